@@ -19,6 +19,7 @@ import uvloop
 from kafscale.fetch.metrics import FetchMetrics
 from kafscale.fetch.server import FetchService, assemble
 from kafscale.fetch.settings import FetchSettings
+from kafscale.runtime.authorization import Authorization
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import SystemClock
 from kafscale.runtime.metrics import Metrics
@@ -143,11 +144,19 @@ async def run(folder: Path, endpoint: str) -> None:
             for number, (what, shape) in enumerate(logs.items()):
                 log = await build_log(etcd, keyspace, store, f"t{number}", **shape)
                 settings = FetchSettings(cache_bytes=256 << 20)
+                page = Metrics("fetch")
                 service = assemble(
-                    settings, etcd=etcd, keyspace=keyspace, store=store, topics=topics,
-                    clock=SystemClock(), tasks=tasks, budget=MemoryBudget(settings.memory_bytes),
-                                                      metrics=FetchMetrics(Metrics("fetch")),
-                )  # fmt: skip
+                    settings,
+                    etcd=etcd,
+                    keyspace=keyspace,
+                    store=store,
+                    topics=topics,
+                    clock=SystemClock(),
+                    tasks=tasks,
+                    budget=MemoryBudget(settings.memory_bytes),
+                    metrics=FetchMetrics(page),
+                    authorization=Authorization(None, page),
+                )
                 await topics.refresh()
                 await measure(f"cold, {what}", Reader(service, log), log.end)
                 await measure(f"hot, {what}", Reader(service, log), log.end)

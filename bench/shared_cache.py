@@ -23,6 +23,7 @@ import uvloop
 from kafscale.fetch.metrics import FetchMetrics
 from kafscale.fetch.server import assemble
 from kafscale.fetch.settings import FetchSettings
+from kafscale.runtime.authorization import Authorization
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import SystemClock
 from kafscale.runtime.metrics import Metrics
@@ -70,6 +71,7 @@ async def reader_of(
                 tasks=tasks,
                 budget=budget,
                 metrics=FetchMetrics(page),
+                authorization=Authorization(None, page),
                 shared=open_shared_cache(settings, clock=clock, budget=budget, metrics=page, tasks=tasks),
             )
             yield Reader(service, log)

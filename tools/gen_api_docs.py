@@ -1,9 +1,10 @@
-"""Writes docs/protocol/apis.md from the front door's collection of APIs."""
+"""Writes docs/protocol/apis.md from the front door's collection of APIs, and from what each asks the authorizer."""
 
 from __future__ import annotations
 
 import sys
 
+from kafscale.access.rules import Denial, Need, When, needs_of
 from kafscale.frontdoor.api import Api, Backend, NotServed
 from kafscale.frontdoor.apis import DEFERRED, REFUSED, SERVED
 
@@ -23,6 +24,16 @@ SERVED_HEAD = "## Served\n\n| key | API | versions | answered by | stream |\n|--
 NOT_SERVED_HEAD = "| key | API | versions in Kafka 4.3 | {} |\n|---|---|---|---|"
 
 
+RIGHTS_HEAD = """
+## Rights
+
+What each API needs with an authorizer ([authorization.md](../authorization.md)). Of several rights, one is enough. An
+API without a row here needs no right.
+
+| API | case | right | without it |
+|---|---|---|---|"""
+
+
 def versions(low: int, high: int) -> str:
     return str(low) if low == high else f"{low}-{high}"
 
@@ -35,12 +46,24 @@ def stream(api: Api) -> str:
     return "" if api.backend is Backend.FRONTDOOR else api.stream.value
 
 
+def rights_row(api: Api, need: Need) -> str:
+    rights = " or ".join(
+        f"{right.operation.name} on {'any ' * right.any_name}{right.resource_type.name}"
+        for right in need.any_of
+    )
+    case = "" if need.when is When.ALWAYS else need.when.value
+    answer = need.denial.value if need.denial is Denial.LEFT_OUT else f"{need.code.name}: {need.denial.value}"
+    return f"| {api.name} | {case} | {rights} | {answer} |"
+
+
 def page() -> str:
     parts = [HEAD, SERVED_HEAD]
     parts += [row(api, api.backend.value, stream(api)) for api in SERVED.values()]
     for title, reason, apis in (("Not yet", "comes with", DEFERRED), ("Never", "why", REFUSED)):
         parts += ["", f"## {title}", "", NOT_SERVED_HEAD.format(reason)]
         parts += [row(api, api.why) for api in apis]
+    parts.append(RIGHTS_HEAD)
+    parts += [rights_row(api, need) for api in SERVED.values() for need in needs_of(api.key)]
     return "\n".join(parts) + "\n"
 
 

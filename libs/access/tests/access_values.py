@@ -40,20 +40,3 @@ def drawn_binding(chance: Random) -> AclBinding:
         operation=chance.choice(OPERATIONS),
         permission=chance.choice([Permission.ALLOW, Permission.ALLOW, Permission.DENY]),
     )
-
-
-def acl(
-    text: str = "TOPIC:LITERAL:orders", *, principal: str = "User:alice", host: str = "*", deny: bool = False
-) -> AclBinding:
-    """`acl("TOPIC:PREFIXED:or READ")`: a pattern and an operation, which is ALL if it is not given."""
-    pattern, _, operation = text.partition(" ")
-    resource_type, pattern_type, name = pattern.split(":", 2)
-    return AclBinding(
-        resource_type=ResourceType[resource_type],
-        pattern_type=PatternType[pattern_type],
-        resource_name=name,
-        principal=Principal(principal),
-        host=host,
-        operation=Operation[operation or "ALL"],
-        permission=Permission.DENY if deny else Permission.ALLOW,
-    )

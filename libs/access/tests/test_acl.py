@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from access_values import NAMES, PATTERNS, PERMISSIONS, PRINCIPALS, TYPES, acl, bindings
+from access_values import NAMES, PATTERNS, PERMISSIONS, PRINCIPALS, TYPES, bindings
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafscale.access.acl import (
@@ -20,6 +20,7 @@ from kafscale.access.acl import (
     filter_refusal,
 )
 from kafscale.access.principals import Principal
+from kafscale.testkit.acls import acl
 from kafscale.wire.errors import ErrorCode
 
 

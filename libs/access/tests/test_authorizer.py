@@ -12,7 +12,6 @@ from access_values import (
     OPERATIONS,
     PRINCIPALS,
     TYPES,
-    acl,
     bindings,
     drawn_binding,
     operations,
@@ -24,6 +23,7 @@ from kafscale.access.acl import AclBinding, AclFilter, Operation, ResourceType
 from kafscale.access.acl_index import AclIndex
 from kafscale.access.authorizer import Authorizer, Rights, Rule
 from kafscale.access.principals import Principal, user
+from kafscale.testkit.acls import acl
 from naive_authorizer import NaiveAuthorizer
 
 ALICE, BOB = PRINCIPALS[0], PRINCIPALS[1]

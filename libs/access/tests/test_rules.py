@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from access_values import acl
 from kafscale.access.acl import AclBinding
 from kafscale.access.acl_index import AclIndex
 from kafscale.access.authorizer import Authorizer, Rights
 from kafscale.access.principals import user
-from kafscale.access.rules import ROWS, Denial, Need, Side, When, needs_of
+from kafscale.access.rules import ROWS, Denial, Need, NotEnforced, Side, When, check_enforced, needs_of
 from kafscale.frontdoor.apis import SERVED
+from kafscale.testkit.acls import acl
 from kafscale.wire.apis import ApiKey
 
 K = ApiKey
@@ -27,7 +27,7 @@ def test_every_api_that_is_served_has_a_row_and_no_other_one_has() -> None:
 
 EXPECTED = """
   0 Produce: TRANSACTIONAL_ID ? WRITE TRANSACTIONAL_ID : 53 F; WRITE TOPIC : 29 F
-  1 Fetch: CLIENT ? READ TOPIC : 29 F/S; REPLICA ? CLUSTER_ACTION CLUSTER : 29 F/S
+  1 Fetch: CLIENT ? READ TOPIC : 29 S; REPLICA ? CLUSTER_ACTION CLUSTER : 29 S
   2 ListOffsets: DESCRIBE TOPIC : 29 S
   3 Metadata: NAMED ? DESCRIBE TOPIC : 29 S; BY_ID ? DESCRIBE TOPIC : 29 S; ALL ? DESCRIBE TOPIC : 29 S; CREATION ? CREATE CLUSTER or CREATE TOPIC : 29 S
   8 OffsetCommit: READ GROUP : 30 F; READ TOPIC : 29 S
@@ -98,7 +98,7 @@ def test_the_table_of_this_test_has_every_row() -> None:
 def test_the_front_door_decides_before_the_service() -> None:
     for needs in ROWS.values():
         sides = [need.side for need in needs]
-        assert sides == sorted(sides, key=[Side.FRONT_DOOR, Side.SPLITTER, Side.SERVICE].index)
+        assert sides == sorted(sides, key=[Side.FRONT_DOOR, Side.SERVICE].index)
 
 
 def test_what_a_side_decides_can_be_asked_alone() -> None:
@@ -106,6 +106,28 @@ def test_what_a_side_decides_can_be_asked_alone() -> None:
     assert [need.code for need in needs_of(K.OFFSET_COMMIT, Side.SERVICE)] == [29]
     with pytest.raises(KeyError):
         needs_of(K.LEADER_AND_ISR)
+
+
+def test_an_api_whose_needs_are_all_asked_may_be_served() -> None:
+    asked = {int(K.OFFSET_COMMIT): needs_of(K.OFFSET_COMMIT, Side.SERVICE)}
+    check_enforced([K.OFFSET_COMMIT, K.HEARTBEAT], asked, Side.SERVICE)
+
+
+@pytest.mark.parametrize(
+    ("served", "asked", "why"),
+    [
+        (K.LEADER_AND_ISR, {}, "LeaderAndIsr has no row"),
+        (9_999, {}, "has no row"),
+        (K.OFFSET_COMMIT, {}, "OffsetCommit does not ask"),
+        (K.METADATA, {int(K.METADATA): needs_of(K.METADATA)[:-1]}, "Metadata does not ask .*CREATION"),
+        (K.METADATA, {int(K.CREATE_TOPICS): needs_of(K.METADATA)}, "Metadata does not ask"),
+    ],
+)
+def test_an_api_without_a_row_or_whose_needs_are_not_all_asked_must_not_be_served(
+    served: int, asked: dict[int, tuple[Need, ...]], why: str
+) -> None:
+    with pytest.raises(NotEnforced, match=why):
+        check_enforced([served], asked, Side.SERVICE)
 
 
 DENIALS = {

@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
+from kafscale.access.authorizer import Authorizer
 from kafscale.admin import plan
 from kafscale.admin.context import assembled
 from kafscale.admin.deletion import Deletions
 from kafscale.admin.plan import NewTopic
 from kafscale.admin.settings import AdminSettings
+from kafscale.runtime.authorization import Authorization
 from kafscale.runtime.etcd_space import EtcdSpace
 from kafscale.runtime.metrics import Metrics
 from kafscale.runtime.stream.inbound import InboundRequest
@@ -50,6 +53,7 @@ class Admin:
         self.owners = PrefixView(etcd, keys.owners_prefix(), lambda kv: decode_owner(kv.value))
         self.access = AccessView(etcd, keys)
         self.space = EtcdSpace(etcd, 2 << 30)
+        self.metrics = Metrics("admin")
         self.context = assembled(
             AdminSettings(num_partitions=3, **(settings or {})),
             etcd,
@@ -62,9 +66,9 @@ class Admin:
             access=self.access,
             space=self.space,
             acls_served=acls_served,
+            authorization=Authorization(None, self.metrics),
         )
         self.store = self.context.store
-        self.metrics = Metrics("admin")
         self.deletions = Deletions(etcd, keys, self.objects, self.store, self.topics, self.metrics)
         self.replied_revision = 0  # of the last answer
 
@@ -82,12 +86,21 @@ class Admin:
         await self.front_doors.refresh()
         return instance
 
-    async def ask(self, api: ModuleType, schema: ModuleType, request: Any, version: int) -> Any:
+    def authorize(self, authorizer: Authorizer) -> Authorization:
+        """From now on it decides."""
+        authorization = Authorization(authorizer, Metrics("admin"))
+        self.context = replace(self.context, authorization=authorization)
+        return authorization
+
+    async def ask(
+        self, api: ModuleType, schema: ModuleType, request: Any, version: int, principal: str | None = None
+    ) -> Any:
         """The decoded answer of one handler to one request."""
         body = b"".join(schema.encode_request(request, version))
         sink = Replied()
         handle = api.handler(self.context)
-        answer = b"".join(await handle(inbound(body, schema.API_KEY, version, sink=sink)))
+        arrived = inbound(body, schema.API_KEY, version, sink=sink, principal=principal)
+        answer = b"".join(await handle(arrived))
         self.replied_revision = sink.revision
         return schema.decode_response(answer, version)
 

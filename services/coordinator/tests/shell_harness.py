@@ -9,9 +9,11 @@ from dataclasses import replace
 from types import ModuleType, SimpleNamespace
 from typing import Any, cast
 
+from kafscale.access.authorizer import Authorizer
 from kafscale.coordinator.groups.registry import AnyActor
 from kafscale.coordinator.server import Coordination
 from kafscale.coordinator.settings import CoordinatorSettings
+from kafscale.runtime.authorization import Authorization
 from kafscale.runtime.clock import SystemClock
 from kafscale.runtime.metrics import Metrics
 from kafscale.runtime.process import Runtime
@@ -80,8 +82,14 @@ class Coordinator:
     """One instance: `start` it, ask it, and end it in one way or another."""
 
     def __init__(
-        self, etcd: EtcdClient, keys: Keyspace, node_id: int = 1, settings: CoordinatorSettings = SETTINGS
+        self,
+        etcd: EtcdClient,
+        keys: Keyspace,
+        node_id: int = 1,
+        settings: CoordinatorSettings = SETTINGS,
+        authorizer: Authorizer | None = None,
     ) -> None:
+        self.authorizer = authorizer
         self.etcd = etcd
         self.door = EtcdDoor(etcd)
         self.keys = keys
@@ -120,6 +128,8 @@ class Coordinator:
                 registration=SimpleNamespace(instance=self.instance, is_fresh=lambda _now_s: self.fresh),
                 topics=self.topics,
                 task_group=tasks,
+                authorizer=self.authorizer,
+                authorization=Authorization(self.authorizer, self.metrics),
             )
             front_doors = LiveView(self.etcd, self.keys, "frontdoor")
             self.parts = Coordination(cast("Runtime[CoordinatorSettings]", runtime), front_doors)
@@ -180,11 +190,18 @@ class Coordinator:
         await until(lambda: len(self.slots) == count)
 
     async def ask(
-        self, api: ModuleType, schema: ModuleType, request: Any, version: int, *, aged: bool = False
+        self,
+        api: ModuleType,
+        schema: ModuleType,
+        request: Any,
+        version: int,
+        *,
+        aged: bool = False,
+        principal: str | None = None,
     ) -> Any:
         """The decoded answer of one handler to one request."""
         body = b"".join(schema.encode_request(request, version))
-        arrived = inbound(body, schema.API_KEY, version, aged=aged)
+        arrived = inbound(body, schema.API_KEY, version, aged=aged, principal=principal)
         answer = b"".join(await api.handler(self.context)(arrived))
         return schema.decode_response(answer, version)
 
@@ -216,10 +233,13 @@ async def until(happened: Callable[[], bool], timeout_s: float = WAIT_S) -> None
 
 @contextlib.asynccontextmanager
 async def running(
-    etcd: EtcdClient, keys: Keyspace, settings: CoordinatorSettings = SETTINGS
+    etcd: EtcdClient,
+    keys: Keyspace,
+    settings: CoordinatorSettings = SETTINGS,
+    authorizer: Authorizer | None = None,
 ) -> AsyncIterator[Coordinator]:
     """One instance that has all slots."""
-    one = await Coordinator(etcd, keys, settings=settings).start()
+    one = await Coordinator(etcd, keys, settings=settings, authorizer=authorizer).start()
     try:
         await one.has(64)
         yield one

@@ -5,10 +5,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import pytest
+from kafscale.access.authorizer import Authorizer
 from kafscale.fetch.heads import Heads
 from kafscale.fetch.metrics import FetchMetrics
 from kafscale.fetch.server import FetchService, assemble
 from kafscale.fetch.settings import FetchSettings
+from kafscale.runtime.authorization import Authorization
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import SystemClock
 from kafscale.runtime.exposition import registry_of
@@ -21,6 +23,7 @@ from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects import ObjectStore
 from kafscale.storage.topics import Topic, TopicsView
+from kafscale.testkit.acls import PEER
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.schema import fetch, list_offsets, offset_for_leader_epoch
@@ -88,6 +91,7 @@ class Client:
         *,
         revision: int = 0,
         log_start_revision: int = 0,
+        principal: str | None = None,
     ) -> Call:
         meta = RequestMeta(
             connection_id=1,
@@ -95,6 +99,8 @@ class Client:
             api_version=version,
             revision=revision,
             log_start_revision=log_start_revision,
+            principal=principal,
+            peer=PEER,
         )
         sink = Sink()
         request = InboundRequest(
@@ -217,7 +223,12 @@ class _Stop(Exception):
 
 @asynccontextmanager
 async def serving(
-    etcd: EtcdClient, keyspace: Keyspace, store: ObjectStore, redis_url: str | None = None, **settings: int
+    etcd: EtcdClient,
+    keyspace: Keyspace,
+    store: ObjectStore,
+    redis_url: str | None = None,
+    authorizer: Authorizer | None = None,
+    **settings: int,
 ) -> AsyncIterator[Client]:
     """A running service; a failing test's error comes out as it is."""
     failure: BaseException | None = None
@@ -238,6 +249,7 @@ async def serving(
                 tasks=tasks,
                 metrics=FetchMetrics(page),
                 budget=budget,
+                authorization=Authorization(authorizer, page),
                 shared=open_shared_cache(values, clock=clock, budget=budget, metrics=page, tasks=tasks),
             )
             try:

@@ -18,12 +18,14 @@ from door_fakes import (
     instance,
     topic_id,
 )
+from kafscale.access.authorizer import Authorizer
 from kafscale.frontdoor.api import Backend
 from kafscale.frontdoor.assembly import ROLES, FrontDoor, Means, Views, assemble
 from kafscale.frontdoor.backends import ServiceStream
 from kafscale.frontdoor.client import ClientConnection
 from kafscale.frontdoor.exchange import AckedRevision
 from kafscale.frontdoor.settings import FrontdoorSettings
+from kafscale.runtime.authorization import Authorization
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import LoopWatch, SystemClock
 from kafscale.runtime.metrics import Metrics
@@ -170,7 +172,14 @@ class StoppedWatch(LoopWatch):
 class Cluster:
     """The front door under test and everything around it."""
 
-    def __init__(self, tasks: asyncio.TaskGroup, *, node_id: int = 7, **settings: int) -> None:
+    def __init__(
+        self,
+        tasks: asyncio.TaskGroup,
+        *,
+        node_id: int = 7,
+        authorizer: Authorizer | None = None,
+        **settings: int,
+    ) -> None:
         self.live = {role: FakeLive() for role in ROLES}
         self.front_doors = FakeLive()
         self.owners = FakeOwners()
@@ -181,15 +190,17 @@ class Cluster:
             **{"frontdoor_hold_ms_max": 300, **settings},  # type: ignore[arg-type]
         )
         self.watch = StoppedWatch(SystemClock())
+        self.metrics = Metrics("frontdoor")
         means = Means(
             node_id=node_id,
             clock=SystemClock(),
             tasks=tasks,
-            metrics=Metrics("frontdoor"),
+            metrics=self.metrics,
             tracer=None,
             budget=MemoryBudget(self.settings.memory_bytes),
             acked=AckedRevision(),
             connect=self._connect,
+            authorization=Authorization(authorizer, self.metrics),
             watch=self.watch,
         )
         views = Views(
@@ -212,9 +223,9 @@ class Cluster:
 
     @classmethod
     @asynccontextmanager
-    async def running(cls, **settings: int) -> AsyncIterator[Cluster]:
+    async def running(cls, authorizer: Authorizer | None = None, **settings: int) -> AsyncIterator[Cluster]:
         async with asyncio.TaskGroup() as tasks:
-            cluster = cls(tasks, **settings)
+            cluster = cls(tasks, authorizer=authorizer, **settings)
             sweep = tasks.create_task(cluster.door.gateway.sweep())
             try:
                 yield cluster
@@ -249,8 +260,11 @@ class Cluster:
             name=name, topic_id=topic.topic_id, partitions=topic.partitions, state=TopicState.DELETING
         )
 
-    def client(self) -> FakeClient:
-        return FakeClient(self.door)
+    def client(self, principal: str | None = None) -> FakeClient:
+        client = FakeClient(self.door)
+        if principal is not None:
+            client.connection.caller.principal = principal
+        return client
 
 
 async def settled() -> None:

@@ -23,6 +23,7 @@ from kafscale.frontdoor.assembly import ROLES, FrontDoor, Means, Views, assemble
 from kafscale.frontdoor.client import ClientConnection
 from kafscale.frontdoor.exchange import AckedRevision
 from kafscale.frontdoor.settings import FrontdoorSettings
+from kafscale.runtime.authorization import Authorization
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import SystemClock
 from kafscale.runtime.metrics import Metrics
@@ -118,15 +119,17 @@ async def running(**settings: int) -> AsyncIterator[System]:
         front_doors=FakeLive(),
     )
     async with serving(service) as backend_port, asyncio.TaskGroup() as tasks:
+        metrics = Metrics("frontdoor")
         means = Means(
             node_id=7,
             clock=SystemClock(),
             tasks=tasks,
-            metrics=Metrics("frontdoor"),
+            metrics=metrics,
             tracer=None,
             budget=MemoryBudget(chosen.memory_bytes),
             acked=AckedRevision(),
             connect=connect_streams(chosen, None),
+            authorization=Authorization(None, metrics),
         )
         door = assemble(chosen, views, means)
         for role in (Backend.PRODUCE, Backend.FETCH, Backend.COORDINATOR):

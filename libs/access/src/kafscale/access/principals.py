@@ -7,6 +7,7 @@ that were made for Apache Kafka contain that form.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final, NewType
 
@@ -19,6 +20,8 @@ ANONYMOUS: Final = Principal("User:ANONYMOUS")
 ANY_PRINCIPAL: Final = Principal("User:*")
 """In an ACL: every principal, of any type (StandardAuthorizerData.WILDCARD_PRINCIPAL)."""
 ANY_HOST: Final = "*"
+PEERS_KNOWN: Final = 4_096
+"""Addresses whose form in ACLs is remembered, so that it is not computed with each request."""
 
 
 class PrincipalWrong(ValueError):
@@ -59,3 +62,17 @@ def java_host(address: str) -> str:
         return str(parsed.ipv4_mapped)
     groups = ":".join(f"{int(group, 16):x}" for group in parsed.exploded.split(":"))
     return f"{groups}{percent}{scope}"
+
+
+@lru_cache(maxsize=PEERS_KNOWN)
+def acl_host(address: str) -> str:
+    """As `java_host`. A text that is no IP address stays as it is: only an ACL for every host matches it."""
+    try:
+        return java_host(address)
+    except ValueError:
+        return address
+
+
+def peer_host(peer: str) -> str:
+    """The host of a client's `address:port`, in the form in which ACLs name it."""
+    return acl_host(peer.rpartition(":")[0])

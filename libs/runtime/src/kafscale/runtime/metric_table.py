@@ -112,6 +112,14 @@ APIS: Final = (
     ),
 )
 
+DENIALS: Final = (
+    counter(
+        "denials_total",
+        "Denials by the authorizer, one for each name in a request; names that an answer leaves out are not counted",
+        "api",
+    ),
+)
+
 COMMITS: Final = (
     histogram("commit_seconds", "Time from submission to etcd's definite answer"),
     histogram("commit_jobs", "Partitions or groups that shared one commit request", bounds=JOBS_BOUNDS),
@@ -142,6 +150,7 @@ SHARED_CACHE: Final = (
 
 FRONTDOOR: Final = (
     *APIS,
+    *DENIALS,
     counter("request_bytes_total", "Bytes of requests", "api"),
     counter("response_bytes_total", "Bytes of answers", "api"),
     gauge("connections", "Open client connections"),
@@ -221,6 +230,7 @@ PRODUCE: Final = (
 
 FETCH: Final = (
     *APIS,
+    *DENIALS,
     *SHARED_CACHE,
     counter("partitions_total", "Partitions in answered Fetch requests"),
     counter("bytes_total", "Bytes of record sets in responses", "topic"),
@@ -269,6 +279,7 @@ ACCESS: Final = (
 
 COORDINATOR: Final = (
     *APIS,
+    *DENIALS,
     *COMMITS,
     *ETCD_SPACE,
     counter("rebalances_total", "New generations of classic groups, and new epochs of consumer groups"),
@@ -281,6 +292,7 @@ COORDINATOR: Final = (
 
 ADMIN: Final = (
     *APIS,
+    *DENIALS,
     *ETCD_SPACE,
     *ACCESS,
     gauge("deleting_topics", "Topics that are marked as deleted but still have objects"),

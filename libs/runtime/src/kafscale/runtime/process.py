@@ -248,8 +248,11 @@ class _Process(Generic[S]):
                     streams=self._face.streams,
                     tracer=tracer,
                 )
-                async with self._build(runtime) as parts:
-                    await self._until_stopped(parts, registration, tracer)
+                try:
+                    async with self._build(runtime) as parts:
+                        await self._until_stopped(parts, registration, tracer)
+                finally:
+                    runtime.close()
                 raise _Leaving
         except* _Leaving:
             await self._health.enter(Phase.STOPPED)

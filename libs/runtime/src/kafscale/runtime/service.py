@@ -5,6 +5,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from kafscale.access.authorizer import Authorizer
+from kafscale.runtime.authorization import Authorization
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.grpc_identity import GrpcIdentity
@@ -42,8 +44,11 @@ class Runtime(Generic[S]):
     tracer: Tracer | None = None
     identity: GrpcIdentity | None = None
     """The certificate of this process for the others; None: they talk without TLS."""
+    authorizer: Authorizer | None = None
+    """The ACLs that decide; None: everything is allowed."""
     budget: MemoryBudget = field(init=False)
     _topics: TopicsView | None = field(default=None, init=False)
+    _authorization: Authorization | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self.budget = MemoryBudget(self.settings.memory_bytes)
@@ -55,6 +60,17 @@ class Runtime(Generic[S]):
             self._topics = TopicsView(self.etcd, self.keyspace)
             self.task_group.create_task(self._topics.run())
         return self._topics
+
+    @property
+    def authorization(self) -> Authorization:
+        """What the handlers of this process ask. The process closes it when the service has ended."""
+        if self._authorization is None:
+            self._authorization = Authorization(self.authorizer, self.metrics)
+        return self._authorization
+
+    def close(self) -> None:
+        if self._authorization is not None:
+            self._authorization.close()
 
     def open_shared_cache(self) -> SharedCache | None:
         """The shared cache, or None if the settings name none. Call it once per process. Raises BadRedisUrl."""

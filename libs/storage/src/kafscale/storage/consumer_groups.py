@@ -103,6 +103,7 @@ def encode_member_metadata(member: ConsumerMember) -> bytes:
         rack=member.rack,
         client_id=member.client_id,
         client_host=member.client_host,
+        principal=member.principal,
         rebalance_timeout_ms=member.rebalance_timeout_ms,
         subscribed=member.subscribed,
         regex=member.regex,

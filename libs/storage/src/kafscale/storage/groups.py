@@ -86,6 +86,7 @@ class ConsumerMember:
     rack: str | None = None
     client_id: str = ""
     client_host: str = ""
+    principal: str = ""  # with an authorizer: who described the topics that `regex` matches
     member_epoch: int
     previous_epoch: int
     state: ConsumerMemberState
@@ -287,6 +288,7 @@ def consumer_member(
         rack=said.rack if said.HasField("rack") else None,
         client_id=said.client_id,
         client_host=said.client_host,
+        principal=said.principal if isinstance(said, pb.ConsumerMemberMetadata) else "",
         rebalance_timeout_ms=said.rebalance_timeout_ms,
         subscribed=tuple(said.subscribed),
         regex=said.regex if said.HasField("regex") else None,

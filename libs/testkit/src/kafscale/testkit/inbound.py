@@ -15,7 +15,13 @@ class _NoStream:
 
 
 def inbound(
-    body: bytes, api_key: int, version: int, *, aged: bool = False, sink: ReplySink | None = None
+    body: bytes,
+    api_key: int,
+    version: int,
+    *,
+    aged: bool = False,
+    sink: ReplySink | None = None,
+    principal: str | None = None,
 ) -> InboundRequest:
     """A request without a deadline, or, if `aged`, with an expired one. `sink`: for handlers that reply themselves."""
     meta = RequestMeta(
@@ -25,6 +31,7 @@ def inbound(
         api_key=api_key,
         api_version=version,
         listener="PLAINTEXT",
+        principal=principal,
         peer="127.0.0.1:1",
         client_id="test",
     )

@@ -21,9 +21,6 @@ from kafscale.storage.topics import Topic, TopicState
 log = structlog.get_logger(__name__)
 
 UNKNOWN_EPOCH = -1
-# Bit n is AclOperation n. Without an authorizer everything is allowed (KIP-430).
-TOPIC_OPERATIONS = 0b1101_1111_1000
-CLUSTER_OPERATIONS = 0b1_1111_1010_0000
 
 
 async def cluster_id(etcd: EtcdClient, keys: Keyspace, now_ms: int) -> str | None:

@@ -15,6 +15,7 @@ from kafscale.admin.settings import AdminSettings
 from kafscale.admin.topic_limits import TopicLimits
 from kafscale.admin.topics import AutoCreation, TopicStore
 from kafscale.admin.user_store import UserStore
+from kafscale.runtime.authorization import Authorization
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.etcd_space import EtcdSpace
 from kafscale.storage.access_view import AccessView
@@ -46,6 +47,7 @@ class AdminContext:
     owners: PrefixView[OwnerRecord]
     partition_sizes: PartitionSizes
     large_answers: asyncio.Lock  # the lock allows one of them at a time
+    authorization: Authorization
 
 
 def assembled(
@@ -61,6 +63,7 @@ def assembled(
     access: AccessView,
     space: EtcdSpace,
     acls_served: bool,
+    authorization: Authorization,
 ) -> AdminContext:
     """The caller runs the views. `acls_served`: there is an authorizer, so ACLs have a meaning."""
     limits = TopicLimits(topics, topics_max=settings.topics_max, partitions_max=settings.partitions_max)
@@ -87,4 +90,5 @@ def assembled(
         owners=owners,
         partition_sizes=PartitionSizes(etcd, keys),
         large_answers=asyncio.Lock(),
+        authorization=authorization,
     )

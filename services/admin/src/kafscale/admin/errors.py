@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Collection
 from typing import Final, TypeVar
 
+from kafscale.access.rules import Need
 from kafscale.admin.plan import Refused
 from kafscale.storage.etcd.client import EtcdError, EtcdUnknown
 from kafscale.storage.etcd.swap import TooContended
@@ -19,6 +20,11 @@ NO_AUTHORIZER: Final = Refused(ErrorCode.SECURITY_DISABLED, "No Authorizer is co
 UNREAD: Final = Refused(
     ErrorCode.REQUEST_TIMED_OUT, "etcd did not answer, so the request was not answered from old data."
 )
+
+
+def unauthorized(need: Need) -> Refused:
+    """The error of a denial, with Kafka's message."""
+    return Refused(need.code, need.code.message)
 
 
 def refusal(trouble: EtcdError | TooContended | UnreadableValue) -> Refused:

@@ -1,4 +1,6 @@
-"""Config resources: which types there are, and how a change of one is made or only validated."""
+"""Config resources: which types there are, what a client needs for each, and how a change of one is made or only
+validated.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +10,15 @@ from enum import IntEnum
 from functools import partial
 from typing import Protocol, TypeVar
 
+from kafscale.access.rules import Need, When
 from kafscale.admin.alterations import BROKERS_READ_ONLY
 from kafscale.admin.config_table import ConfigTable
 from kafscale.admin.configs import TOPIC_CONFIGS
 from kafscale.admin.context import AdminContext
-from kafscale.admin.errors import guarded
+from kafscale.admin.errors import guarded, unauthorized
 from kafscale.admin.group_config_store import ChangeValues, invalid_name
 from kafscale.admin.plan import Refused, with_configs
+from kafscale.runtime.authorization import Asker
 from kafscale.storage.topics import Topic, TopicState
 from kafscale.wire.errors import ErrorCode
 
@@ -25,6 +29,10 @@ class ResourceType(IntEnum):
     TOPIC = 2
     BROKER = 4
     GROUP = 32
+
+
+BROKER_LOGGER, CLIENT_METRICS = 8, 16
+"""Types of Kafka that have no configs here. A client needs the same rights for them as in Kafka."""
 
 
 class Resource(Protocol):
@@ -48,6 +56,25 @@ def unknown_type(resource_type: int) -> Refused:
     )
 
 
+CASES: Mapping[int, When] = {
+    ResourceType.TOPIC: When.TOPIC_CONFIGS,
+    ResourceType.GROUP: When.GROUP_CONFIGS,
+    ResourceType.BROKER: When.CLUSTER_CONFIGS,
+    BROKER_LOGGER: When.CLUSTER_CONFIGS,
+    CLIENT_METRICS: When.CLUSTER_CONFIGS,
+}
+"""By type of resource."""
+
+
+def denial(asker: Asker, needs: Sequence[Need], resource: Resource) -> Refused | None:
+    """The refusal of a resource whose configs the client may not use. `needs`: of the API."""
+    case = CASES.get(resource.resource_type)
+    for need in needs:
+        if need.when is case and not asker.allows(need, resource.resource_name):
+            return unauthorized(need)
+    return None
+
+
 REPEATED = Refused(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
 
 R = TypeVar("R", bound=Resource)
@@ -61,10 +88,12 @@ async def alter_each(
     resources: Sequence[R],
     change: ChangeOf[R],
     answer: Callable[..., A],
+    asker: Asker,
+    needs: Sequence[Need],
     *,
     validate_only: bool,
 ) -> list[A]:
-    """Makes or validates the change of each resource.
+    """Makes or validates the change of each resource. `needs`: what is asked before.
 
     `answer` is the response's struct of one resource. AlterConfigs and IncrementalAlterConfigs name its fields alike.
     """
@@ -74,7 +103,9 @@ async def alter_each(
         name, kind = resource.resource_name, resource.resource_type
         refused: Refused | None = REPEATED
         if times[kind, name] == 1:
-            refused = await _alter(context, resource, change, validate_only=validate_only)
+            refused = denial(asker, needs, resource) or await _alter(
+                context, resource, change, validate_only=validate_only
+            )
         answers.append(
             answer(
                 error_code=refused.error if refused else 0,

@@ -12,6 +12,7 @@ from kafscale.admin.cluster_view import cluster_id
 from kafscale.admin.context import AdminContext, assembled
 from kafscale.admin.deletion import Deletions
 from kafscale.admin.settings import AdminSettings
+from kafscale.runtime.authorization import enforced
 from kafscale.runtime.etcd_space import EtcdSpace
 from kafscale.runtime.metrics import Metrics
 from kafscale.runtime.process import CannotServe, Runtime, ServiceParts
@@ -43,6 +44,7 @@ async def build(runtime: Runtime[AdminSettings]) -> AsyncIterator[ServiceParts]:
         access=access,
         space=space,
         acls_served=runtime.settings.authorizer == "acl",
+        authorization=runtime.authorization,
     )
     deletions = Deletions(etcd, keys, runtime.store, context.store, topics, runtime.metrics)
     _watch(runtime.metrics, context, space)
@@ -59,6 +61,7 @@ async def build(runtime: Runtime[AdminSettings]) -> AsyncIterator[ServiceParts]:
 
     exports = exported(handlers, "handler", FunctionType)
     control = {key: task_handler(make(context), runtime.task_group) for key, make in exports.items()}
+    enforced(handlers, control)
     try:
         yield ServiceParts(control=control, before_ready=before_ready)
     finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from kafscale.coordinator.groups.commits import Commits
@@ -10,6 +11,7 @@ from kafscale.coordinator.groups.running_clock import RunningClock
 from kafscale.coordinator.producer_ids import ProducerIdBlocks
 from kafscale.coordinator.settings import CoordinatorSettings
 from kafscale.coordinator.slots import Slots
+from kafscale.runtime.authorization import Authorization
 from kafscale.runtime.stream.frame import RequestMeta
 from kafscale.storage.membership.members import LiveView
 from kafscale.storage.topics import TopicsView
@@ -25,6 +27,9 @@ class CoordinatorContext:
     groups: Groups
     commits: Commits
     settings: CoordinatorSettings
+    authorization: Authorization
+    follow_acls: Callable[[], None]
+    """To be called with each heartbeat of a consumer group: regular expressions follow the ACLs."""
 
 
 def client_host(meta: RequestMeta) -> str:

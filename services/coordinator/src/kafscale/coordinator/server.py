@@ -15,6 +15,7 @@ from kafscale.coordinator.context import CoordinatorContext
 from kafscale.coordinator.groups.classic_type import ClassicGroupType
 from kafscale.coordinator.groups.commits import Commits
 from kafscale.coordinator.groups.consumer_type import ConsumerGroupType
+from kafscale.coordinator.groups.expressions import Expressions
 from kafscale.coordinator.groups.group_configs import GroupConfigView
 from kafscale.coordinator.groups.offset_expiration import OffsetExpiration
 from kafscale.coordinator.groups.registry import GROUP_STATES, Groups
@@ -22,6 +23,7 @@ from kafscale.coordinator.groups.running_clock import RunningClock
 from kafscale.coordinator.producer_ids import ProducerIdBlocks
 from kafscale.coordinator.settings import CoordinatorSettings
 from kafscale.coordinator.slots import Slots, World, slot_table
+from kafscale.runtime.authorization import enforced
 from kafscale.runtime.committer import CommitMetrics, Committer
 from kafscale.runtime.etcd_space import EtcdSpace
 from kafscale.runtime.metrics import Metrics, Row
@@ -54,6 +56,7 @@ class Coordination:
         self.committer = Committer(runtime.etcd, clock=runtime.clock, metrics=CommitMetrics(runtime.metrics))
         self.space = EtcdSpace(runtime.etcd, settings.etcd_quota_bytes)
         self.group_configs = GroupConfigView(runtime.etcd, runtime.keyspace, settings.consumer_rules())
+        self.expressions = Expressions(runtime.authorizer, self._schedule_topics)
         self.groups = self._groups()
         world = World(
             etcd=runtime.etcd,
@@ -74,6 +77,8 @@ class Coordination:
             groups=self.groups,
             commits=self.commits,
             settings=settings,
+            authorization=runtime.authorization,
+            follow_acls=self.expressions.follow_acls,
         )
         self.offset_expiration = OffsetExpiration(self.context)
         runtime.topics.subscribe(self._topic_changed)
@@ -86,7 +91,9 @@ class Coordination:
             committer=self.committer,
             clock=self.clock,
             classic_type=ClassicGroupType(settings.classic_rules()),
-            consumer_type=ConsumerGroupType(self.group_configs.of, lambda: self._topics),
+            consumer_type=ConsumerGroupType(
+                self.group_configs.of, lambda: self._topics, self.expressions.sees
+            ),
             held=lambda slot_id: self.slots.held(slot_id),
             fenced=lambda held: self.slots.lost(held),
             space=self.space,
@@ -132,6 +139,9 @@ class Coordination:
         await self.slots.drain(self._runtime.settings.drain_timeout_ms / 1000)
 
     def _topic_changed(self, _name: str, _topic: Topic | None) -> None:
+        self._schedule_topics()
+
+    def _schedule_topics(self) -> None:
         """Schedules one update for all changes of this event loop iteration: 2,000 topics may change at once."""
         if not self._topics_scheduled:
             self._topics_scheduled = True
@@ -177,6 +187,7 @@ async def build(runtime: Runtime[CoordinatorSettings]) -> AsyncIterator[ServiceP
         )
         for key, make in exported(handlers, "handler", FunctionType).items()
     }
+    enforced(handlers, control)
     try:
         yield ServiceParts(control=control, before_ready=ready, drain=coordination.drain)
     finally:

@@ -3,10 +3,11 @@
 Some errors make a client act: it resets its offset, refreshes its metadata or gives up a topic. Such an error is
 answered only after a read of etcd that began after the request arrived: of the log's keys, or of the topics' records.
 If etcd cannot be read, the answer is a retriable error that says nothing about the offset. The same holds for a log of
-which only half of a checkpoint is known (`LogState.torn`): no answer is made from it.
+which only half of a checkpoint is known (`LogState.torn`): no answer is made from it. A topic that the client may not
+use is not looked up at all: the answer is the same whether it exists or not.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from kafscale.fetch.errors import Asked, MetadataUnavailable, code_for
@@ -22,6 +23,9 @@ TOPICS_RECENT_S: Final = 0.2
 LOOKS_MAX: Final = 5
 """One read returns both halves of a checkpoint. Another is needed only if etcd lost events, or if the table is full."""
 NO_EPOCH: Final = -1
+DENIED: Final = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+DeniedOf = Callable[[Iterable[str]], frozenset[str]]
+"""From names of topics to those that the client may not use."""
 NO_RECORDS: Final = MetadataUnavailable(reason="the topics' records cannot be read")
 
 
@@ -53,6 +57,18 @@ class Spot:
     def readable(self) -> bool:
         return self.error is ErrorCode.NONE
 
+    @property
+    def name(self) -> str | None:
+        """The topic's name; None for an id that no topic is known to have."""
+        if isinstance(self.wanted, str):
+            return self.wanted
+        return None if self.topic is None else self.topic.name
+
+    def deny(self) -> None:
+        """The client may not use the topic, and learns nothing else about it."""
+        self.topic = self.key = self.state = None
+        self.error = DENIED
+
 
 def verdict(state: LogState, leader_epoch: int, offset: int | None) -> ErrorCode:
     """The error for a client that sends this leader epoch and this offset; NONE if both are right."""
@@ -70,9 +86,19 @@ class Lookup:
         self._topics = topics
         self._heads = heads
 
-    async def open(self, spots: Sequence[Spot], asked: Asked, *, log_start_revision: int = 0) -> None:
+    async def open(
+        self,
+        spots: Sequence[Spot],
+        asked: Asked,
+        *,
+        denied_of: DeniedOf | None = None,
+        log_start_revision: int = 0,
+    ) -> None:
         """Fill in every spot's topic and state, or its error; no log start is older than the revision."""
         unnamed = [spot for spot in spots if not self._name(spot)]
+        if denied_of is not None:
+            _deny(spots, denied_of)
+            unnamed = [spot for spot in unnamed if spot.readable]
         if unnamed:
             known = await self._topics.confirmed(recent_s=TOPICS_RECENT_S)
             for spot in unnamed:
@@ -80,6 +106,8 @@ class Lookup:
                     spot.error = self._damaged(spot) or (
                         _unknown(spot) if known else code_for(NO_RECORDS, asked)
                     )
+            if denied_of is not None:
+                _deny([spot for spot in unnamed if spot.readable], denied_of)
         for spot in spots if log_start_revision else ():
             if spot.key and self._heads.revision(spot.key) < log_start_revision:
                 spot.fresh = True
@@ -150,6 +178,13 @@ class Lookup:
         if isinstance(spot.wanted, str) and self._topics.is_damaged(spot.wanted):
             return ErrorCode.KAFKA_STORAGE_ERROR
         return None
+
+
+def _deny(spots: Sequence[Spot], denied_of: DeniedOf) -> None:
+    denied = denied_of(name for spot in spots if (name := spot.name) is not None)
+    for spot in spots if denied else ():
+        if spot.name in denied:
+            spot.deny()
 
 
 def _needs_look(spot: Spot) -> bool:

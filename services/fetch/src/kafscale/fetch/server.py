@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
+from kafscale.fetch import handlers
 from kafscale.fetch.batch_thread import BatchThread
 from kafscale.fetch.cache import SegmentCache
 from kafscale.fetch.down_conversion import DownConverter
@@ -20,6 +21,7 @@ from kafscale.fetch.metrics import FetchMetrics
 from kafscale.fetch.offsets import OffsetFinder
 from kafscale.fetch.reader import Reader, ReadLimits
 from kafscale.fetch.settings import FetchSettings
+from kafscale.runtime.authorization import Authorization, enforced
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.metrics import Metrics
@@ -59,6 +61,7 @@ def assemble(
     tasks: asyncio.TaskGroup,
     budget: MemoryBudget,
     metrics: FetchMetrics,
+    authorization: Authorization,
     shared: SharedCache | None = None,
 ) -> FetchService:
     heads = _heads(settings, etcd, keyspace, clock, tasks)
@@ -81,9 +84,14 @@ def assemble(
             limits=_fetch_limits(settings),
             metrics=metrics,
             down_converter=DownConverter(thread),
+            authorization=authorization,
         ),
-        list_offsets=ListOffsetsHandler(lookup=lookup, finder=finder, clock=clock),
-        offset_for_leader_epoch=OffsetForLeaderEpochHandler(lookup=lookup, finder=finder),
+        list_offsets=ListOffsetsHandler(
+            lookup=lookup, finder=finder, clock=clock, authorization=authorization
+        ),
+        offset_for_leader_epoch=OffsetForLeaderEpochHandler(
+            lookup=lookup, finder=finder, authorization=authorization
+        ),
         reader=reader,
         manifests=manifests,
         batch_thread=thread,
@@ -156,6 +164,7 @@ async def build(runtime: Runtime[FetchSettings]) -> AsyncIterator[ServiceParts]:
         tasks=tasks,
         budget=runtime.budget,
         metrics=metrics,
+        authorization=runtime.authorization,
         shared=shared,
     )
     _publish(runtime.metrics, service)
@@ -165,13 +174,16 @@ async def build(runtime: Runtime[FetchSettings]) -> AsyncIterator[ServiceParts]:
     async def drain() -> None:
         service.fetch.drain()
 
+    bulk = {int(ApiKey.FETCH): task_handler(service.fetch, tasks, concurrent_max=OPEN_REQUESTS_MAX)}
+    control = {
+        int(ApiKey.LIST_OFFSETS): task_handler(service.list_offsets, tasks),
+        int(ApiKey.OFFSET_FOR_LEADER_EPOCH): task_handler(service.offset_for_leader_epoch, tasks),
+    }
+    enforced(handlers, (*bulk, *control))
     try:
         yield ServiceParts(
-            bulk={ApiKey.FETCH: task_handler(service.fetch, tasks, concurrent_max=OPEN_REQUESTS_MAX)},
-            control={
-                ApiKey.LIST_OFFSETS: task_handler(service.list_offsets, tasks),
-                ApiKey.OFFSET_FOR_LEADER_EPOCH: task_handler(service.offset_for_leader_epoch, tasks),
-            },
+            bulk=bulk,
+            control=control,
             before_ready=runtime.topics.ready,
             drain=drain,
         )

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol, assert_never
 
+from kafscale.access.rules import Need
 from kafscale.runtime.stream.frame import Outcome
 from kafscale.runtime.stream.options import Stream
 from kafscale.wire.apis import ApiKey, api_label
@@ -117,7 +118,8 @@ class Own:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Api:
     """`refuse` writes the front door's own answer for an error. `large_answer`: the answer may be much larger than the
-    request, so a connection has one such request at a time; Fetch has its own turns (fetch_turns.py)."""
+    request, so a connection has one such request at a time; Fetch has its own turns (fetch_turns.py). `asks`: the needs
+    of `kafscale.access.rules` that the API's own handler asks; authorization.py asks those of a whole request."""
 
     key: ApiKey
     versions: tuple[int, int]
@@ -126,6 +128,7 @@ class Api:
     refuse: Refuse
     stream: Stream = Stream.CONTROL
     large_answer: bool = False
+    asks: tuple[Need, ...] = ()
 
     @property
     def name(self) -> str:

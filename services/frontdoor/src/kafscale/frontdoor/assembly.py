@@ -9,6 +9,7 @@ from typing import Final, assert_never
 
 from kafscale.frontdoor.api import Api, Backend, Forward, Own, ToGroup, ToGroups
 from kafscale.frontdoor.apis import SERVED, advertised
+from kafscale.frontdoor.authorization import Doorkeeper, check_apis, group_need
 from kafscale.frontdoor.backends import Connect, Live, Pool, ServiceStream
 from kafscale.frontdoor.exchange import AckedRevision
 from kafscale.frontdoor.fetch_turns import FetchTurns
@@ -22,6 +23,7 @@ from kafscale.frontdoor.parts import Parts
 from kafscale.frontdoor.produce_lanes import LaneSender
 from kafscale.frontdoor.routing import Owners, Routing, Slots
 from kafscale.frontdoor.settings import FrontdoorSettings
+from kafscale.runtime.authorization import Authorization
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import Clock, LoopWatch
 from kafscale.runtime.grpc_identity import GrpcIdentity, plain
@@ -58,6 +60,7 @@ class Means:
     budget: MemoryBudget
     acked: AckedRevision
     connect: Connect
+    authorization: Authorization
     watch: LoopWatch | None = None
 
 
@@ -93,13 +96,18 @@ def connection_base() -> int:
 
 
 def assemble(settings: FrontdoorSettings, views: Views, means: Means) -> FrontDoor:
+    """Raises NotEnforced if an API would be served without asking what the rules say."""
+    check_apis(SERVED)
     pools = {role: Pool(role, views.live[role], means.connect, means.tasks, means.tracer) for role in ROLES}
     parts = parts_of(settings, views, means, Routing(pools, views.owners, views.slots))
     sender = parts.sender
     means.metrics.watch("held_parts", lambda: sender.held_parts)
     means.metrics.watch("parts_resent_total", lambda: sender.resent_parts)
     gateway = Gateway(
-        served={key: Served(api, handler_of(api, parts), *api.versions) for key, api in SERVED.items()},
+        served={
+            key: Served(api, parts.doorkeeper.guarded(api, handler_of(api, parts)), *api.versions)
+            for key, api in SERVED.items()
+        },
         left=sender.left,
         settings=settings,
         clock=means.clock,
@@ -113,7 +121,7 @@ def assemble(settings: FrontdoorSettings, views: Views, means: Means) -> FrontDo
 
 
 def parts_of(settings: FrontdoorSettings, views: Views, means: Means, routing: Routing) -> Parts:
-    clock = means.clock
+    clock, doorkeeper = means.clock, Doorkeeper(means.authorization)
     return Parts(
         node_id=means.node_id,
         clock=clock,
@@ -126,6 +134,7 @@ def parts_of(settings: FrontdoorSettings, views: Views, means: Means, routing: R
             clock=clock,
             watch=means.watch,
             wait_ms_max=settings.frontdoor_join_wait_ms_max,
+            doorkeeper=doorkeeper,
         ),
         sender=LaneSender(
             routing=routing,
@@ -135,6 +144,7 @@ def parts_of(settings: FrontdoorSettings, views: Views, means: Means, routing: R
             acked=means.acked,
         ),
         turns=FetchTurns(AnswerMemory(int(means.budget.bytes_max * (1 - REQUESTS_SHARE)))),
+        doorkeeper=doorkeeper,
         advertised=advertised(),
     )
 
@@ -147,7 +157,7 @@ def handler_of(api: Api, parts: Parts) -> Handler:
         case ToGroup():
             return partial(parts.groups.call, how=how)
         case ToGroups():
-            return partial(parts.groups.call_several, how=how)
+            return partial(parts.groups.call_several, how=how, need=group_need(api.key))
         case Own():
             return how.make(parts)
         case _ as never:

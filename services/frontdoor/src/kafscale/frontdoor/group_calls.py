@@ -8,26 +8,29 @@ retries. A coordinator's answer passes unread. Calls of one connection take one 
 they arrive in the order of the socket. When a slot moves between two of them, the old owner's fence keeps the first
 from taking effect after the second.
 A call that names several groups is split by coordinator. The answers are joined in the order of the request, each
-group once; a group whose coordinator did not answer has the error in its own entry.
+group once; a group whose coordinator did not answer has the error in its own entry, and so has one that the client may
+not use. No coordinator is asked about the latter.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Any, Final
 
 import msgspec
 import structlog
+from kafscale.access.rules import Need
 from kafscale.frontdoor.api import Codes, Refuse, ToGroup, ToGroups
+from kafscale.frontdoor.authorization import Doorkeeper
 from kafscale.frontdoor.backends import Channel
 from kafscale.frontdoor.exchange import Exchange
 from kafscale.frontdoor.fan_out import Share, fan_out
+from kafscale.frontdoor.first_field import group_of
 from kafscale.frontdoor.refusals import failed, refuse_exchange
 from kafscale.frontdoor.routing import Routing
 from kafscale.runtime.clock import Clock, LoopWatch
 from kafscale.runtime.stream.frame import Outcome, Reply
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode, WireError
-from kafscale.wire.varints import uvarint
 
 log = structlog.get_logger("kafscale.frontdoor.groups")
 
@@ -38,7 +41,16 @@ GRACE_MS: Final = 10_000
 class GroupCaller:
     """What all group calls share."""
 
-    def __init__(self, *, routing: Routing, clock: Clock, watch: LoopWatch | None, wait_ms_max: int) -> None:
+    def __init__(
+        self,
+        *,
+        routing: Routing,
+        clock: Clock,
+        watch: LoopWatch | None,
+        wait_ms_max: int,
+        doorkeeper: Doorkeeper,
+    ) -> None:
+        self._doorkeeper = doorkeeper
         self._routing = routing
         self._clock = clock
         self._watch = watch
@@ -58,16 +70,20 @@ class GroupCaller:
             return
         self._pass_on(exchange, self._routing.coordinator(group), how.codes)
 
-    def call_several(self, exchange: Exchange, how: ToGroups) -> None:
+    def call_several(self, exchange: Exchange, how: ToGroups, need: Need) -> None:
+        """`need`: asked for each group."""
         try:
             batch = GroupBatch(how, exchange.request.body, exchange.version)
         except WireError as error:
             exchange.hang_up(str(error))
             return
+        denied = self._doorkeeper.asker(exchange).denied(need, batch.groups)
+        batch.deny(denied, need.code)
         places: dict[Channel | None, list[int]] = {}
         for place, group in enumerate(batch.groups):
-            places.setdefault(self._routing.coordinator(group), []).append(place)
-        if len(places) == 1:
+            if group not in denied:
+                places.setdefault(self._routing.coordinator(group), []).append(place)
+        if len(places) == 1 and not denied:
             self._pass_on(exchange, next(iter(places)), how.codes)
             return
         places.pop(None, None)
@@ -107,22 +123,6 @@ class GroupCaller:
         fan_out(exchange, self._clock, [share], partial(pass_back, exchange, codes))
 
 
-def group_of(body: memoryview, *, flexible: bool) -> str:
-    """The first field of every call about one group; the rest of the body is the coordinator's to read."""
-    try:
-        if flexible:
-            length, start = uvarint(body, 0)
-            end = start + length - 1
-        else:
-            start = 2
-            end = start + int.from_bytes(body[:start], "big", signed=True)
-        if not start <= end <= len(body):
-            raise WireError("group id", "null or cut short")
-        return str(body[start:end], "utf-8")
-    except (IndexError, UnicodeDecodeError) as error:
-        raise WireError("group id", f"cut short or not text ({error})") from error
-
-
 def pass_back(exchange: Exchange, codes: Codes, replies: Sequence[Reply]) -> None:
     """The coordinator's answer as it came."""
     (reply,) = replies
@@ -158,6 +158,11 @@ class GroupBatch:
         self._request = how.schema.decode_request(body, version)
         self._asked = getattr(self._request, how.asked)
         self.groups = [name_of(each) for each in self._asked]
+        self._codes = dict.fromkeys(self.groups, how.codes.not_executed)
+
+    def deny(self, groups: Collection[str], code: ErrorCode) -> None:
+        """These groups have the error, and are in no share."""
+        self._codes.update(dict.fromkeys(groups, code))
 
     def share(self, places: Sequence[int]) -> Sequence[Buffer]:
         """The request for these entries alone."""
@@ -170,8 +175,7 @@ class GroupBatch:
 
         `places`: for each reply the entries that its coordinator was asked about.
         """
-        how, throttle_time_ms = self._how, 0
-        codes = dict.fromkeys(self.groups, how.codes.not_executed)
+        how, codes, throttle_time_ms = self._how, self._codes, 0
         found: dict[str, Any] = {}
         for own, reply in zip(places, replies, strict=True):
             asked, outcome = [self.groups[place] for place in own], reply.status.outcome

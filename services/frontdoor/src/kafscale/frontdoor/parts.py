@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from kafscale.frontdoor.authorization import Doorkeeper
 from kafscale.frontdoor.backends import Live
 from kafscale.frontdoor.fetch_turns import FetchTurns
 from kafscale.frontdoor.forwarding import Forwarder
@@ -26,4 +27,5 @@ class Parts:
     groups: GroupCaller
     sender: LaneSender
     turns: FetchTurns
+    doorkeeper: Doorkeeper
     advertised: Mapping[int, tuple[int, int]]

@@ -199,6 +199,7 @@ async def build(
         budget=runtime.budget,
         acked=AckedRevision(),
         connect=connect_streams(settings, runtime.identity),
+        authorization=runtime.authorization,
     )
     runtime.metrics.watch("workers_ready", lambda: service.listening)
     runtime.metrics.watch("worker_deaths_total", lambda: 0)

@@ -20,6 +20,7 @@ from kafscale.frontdoor.assembly import Means, connect_streams
 from kafscale.frontdoor.exchange import REVISION_KINDS, AckedRevision
 from kafscale.frontdoor.server import ROLE, BoundListener, Service
 from kafscale.frontdoor.settings import FrontdoorSettings
+from kafscale.runtime.authorization import Authorization
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import LoopWatch, SystemClock
 from kafscale.runtime.dependencies import connect_etcd, open_identity
@@ -107,6 +108,7 @@ class Worker:
                 tasks.create_task(topics.run())
                 budget = MemoryBudget(self._settings.memory_bytes // self._plan.workers)
                 watch_loop(self._metrics, self._watch, budget)
+                authorization = Authorization(None, self._metrics)
                 means = Means(
                     node_id=node_of(self._plan.instance),
                     clock=self._clock,
@@ -116,10 +118,14 @@ class Worker:
                     budget=budget,
                     acked=AckedRevision(open_page(self._plan.page, self._plan.workers), self._plan.number),
                     connect=connect_streams(self._settings, open_identity(self._settings)),
+                    authorization=authorization,
                     watch=self._watch,
                 )
                 service = Service(self._settings, means, etcd=etcd, keyspace=keyspace, topics=topics)
-                await self._serve(service, tasks)
+                try:
+                    await self._serve(service, tasks)
+                finally:
+                    authorization.close()
                 raise _Done
         except* _Done:
             log.info("worker ended")

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
+from kafscale.produce import handlers
 from kafscale.produce.bundles.cleaner import Cleaner
 from kafscale.produce.bundles.deletion import OwnBundles
 from kafscale.produce.bundles.gather import Gather
@@ -45,6 +46,7 @@ from kafscale.produce.settler import Settler
 from kafscale.produce.shared_fills import BundleFills
 from kafscale.produce.slice_age import SliceAge
 from kafscale.produce.uploader import Uploader
+from kafscale.runtime.authorization import enforced
 from kafscale.runtime.committer import Committer
 from kafscale.runtime.process import Runtime, ServiceParts
 from kafscale.runtime.process_metrics import watch_views
@@ -252,13 +254,14 @@ class ProduceService:
         watch("producer_ids_evicted_total", lambda: self._producer_budget.evicted)
 
     def parts(self) -> ServiceParts:
+        bulk = {int(ApiKey.PRODUCE): self.handler}
+        control = {
+            int(ApiKey.DESCRIBE_PRODUCERS): task_handler(self.describe_producers, self._runtime.task_group)
+        }
+        enforced(handlers, (*bulk, *control))
         return ServiceParts(
-            bulk={int(ApiKey.PRODUCE): self.handler},
-            control={
-                int(ApiKey.DESCRIBE_PRODUCERS): task_handler(
-                    self.describe_producers, self._runtime.task_group
-                )
-            },
+            bulk=bulk,
+            control=control,
             before_ready=self.start,
             drain=self.drain,
         )

@@ -403,7 +403,7 @@ class ConsumerGroupMetadata(_message.Message):
     def __init__(self, group_epoch: _Optional[int] = ..., assignment_epoch: _Optional[int] = ..., metadata_hash: _Optional[bytes] = ...) -> None: ...
 
 class ConsumerMemberMetadata(_message.Message):
-    __slots__ = ("schema", "instance_id", "rack", "client_id", "client_host", "rebalance_timeout_ms", "subscribed", "regex", "assignor")
+    __slots__ = ("schema", "instance_id", "rack", "client_id", "client_host", "rebalance_timeout_ms", "subscribed", "regex", "assignor", "principal")
     SCHEMA_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
     RACK_FIELD_NUMBER: _ClassVar[int]
@@ -413,6 +413,7 @@ class ConsumerMemberMetadata(_message.Message):
     SUBSCRIBED_FIELD_NUMBER: _ClassVar[int]
     REGEX_FIELD_NUMBER: _ClassVar[int]
     ASSIGNOR_FIELD_NUMBER: _ClassVar[int]
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
     schema: int
     instance_id: str
     rack: str
@@ -422,7 +423,8 @@ class ConsumerMemberMetadata(_message.Message):
     subscribed: _containers.RepeatedScalarFieldContainer[str]
     regex: str
     assignor: str
-    def __init__(self, schema: _Optional[int] = ..., instance_id: _Optional[str] = ..., rack: _Optional[str] = ..., client_id: _Optional[str] = ..., client_host: _Optional[str] = ..., rebalance_timeout_ms: _Optional[int] = ..., subscribed: _Optional[_Iterable[str]] = ..., regex: _Optional[str] = ..., assignor: _Optional[str] = ...) -> None: ...
+    principal: str
+    def __init__(self, schema: _Optional[int] = ..., instance_id: _Optional[str] = ..., rack: _Optional[str] = ..., client_id: _Optional[str] = ..., client_host: _Optional[str] = ..., rebalance_timeout_ms: _Optional[int] = ..., subscribed: _Optional[_Iterable[str]] = ..., regex: _Optional[str] = ..., assignor: _Optional[str] = ..., principal: _Optional[str] = ...) -> None: ...
 
 class ConsumerMemberAssignment(_message.Message):
     __slots__ = ("schema", "member_epoch", "previous_epoch", "state", "assigned", "pending_revocation")

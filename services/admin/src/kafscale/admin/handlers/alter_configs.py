@@ -2,29 +2,38 @@
 
 INVALID_CONFIG names the key that is unknown, bad or read-only; brokers are read-only; UNKNOWN_TOPIC_OR_PARTITION;
 INVALID_REQUEST for a key or a resource that is named twice, an empty group id, another type of resource;
-POLICY_VIOLATION if the maximum number of groups have configs.
+POLICY_VIOLATION if the maximum number of groups have configs; the authorization error of the resource's type.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from kafscale.access.rules import Side, needs_of
 from kafscale.admin.alterations import replaced
 from kafscale.admin.config_table import ConfigTable
 from kafscale.admin.context import AdminContext
 from kafscale.admin.plan import Refused
 from kafscale.admin.resources import alter_each
-from kafscale.runtime.stream.apis import answering
+from kafscale.runtime.request_meta import RequestMeta
+from kafscale.runtime.stream.apis import answering_with_meta
+from kafscale.wire.apis import ApiKey
 from kafscale.wire.schema import alter_configs as api
 
+NEEDS = needs_of(ApiKey.ALTER_CONFIGS, Side.SERVICE)
 
-@answering(api)
-async def handler(context: AdminContext, request: api.AlterConfigsRequest) -> api.AlterConfigsResponse:
+
+@answering_with_meta(api)
+async def handler(
+    context: AdminContext, request: api.AlterConfigsRequest, meta: RequestMeta
+) -> api.AlterConfigsResponse:
     answers = await alter_each(
         context,
         request.resources,
         _replace,
         api.AlterConfigsResponseResource,
+        context.authorization.of(meta),
+        NEEDS,
         validate_only=request.validate_only,
     )
     return api.AlterConfigsResponse(responses=answers)

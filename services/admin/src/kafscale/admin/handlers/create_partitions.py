@@ -1,8 +1,8 @@
 """CreatePartitions (37): v0-3.   v3 throttling error
 
 An equal or lower count is INVALID_PARTITIONS. Assignments are checked (one for each new partition) and then ignored,
-because every front door serves every partition. UNKNOWN_TOPIC_OR_PARTITION; POLICY_VIOLATION for more than 10,000 new
-partitions in a request, or beyond the cluster's limit.
+because every front door serves every partition. TOPIC_AUTHORIZATION_FAILED; UNKNOWN_TOPIC_OR_PARTITION;
+POLICY_VIOLATION for more than 10,000 new partitions in a request, or beyond the cluster's limit.
 """
 
 from __future__ import annotations
@@ -11,32 +11,43 @@ from collections import Counter
 from functools import partial
 
 import structlog
+from kafscale.access.rules import Side, needs_of
 from kafscale.admin import plan
 from kafscale.admin.cluster_view import active_by_name
 from kafscale.admin.context import AdminContext
-from kafscale.admin.errors import guarded
+from kafscale.admin.errors import guarded, unauthorized
 from kafscale.admin.plan import Refused
 from kafscale.admin.resources import unknown_topic
 from kafscale.admin.topic_limits import PARTITIONS_PER_REQUEST, TOO_MANY_AT_ONCE
-from kafscale.runtime.stream.apis import answering
+from kafscale.runtime.request_meta import RequestMeta
+from kafscale.runtime.stream.apis import answering_with_meta
 from kafscale.storage.topics import Topic
+from kafscale.wire.apis import ApiKey
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import create_partitions as api
 
 log = structlog.get_logger(__name__)
 
+NEEDS = needs_of(ApiKey.CREATE_PARTITIONS, Side.SERVICE)
+(ALTER,) = NEEDS
 
-@answering(api)
+
+@answering_with_meta(api)
 async def handler(
-    context: AdminContext, request: api.CreatePartitionsRequest
+    context: AdminContext, request: api.CreatePartitionsRequest, meta: RequestMeta
 ) -> api.CreatePartitionsResponse:
     times = Counter(topic.name for topic in request.topics)
-    excessive = sum(_added(context, topic) for topic in request.topics) > PARTITIONS_PER_REQUEST
+    once = (name for name, count in times.items() if count == 1)
+    denied = context.authorization.of(meta).denied(ALTER, once)
+    allowed = (topic for topic in request.topics if topic.name not in denied)
+    excessive = sum(_added(context, topic) for topic in allowed) > PARTITIONS_PER_REQUEST
     results = []
     for asked in {topic.name: topic for topic in request.topics}.values():
         outcome: Topic | Refused
         if times[asked.name] > 1:
             outcome = Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic in request.")
+        elif asked.name in denied:
+            outcome = unauthorized(ALTER)
         elif excessive:
             outcome = TOO_MANY_AT_ONCE
         elif request.validate_only:

@@ -5,6 +5,8 @@ INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT, INVA
 that is given twice, POLICY_VIOLATION for more than 10,000 partitions in a request (for all of its topics, as in
 Kafka) or beyond the cluster's limits, REQUEST_TIMED_OUT if the outcome is unknown. Assignments give the number of
 partitions. The brokers in them are ignored, because every front door serves every partition.
+TOPIC_AUTHORIZATION_FAILED for a topic that the client may not create, whether it exists or not. Without the right to
+describe its configs, the answer has no configs and no counts, and that error in `topic_config_error_code`.
 """
 
 from __future__ import annotations
@@ -15,27 +17,39 @@ from collections.abc import Mapping
 from functools import cache
 
 import structlog
+from kafscale.access.rules import Side, needs_of
 from kafscale.admin.config_table import ConfigKey
 from kafscale.admin.configs import TOPIC_CONFIGS
 from kafscale.admin.context import AdminContext
-from kafscale.admin.errors import guarded
+from kafscale.admin.errors import guarded, unauthorized
 from kafscale.admin.plan import NewTopic, Refused
 from kafscale.admin.topic_limits import PARTITIONS_PER_REQUEST, TOO_MANY_AT_ONCE
-from kafscale.runtime.stream.apis import answering
+from kafscale.runtime.request_meta import RequestMeta
+from kafscale.runtime.stream.apis import answering_with_meta
 from kafscale.storage.topics import Topic
+from kafscale.wire.apis import ApiKey
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import create_topics as api
 
 log = structlog.get_logger(__name__)
 
+NEEDS = needs_of(ApiKey.CREATE_TOPICS, Side.SERVICE)
+CREATE, DESCRIBE_CONFIGS = NEEDS
 CREATIONS_AT_ONCE = 16
+UNKNOWN_COUNT = -1
 
 
-@answering(api)
-async def handler(context: AdminContext, request: api.CreateTopicsRequest) -> api.CreateTopicsResponse:
+@answering_with_meta(api)
+async def handler(
+    context: AdminContext, request: api.CreateTopicsRequest, meta: RequestMeta
+) -> api.CreateTopicsResponse:
+    asker = context.authorization.of(meta)
     names = Counter(topic.name for topic in request.topics)
+    once = [name for name, times in names.items() if times == 1]
+    denied, hidden = asker.denied(CREATE, once), asker.denied(DESCRIBE_CONFIGS, once)
     slots = asyncio.Semaphore(CREATIONS_AT_ONCE)
-    excessive = sum(map(_partitions, request.topics)) > PARTITIONS_PER_REQUEST
+    allowed = (topic for topic in request.topics if topic.name not in denied)
+    excessive = sum(map(_partitions, allowed)) > PARTITIONS_PER_REQUEST
 
     async def one(asked: api.CreateTopicsRequestTopic) -> api.CreateTopicsResponseTopicResult:
         if names[asked.name] > 1:
@@ -43,10 +57,13 @@ async def handler(context: AdminContext, request: api.CreateTopicsRequest) -> ap
                 ErrorCode.INVALID_REQUEST, "Create topics request has topic named more than once."
             )
             return _answer(asked, twice)
+        if asked.name in denied:
+            return _answer(asked, unauthorized(CREATE))
         if excessive:
             return _answer(asked, TOO_MANY_AT_ONCE)
         async with slots:
-            return _answer(asked, await _create(context, request, asked))
+            answer = _answer(asked, await _create(context, request, asked))
+        return _without_configs(answer) if asked.name in hidden else answer
 
     unique = {topic.name: topic for topic in request.topics}.values()
     results = await asyncio.gather(*(one(asked) for asked in unique))
@@ -101,6 +118,17 @@ def _answer(
                 replication_factor=1,
                 configs=_configs(TOPIC_CONFIGS.kept({each.name: each.value for each in asked.configs})),
             )
+
+
+def _without_configs(
+    answer: api.CreateTopicsResponseTopicResult,
+) -> api.CreateTopicsResponseTopicResult:
+    """The client may not describe the topic's configs."""
+    if answer.error_code == ErrorCode.NONE:
+        answer.topic_config_error_code = DESCRIBE_CONFIGS.code
+        answer.num_partitions = answer.replication_factor = UNKNOWN_COUNT
+        answer.configs = []
+    return answer
 
 
 def _configs(chosen: Mapping[str, str]) -> list[api.CreateTopicsResponseTopicConfigs]:

@@ -4,6 +4,8 @@ Marks the topic, after which clients no longer see it. The answer waits until it
 free, at most for the request's timeout. The deletion then continues. A topic that is named twice is answered once, with
 INVALID_REQUEST, as in Kafka.
 UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, INVALID_REQUEST (name and id, or named twice), REQUEST_TIMED_OUT.
+TOPIC_AUTHORIZATION_FAILED for a topic that the client may not delete, whether it exists or not; for an id with the
+topic's name, if the client may describe it.
 """
 
 from __future__ import annotations
@@ -12,16 +14,21 @@ import asyncio
 from collections import Counter
 from functools import partial
 
+from kafscale.access.rules import Side, needs_of
 from kafscale.admin import plan
 from kafscale.admin.context import AdminContext
-from kafscale.admin.errors import guarded
+from kafscale.admin.errors import guarded, unauthorized
 from kafscale.admin.plan import Refused
+from kafscale.runtime.authorization import Asker
 from kafscale.runtime.request_meta import RequestMeta
 from kafscale.runtime.stream.apis import answering_with_meta
 from kafscale.storage.topics import Topic
+from kafscale.wire.apis import ApiKey
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import delete_topics as api
 
+NEEDS = needs_of(ApiKey.DELETE_TOPICS, Side.SERVICE)
+DESCRIBE, DELETE = NEEDS
 BY_ID_FROM = 6
 NO_ID = bytes(16)
 WAIT_MAX_S = 30.0
@@ -43,14 +50,16 @@ async def handler(
     unique = {(topic.name, topic.topic_id): topic for topic in asked}
     wait_s = min(max(request.timeout_ms, 0) / 1000, WAIT_MAX_S)
     slots = asyncio.Semaphore(MARKED_AT_ONCE)
+    asker = context.authorization.of(meta)
     results = await asyncio.gather(
-        *(_delete(context, topic, times[key] > 1, wait_s, slots) for key, topic in unique.items())
+        *(_delete(context, asker, topic, times[key] > 1, wait_s, slots) for key, topic in unique.items())
     )
     return api.DeleteTopicsResponse(responses=list(results))
 
 
 async def _delete(
     context: AdminContext,
+    asker: Asker,
     asked: api.DeleteTopicsRequestTopicState,
     twice: bool,
     wait_s: float,
@@ -62,6 +71,8 @@ async def _delete(
         name = await _name_of(context, asked)
         if isinstance(name, Refused):
             return _refusal(asked, name)
+        if not asker.allows(DELETE, name):
+            return _denied(asked, name, asker)
         marked = await guarded(context.store.change(name, partial(_mark, asked)))
     if isinstance(marked, Refused):
         gone = asked.name is None and marked.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -110,6 +121,15 @@ async def _until_gone(context: AdminContext, topic: Topic, wait_s: float) -> Non
         return  # the topic is marked, and its deletion continues
     finally:
         unsubscribe()
+
+
+def _denied(
+    asked: api.DeleteTopicsRequestTopicState, name: str, asker: Asker
+) -> api.DeleteTopicsResponseTopicResult:
+    answer = _refusal(asked, unauthorized(DELETE))
+    if asked.name is None and asker.allows(DESCRIBE, name):
+        answer.name = name
+    return answer
 
 
 def _refusal(

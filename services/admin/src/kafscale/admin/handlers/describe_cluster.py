@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from kafscale.admin.cluster_view import CLUSTER_OPERATIONS, brokers_of, controller_of
+from kafscale.access.acl import ResourceType
+from kafscale.admin.cluster_view import brokers_of, controller_of
 from kafscale.admin.context import AdminContext
 from kafscale.admin.plan import Refused
 from kafscale.runtime.request_meta import RequestMeta
@@ -40,7 +41,8 @@ async def handler(
         ],
     )
     if request.include_cluster_authorized_operations:
-        answer.cluster_authorized_operations = CLUSTER_OPERATIONS
+        asker = context.authorization.of(meta)
+        answer.cluster_authorized_operations = asker.operations(ResourceType.CLUSTER)
     return answer
 
 

@@ -4,7 +4,8 @@ Topics, groups (KIP-848) and brokers. A broker is a front door, named by its nod
 all brokers, of which there are none. A group needs no members to have configs, so no group is unknown. Unknown keys
 are left out. A resource that is requested twice is answered once. UNKNOWN_TOPIC_OR_PARTITION; INVALID_REQUEST for
 another type of resource, an unknown broker, an empty group id, and for resources that do not fit into the answer;
-REQUEST_TIMED_OUT if a group's configs cannot be read.
+REQUEST_TIMED_OUT if a group's configs cannot be read. TOPIC_, GROUP_ or CLUSTER_AUTHORIZATION_FAILED, whether the
+resource exists or not.
 """
 
 from __future__ import annotations
@@ -12,21 +13,26 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 
+from kafscale.access.rules import Side, needs_of
 from kafscale.admin.cluster_view import active_by_name
 from kafscale.admin.config_answers import broker_configs, configs_of, size_of
 from kafscale.admin.configs import TOPIC_CONFIGS
 from kafscale.admin.context import AdminContext
 from kafscale.admin.group_config_store import invalid_name
 from kafscale.admin.plan import Refused
-from kafscale.admin.resources import ResourceType, damaged_topic, unknown_topic, unknown_type
+from kafscale.admin.resources import ResourceType, damaged_topic, denial, unknown_topic, unknown_type
 from kafscale.runtime.answer_room import TOO_LARGE, AnswerRoom
-from kafscale.runtime.stream.apis import answering
+from kafscale.runtime.authorization import Asker
+from kafscale.runtime.request_meta import RequestMeta
+from kafscale.runtime.stream.apis import answering_with_meta
 from kafscale.storage.etcd.client import EtcdError
 from kafscale.storage.group_configs import GroupConfigs
 from kafscale.storage.schema import UnreadableValue
+from kafscale.wire.apis import ApiKey
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import describe_configs as api
 
+NEEDS = needs_of(ApiKey.DESCRIBE_CONFIGS, Side.SERVICE)
 NODE_ID_DIGITS_MAX = 10
 RESOURCES_PER_TURN = 100
 """Per iteration of the event loop and per read of etcd: tools request all topics at once."""
@@ -36,22 +42,28 @@ RESOURCE_BYTES = 16
 Configs = list[api.DescribeConfigsResponseResourceResult]
 
 
-@answering(api)
-async def handler(context: AdminContext, request: api.DescribeConfigsRequest) -> api.DescribeConfigsResponse:
-    return api.DescribeConfigsResponse(results=await _results(context, request))
+@answering_with_meta(api)
+async def handler(
+    context: AdminContext, request: api.DescribeConfigsRequest, meta: RequestMeta
+) -> api.DescribeConfigsResponse:
+    asker = context.authorization.of(meta)
+    return api.DescribeConfigsResponse(results=await _results(context, request, asker))
 
 
 async def _results(
-    context: AdminContext, request: api.DescribeConfigsRequest
+    context: AdminContext, request: api.DescribeConfigsRequest, asker: Asker
 ) -> list[api.DescribeConfigsResponseResult]:
     room = AnswerRoom(context.settings.answer_bytes_max)
     asked = list({_identity(resource): resource for resource in request.resources}.values())
     results = []
     for start in range(0, len(asked), RESOURCES_PER_TURN):
         some = asked[start : start + RESOURCES_PER_TURN]
-        groups = await _groups(context, some)
-        for resource in some:
-            outcome = _configs(context, request, resource, groups)
+        denials = [denial(asker, NEEDS, resource) for resource in some]
+        groups = await _groups(
+            context, [one for one, denied in zip(some, denials, strict=True) if denied is None]
+        )
+        for resource, denied in zip(some, denials, strict=True):
+            outcome = denied or _configs(context, request, resource, groups)
             results.append(
                 _answer(
                     resource, outcome if _fits(room, resource, outcome) else Refused(TOO_LARGE, room.refusal)

@@ -3,22 +3,32 @@
 The named topics, or all topics, with at most `response_partition_limit` partitions in one answer. If there are more,
 the answer ends with a cursor. A page starts at the cursor's partition, or at the next topic if the cursor's topic was
 deleted. UNKNOWN_TOPIC_OR_PARTITION and INVALID_TOPIC_EXCEPTION for named topics; INVALID_REQUEST for a cursor below
-partition 0; LEADER_NOT_AVAILABLE while no front door is registered. Creates no topics.
+partition 0; LEADER_NOT_AVAILABLE while no front door is registered. Creates no topics. Named topics that the client may
+not describe are TOPIC_AUTHORIZATION_FAILED, in every page that names them, as in Kafka; of all topics they are left
+out.
 """
 
 from __future__ import annotations
 
-from kafscale.admin.cluster_view import TOPIC_OPERATIONS, active, active_by_name, brokers_of, leader_epoch
+from collections.abc import Sequence
+
+from kafscale.access.acl import ResourceType
+from kafscale.access.rules import Side, needs_of
+from kafscale.admin.cluster_view import active, active_by_name, brokers_of, leader_epoch
 from kafscale.admin.context import AdminContext
 from kafscale.admin.plan import invalid_topic_name
+from kafscale.runtime.authorization import Asker
 from kafscale.runtime.request_meta import RequestMeta
 from kafscale.runtime.stream.apis import answering_with_meta
 from kafscale.storage.brokers import Broker, leader_of
 from kafscale.storage.topics import Topic
+from kafscale.wire.apis import ApiKey
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import describe_topic_partitions as api
 
 DescribedTopic = api.DescribeTopicPartitionsResponseDescribeTopicPartitionsResponseTopic
+NEEDS = needs_of(ApiKey.DESCRIBE_TOPIC_PARTITIONS, Side.SERVICE)
+OF_NAMED, OF_ALL = NEEDS
 PARTITIONS_MAX = 2_000
 """In one answer: the default of Kafka's max.request.partition.size.limit."""
 
@@ -30,7 +40,14 @@ async def handler(
     if request.cursor is not None and request.cursor.partition_index < 0:
         return _refuse_all(request, ErrorCode.INVALID_REQUEST)
     brokers = await brokers_of(context, meta.listener)
-    return _page(context, request, brokers)
+    asker = context.authorization.of(meta)
+    asked = _asked(context, request)
+    hidden = asker.denied(OF_NAMED if request.topics else OF_ALL, (name for name, _ in asked))
+    visible = [(name, topic) for name, topic in asked if name not in hidden] if hidden else asked
+    page = _page(context, request, visible, brokers, asker)
+    if request.topics:
+        page.topics += [DescribedTopic(error_code=OF_NAMED.code, name=name) for name in sorted(hidden)]
+    return page
 
 
 def _refuse_all(
@@ -45,11 +62,15 @@ def _refuse_all(
 
 
 def _page(
-    context: AdminContext, request: api.DescribeTopicPartitionsRequest, brokers: tuple[Broker, ...]
+    context: AdminContext,
+    request: api.DescribeTopicPartitionsRequest,
+    asked: Sequence[tuple[str, Topic | None]],
+    brokers: tuple[Broker, ...],
+    asker: Asker,
 ) -> api.DescribeTopicPartitionsResponse:
     page = api.DescribeTopicPartitionsResponse(topics=[])
     room = max(1, min(request.response_partition_limit, PARTITIONS_MAX))
-    for name, topic in _asked(context, request):
+    for name, topic in asked:
         if not room:
             page.next_cursor = api.DescribeTopicPartitionsResponseCursor(topic_name=name)
             break
@@ -58,7 +79,7 @@ def _page(
                 DescribedTopic(
                     error_code=_why_not(context, name),
                     name=name,
-                    topic_authorized_operations=TOPIC_OPERATIONS,
+                    topic_authorized_operations=asker.operations(ResourceType.TOPIC, name),
                 )
             )
             continue
@@ -70,7 +91,7 @@ def _page(
                 name=name,
                 topic_id=topic.topic_id,
                 partitions=described,
-                topic_authorized_operations=TOPIC_OPERATIONS,
+                topic_authorized_operations=asker.operations(ResourceType.TOPIC, name),
             )
         )
         room -= len(described)

@@ -3,31 +3,38 @@ topics and groups (KIP-848).
 
 INVALID_CONFIG names the key that is unknown, bad or read-only; brokers are read-only; UNKNOWN_TOPIC_OR_PARTITION;
 INVALID_REQUEST for a key or a resource that is named twice, an empty group id, another type of resource;
-POLICY_VIOLATION if the maximum number of groups have configs.
+POLICY_VIOLATION if the maximum number of groups have configs; the authorization error of the resource's type.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from kafscale.access.rules import Side, needs_of
 from kafscale.admin.alterations import changed
 from kafscale.admin.config_table import ConfigTable
 from kafscale.admin.context import AdminContext
 from kafscale.admin.plan import Refused
 from kafscale.admin.resources import alter_each
-from kafscale.runtime.stream.apis import answering
+from kafscale.runtime.request_meta import RequestMeta
+from kafscale.runtime.stream.apis import answering_with_meta
+from kafscale.wire.apis import ApiKey
 from kafscale.wire.schema import incremental_alter_configs as api
 
+NEEDS = needs_of(ApiKey.INCREMENTAL_ALTER_CONFIGS, Side.SERVICE)
 
-@answering(api)
+
+@answering_with_meta(api)
 async def handler(
-    context: AdminContext, request: api.IncrementalAlterConfigsRequest
+    context: AdminContext, request: api.IncrementalAlterConfigsRequest, meta: RequestMeta
 ) -> api.IncrementalAlterConfigsResponse:
     answers = await alter_each(
         context,
         request.resources,
         _change,
         api.IncrementalAlterConfigsResponseResource,
+        context.authorization.of(meta),
+        NEEDS,
         validate_only=request.validate_only,
     )
     return api.IncrementalAlterConfigsResponse(responses=answers)

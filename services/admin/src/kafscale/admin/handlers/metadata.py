@@ -8,19 +8,22 @@ Errors: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, INVALID_TOPIC_EXCEPTION (n
 cluster's limit), KAFKA_STORAGE_ERROR (the topic's record is damaged), LEADER_NOT_AVAILABLE while no front door is
 registered, INVALID_REQUEST for topics that do not fit into the answer. If all topics were requested and do not fit, v13
 has INVALID_REQUEST for the whole answer. Earlier versions have no field for it, so the connection is closed.
+A topic that the client may not describe is TOPIC_AUTHORIZATION_FAILED: without its id if it was named, without its name
+if it was requested by its id. If all topics were requested, it is left out. A topic that the client may not create has
+that error too.
 Brokers, leaders and epochs come from watched views.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Self
 
 import structlog
+from kafscale.access.acl import ResourceType
+from kafscale.access.rules import Side, needs_of
 from kafscale.admin.cluster_view import (
-    CLUSTER_OPERATIONS,
-    TOPIC_OPERATIONS,
     active,
     active_by_name,
     brokers_of,
@@ -30,22 +33,28 @@ from kafscale.admin.cluster_view import (
 from kafscale.admin.context import AdminContext
 from kafscale.admin.plan import invalid_topic_name
 from kafscale.runtime.answer_room import TOO_LARGE, AnswerRoom
+from kafscale.runtime.authorization import Asker
 from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
 from kafscale.storage.brokers import Broker, leader_of
 from kafscale.storage.topics import Topic, TopicState
+from kafscale.wire.apis import ApiKey
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode, WireError
 from kafscale.wire.schema import metadata as api
 
 log = structlog.get_logger(__name__)
 
+NEEDS = needs_of(ApiKey.METADATA, Side.SERVICE)
+OF_NAMED, OF_IDS, OF_ALL, OF_CREATION = NEEDS
 NO_ID = bytes(16)
 NULL_PADDED = 4
 PADDED_LENGTH = {9: 8, 10: 8, 11: 7, 12: 7, 13: 7}  # by version: this null, two or three flags, no tags
 ERROR_OF_ALL_FROM = 13
 TOPIC_BYTES, PARTITION_BYTES = 40, 34
 """On the wire, at most, a topic without its name."""
+WITHOUT_OPERATIONS = (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+"""Errors of topics that the client must not know, or that have no name."""
 PARTITIONS_PER_TURN = 2_000
 """Per iteration of the event loop."""
 NO_REPLICAS: list[int] = []
@@ -57,8 +66,9 @@ def handler(context: AdminContext) -> AsyncHandler:
         version = inbound.meta.api_version
         request = api.decode_request(_without_padding(inbound.body, version), version)
         brokers = await brokers_of(context, inbound.meta.listener)
+        asker = context.authorization.of(inbound.meta)
         async with _Pages(context, brokers) as pages:
-            answer = await _answer(context, request, version, pages)
+            answer = await _answer(context, request, version, pages, asker)
             return answered(inbound, answer, api.encode_response)
 
     return metadata
@@ -74,7 +84,7 @@ def _without_padding(body: memoryview, version: int) -> Buffer:
 
 
 async def _answer(
-    context: AdminContext, request: api.MetadataRequest, version: int, pages: _Pages
+    context: AdminContext, request: api.MetadataRequest, version: int, pages: _Pages, asker: Asker
 ) -> api.MetadataResponse:
     answer = api.MetadataResponse(
         brokers=[
@@ -85,16 +95,21 @@ async def _answer(
         controller_id=controller_of(pages.brokers),
     )
     if request.topics is None or (version == 0 and not request.topics):
-        await _fill_with_all(answer, pages, active(context), version)
+        await _fill_with_all(answer, pages, _visible(active(context), asker), version)
     else:
-        answer.topics = await _named(context, request, pages)
+        answer.topics = await _named(context, request, pages, asker)
     if request.include_cluster_authorized_operations:
-        answer.cluster_authorized_operations = CLUSTER_OPERATIONS
+        answer.cluster_authorized_operations = asker.operations(ResourceType.CLUSTER)
     if request.include_topic_authorized_operations:
         for topic in answer.topics:
-            if topic.error_code != ErrorCode.UNKNOWN_TOPIC_ID:
-                topic.topic_authorized_operations = TOPIC_OPERATIONS
+            if topic.error_code not in WITHOUT_OPERATIONS:
+                topic.topic_authorized_operations = asker.operations(ResourceType.TOPIC, topic.name or "")
     return answer
+
+
+def _visible(topics: Sequence[Topic], asker: Asker) -> Sequence[Topic]:
+    hidden = asker.denied(OF_ALL, (topic.name for topic in topics))
+    return [topic for topic in topics if topic.name not in hidden] if hidden else topics
 
 
 async def _fill_with_all(
@@ -112,13 +127,19 @@ async def _fill_with_all(
 
 
 async def _named(
-    context: AdminContext, request: api.MetadataRequest, pages: _Pages
+    context: AdminContext, request: api.MetadataRequest, pages: _Pages, asker: Asker
 ) -> list[api.MetadataResponseTopic]:
     asked = list({(topic.topic_id, topic.name): topic for topic in request.topics or []}.values())
-    found = [_found(context, topic) for topic in asked]
-    missing = [name for name in found if isinstance(name, str)]
-    may_create = request.allow_auto_topic_creation and context.auto_creation.enabled
-    created = await context.auto_creation.create(missing, context.clock.wall_ms()) if may_create else {}
+    hidden = asker.denied(OF_NAMED, (topic.name or "" for topic in asked if topic.topic_id == NO_ID))
+    found = [_found(context, topic, hidden, asker) for topic in asked]
+    created: Mapping[str, ErrorCode] = {}
+    if request.allow_auto_topic_creation and context.auto_creation.enabled:
+        missing = [name for name in found if isinstance(name, str)]
+        refused = asker.denied(OF_CREATION, missing)
+        created = await context.auto_creation.create(
+            [name for name in missing if name not in refused], context.clock.wall_ms()
+        )
+        created = {**created, **dict.fromkeys(refused, OF_CREATION.code)}
     answers = []
     for outcome in found:
         match outcome:
@@ -132,16 +153,22 @@ async def _named(
     return answers
 
 
-def _found(context: AdminContext, asked: api.MetadataRequestTopic) -> Topic | str | api.MetadataResponseTopic:
-    """The topic, or the name of a topic that may be created, or the answer for this topic."""
+def _found(
+    context: AdminContext, asked: api.MetadataRequestTopic, hidden: Collection[str], asker: Asker
+) -> Topic | str | api.MetadataResponseTopic:
+    """The topic, or the name of a topic that may be created, or the answer for this topic. `hidden`: the names of
+    topics that the client may not describe."""
     if asked.topic_id != NO_ID:
         topic = context.topics.by_id(asked.topic_id)
+        error = ErrorCode.UNKNOWN_TOPIC_ID
         if topic is not None and topic.state is TopicState.ACTIVE:
-            return topic
-        return api.MetadataResponseTopic(
-            error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=asked.topic_id
-        )
+            if asker.allows(OF_IDS, topic.name):
+                return topic
+            error = OF_IDS.code
+        return api.MetadataResponseTopic(error_code=error, name=None, topic_id=asked.topic_id)
     name = asked.name or ""
+    if name in hidden:
+        return api.MetadataResponseTopic(error_code=OF_NAMED.code, name=name)
     if invalid_topic_name(name) is not None:
         return api.MetadataResponseTopic(error_code=ErrorCode.INVALID_TOPIC_EXCEPTION, name=name)
     if context.topics.is_damaged(name):

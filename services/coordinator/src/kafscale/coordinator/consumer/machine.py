@@ -46,11 +46,13 @@ from kafscale.coordinator.consumer.model import (
     MemberState,
     PersistedGroup,
     Rules,
+    Sees,
     StatusReply,
     Tick,
     Topics,
     TopicsChanged,
     Transition,
+    sees_all,
 )
 from kafscale.coordinator.consumer.reconcile import is_reconciled, reconcile
 from kafscale.coordinator.consumer.validation import Refusal, bad_expression, cut, refusal_of
@@ -59,19 +61,21 @@ from kafscale.wire.errors import ErrorCode
 
 MEMBER_EPOCH_COMMIT_VERSION = 9
 """The first OffsetCommit that carries a member epoch."""
+NO_PRINCIPAL = "?"
+"""Of a member whose principal is too long to be stored: no ACL names it, as it has no type."""
 
 
-def step(group: Group, event: Event, now_ms: int, rules: Rules) -> Transition:
+def step(group: Group, event: Event, now_ms: int, rules: Rules, sees: Sees = sees_all) -> Transition:
     """Applies one event. A client's mistake is a reply, never an exception."""
     match event:
         case Heartbeat():
-            done = _heartbeat(group, event, now_ms, rules)
+            done = _heartbeat(group, event, now_ms, rules, sees)
         case Commit():
             done = Transition(group, (StatusReply(token=event.token, error=_commit_error(group, event)),))
         case Fetch():
             done = Transition(group, (StatusReply(token=event.token, error=_fetch_error(group, event)),))
         case TopicsChanged():
-            done = Transition(_with_topics(group, event.topics))
+            done = Transition(_with_topics(group, event.topics, sees))
         case Tick():
             done = Transition(group)
         case Delete():
@@ -95,13 +99,15 @@ def durable(group: Group) -> PersistedGroup:
     return group.persisted
 
 
-def restore(persisted: PersistedGroup, now_ms: int, topics: Topics, rules: Rules) -> Group:
+def restore(
+    persisted: PersistedGroup, now_ms: int, topics: Topics, rules: Rules, sees: Sees = sees_all
+) -> Group:
     """The group with full sessions, and with a new epoch if its topics have changed.
 
     `restore(PersistedGroup(group_id=…), …)` is a group that does not exist yet.
     """
     deadlines = {member.member_id: _deadlines(member, now_ms, rules) for member in persisted.members.values()}
-    return _with_topics(Group(persisted=persisted, deadlines=deadlines), topics)
+    return _with_topics(Group(persisted=persisted, deadlines=deadlines), topics, sees)
 
 
 def state_of(persisted: PersistedGroup) -> GroupState:
@@ -119,7 +125,7 @@ def state_of(persisted: PersistedGroup) -> GroupState:
 # --- heartbeats --------------------------------------------------------------------------------
 
 
-def _heartbeat(group: Group, request: Heartbeat, now_ms: int, rules: Rules) -> Transition:
+def _heartbeat(group: Group, request: Heartbeat, now_ms: int, rules: Rules, sees: Sees) -> Transition:
     refused = refusal_of(group.persisted.group_id, request, rules)
     if refused is not None:
         return _refuse(group, request, refused)
@@ -135,7 +141,8 @@ def _heartbeat(group: Group, request: Heartbeat, now_ms: int, rules: Rules) -> T
         return _refuse(group, request, refused)
     group = _with_member(found.group, said)
     if found.makes_epoch or _changes_subscription(found.member, said):
-        matches = subscriptions.all_matches(group.persisted.members.values(), group.topics, group.matches)
+        members = group.persisted.members.values()
+        matches = subscriptions.all_matches(members, group.topics, sees, group.matches)
         group = bumped(replace(group, matches=matches))
     group = _with_target(group, rules)
     member = _reconciled(group, said, request)
@@ -180,6 +187,7 @@ def _with_metadata(member: Member, request: Heartbeat, rules: Rules) -> Member:
         rack_id=member.rack_id if request.rack_id is None else request.rack_id,
         client_id=cut(request.client_id, rules.text_bytes_max),
         client_host=cut(request.client_host, rules.text_bytes_max),
+        principal=_kept_principal(request.principal, rules),
         rebalance_timeout_ms=member.rebalance_timeout_ms
         if timeout_ms == UNCHANGED
         else min(timeout_ms, rules.rebalance_timeout_max_ms),
@@ -190,8 +198,13 @@ def _with_metadata(member: Member, request: Heartbeat, rules: Rules) -> Member:
     return member if said == member else said
 
 
+def _kept_principal(principal: str, rules: Rules) -> str:
+    """A cut name would be another principal's. Without a name, an expression matches what everybody may describe."""
+    return principal if len(principal.encode(errors="replace")) <= rules.text_bytes_max else NO_PRINCIPAL
+
+
 def _changes_subscription(before: Member, said: Member) -> bool:
-    return before.names != said.names or (before.regex or "") != (said.regex or "")
+    return before.names != said.names or before.expression != said.expression
 
 
 def _with_target(group: Group, rules: Rules) -> Group:
@@ -278,9 +291,9 @@ def _epoch_error(persisted: PersistedGroup, member_id: str, member_epoch: int) -
     return ErrorCode.NONE if member.epoch == member_epoch else ErrorCode.STALE_MEMBER_EPOCH
 
 
-def _with_topics(group: Group, topics: Topics) -> Group:
+def _with_topics(group: Group, topics: Topics, sees: Sees) -> Group:
     """The group with these topics, and with a new epoch if a subscribed topic changed."""
-    matches = subscriptions.all_matches(group.persisted.members.values(), topics)
+    matches = subscriptions.all_matches(group.persisted.members.values(), topics, sees)
     group = replace(group, topics=topics, matches=matches)
     if group.persisted.members and subscriptions.metadata_hash(group) != group.persisted.metadata_hash:
         group = bumped(group)

@@ -11,7 +11,7 @@ epoch* is the last target assignment epoch that the member has received. Members
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple, NewType
@@ -43,6 +43,28 @@ class TopicInfo(NamedTuple):
 
 Topics = Mapping[str, TopicInfo]
 """The topics that exist, by name. The shell shares one mapping among all groups."""
+
+
+class Expression(NamedTuple):
+    """A regular expression of a member. What it matches depends on what its member may describe.
+
+    Without an authorizer `principal` and `client_host` are empty, so all members share the result.
+    """
+
+    text: str
+    principal: str
+    client_host: str
+
+
+Matches = Mapping[Expression, frozenset[str]]
+"""The existing topics that each expression matches and its member may describe."""
+Sees = Callable[[Expression, frozenset[str]], frozenset[str]]
+"""Of the topics that an expression matches, those that its member may describe."""
+
+
+def sees_all(_: Expression, topics: frozenset[str]) -> frozenset[str]:
+    """Without an authorizer."""
+    return topics
 
 
 class Assignor(Enum):
@@ -86,6 +108,7 @@ class Heartbeat:
     owned: Partitions | None = None  # the partitions that the client owns; sent when they change
     client_id: str = ""
     client_host: str = ""
+    principal: str = ""  # empty without an authorizer
     version: int = 1
 
 
@@ -170,10 +193,17 @@ class Member:
     rack_id: str | None = None
     client_id: str = ""
     client_host: str = ""
+    principal: str = ""  # who described the topics of `regex`; empty without an authorizer
     rebalance_timeout_ms: int = 0
     names: frozenset[str] = frozenset()
     regex: str | None = None  # None or "": no expression
     assignor: Assignor | None = None
+
+    @property
+    def expression(self) -> Expression | None:
+        if not self.regex:
+            return None
+        return Expression(self.regex, self.principal, self.client_host if self.principal else "")
 
     def holds(self, topic_id: TopicId) -> frozenset[int]:
         return self.assigned.get(topic_id, frozenset()) | self.revoking.get(topic_id, frozenset())
@@ -202,7 +232,7 @@ class Deadlines(NamedTuple):
 class Group:
     persisted: PersistedGroup
     topics: Topics = field(default_factory=dict)
-    matches: Mapping[str, frozenset[str]] = field(default_factory=dict)  # expression -> existing topics
+    matches: Matches = field(default_factory=dict)
     deadlines: Mapping[MemberId, Deadlines] = field(default_factory=dict)
     due_ms: int | None = None  # no deadline is earlier; None: unknown
 

@@ -1,16 +1,25 @@
 """The topics of a member's subscription: by name, by regular expression, or both (KIP-848, "Regular expressions").
 
-Expressions are RE2 and match the whole name, as in Kafka since 4.0. Matching takes linear time for every expression.
-With Python's `re`, the expression of one client could block the coordinator.
+An expression matches only topics that its member may describe. Expressions are RE2 and match the whole name, as in
+Kafka since 4.0. Matching takes linear time for every expression. With Python's `re`, the expression of one client could
+block the coordinator.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import re2  # type: ignore[import-untyped]
-from kafscale.coordinator.consumer.model import Group, Member, MemberId, Topics
+from kafscale.coordinator.consumer.model import (
+    Expression,
+    Group,
+    Matches,
+    Member,
+    MemberId,
+    Sees,
+    Topics,
+)
 from kafscale.storage.keys import TopicId
 
 MEMORY_BYTES_MAX = 1 << 20
@@ -40,19 +49,22 @@ def matching(expression: str, topics: Topics) -> frozenset[str]:
 
 
 def all_matches(
-    members: Iterable[Member], topics: Topics, known: Mapping[str, frozenset[str]] | None = None
-) -> dict[str, frozenset[str]]:
+    members: Iterable[Member], topics: Topics, sees: Sees, known: Matches | None = None
+) -> dict[Expression, frozenset[str]]:
     """The topics that each expression of the members matches. `known`: earlier results for the same topics."""
     found = known or {}
-    expressions = sorted({member.regex for member in members if member.regex})
-    return {one: found[one] if one in found else matching(one, topics) for one in expressions}
+    expressions = sorted({member.expression for member in members if member.expression is not None})
+    new = sorted({one.text for one in expressions if one not in found})
+    matched = {text: matching(text, topics) for text in new}
+    return {one: found[one] if one in found else sees(one, matched[one.text]) for one in expressions}
 
 
-def names_of(member: Member, matches: Mapping[str, frozenset[str]]) -> frozenset[str]:
+def names_of(member: Member, matches: Matches) -> frozenset[str]:
     """All topics that the member is subscribed to, existing or not."""
-    if not member.regex:
+    expression = member.expression
+    if expression is None:
         return member.names
-    return member.names | matches.get(member.regex, frozenset())
+    return member.names | matches.get(expression, frozenset())
 
 
 def topic_ids_of(member: Member, group: Group) -> frozenset[TopicId]:
@@ -63,10 +75,10 @@ def topic_ids_of(member: Member, group: Group) -> frozenset[TopicId]:
 
 def topic_ids_by_member(group: Group) -> dict[MemberId, frozenset[TopicId]]:
     """`topic_ids_of` for each member. Members with equal subscriptions share one set."""
-    distinct: dict[tuple[frozenset[str], str | None], frozenset[TopicId]] = {}
+    distinct: dict[tuple[frozenset[str], Expression | None], frozenset[TopicId]] = {}
     found = {}
     for member_id, member in group.persisted.members.items():
-        key = (member.names, member.regex)
+        key = (member.names, member.expression)
         if key not in distinct:
             distinct[key] = topic_ids_of(member, group)
         found[member_id] = distinct[key]
@@ -75,7 +87,7 @@ def topic_ids_by_member(group: Group) -> dict[MemberId, frozenset[TopicId]]:
 
 def subscribed_topics(group: Group) -> frozenset[str]:
     """The topics of any member's subscription. OffsetDelete refuses these: GROUP_SUBSCRIBED_TO_TOPIC."""
-    distinct = {(member.names, member.regex): member for member in group.persisted.members.values()}
+    distinct = {(member.names, member.expression): member for member in group.persisted.members.values()}
     return frozenset().union(*(names_of(member, group.matches) for member in distinct.values()))
 
 

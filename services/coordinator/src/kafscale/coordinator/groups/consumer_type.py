@@ -25,6 +25,7 @@ from kafscale.coordinator.consumer.model import (
     PersistedGroup,
     Reply,
     Rules,
+    Sees,
     Tick,
     Topics,
 )
@@ -45,24 +46,26 @@ _STATES_BACK = {there: here for here, there in _STATES.items()}
 
 class ConsumerGroupType:
     """`GroupType[Group, Event, PersistedGroup]`. `rules`: of a group; `topics` is the shell's one mapping of what
-    exists.
+    exists; `sees`: what the members' expressions may match.
     """
 
     next_deadline = staticmethod(next_deadline)
     durable = staticmethod(durable)
 
-    def __init__(self, rules: Callable[[str], Rules], topics: Callable[[], Topics]) -> None:
+    def __init__(self, rules: Callable[[str], Rules], topics: Callable[[], Topics], sees: Sees) -> None:
         self._rules = rules
         self._topics = topics
+        self._sees = sees
 
     def fresh(self, name: str, now_ms: int) -> Group:
-        return restore(PersistedGroup(group_id=name), now_ms, self._topics(), self._rules(name))
+        return self.restored(PersistedGroup(group_id=name), now_ms)
 
     def restored(self, persisted: PersistedGroup, now_ms: int) -> Group:
-        return restore(persisted, now_ms, self._topics(), self._rules(persisted.group_id))
+        rules = self._rules(persisted.group_id)
+        return restore(persisted, now_ms, self._topics(), rules, self._sees)
 
     def step(self, group: Group, event: Event, now_ms: int) -> tuple[Group, Sequence[Reply]]:
-        done = step(group, event, now_ms, self._rules(group.persisted.group_id))
+        done = step(group, event, now_ms, self._rules(group.persisted.group_id), self._sees)
         return done.group, done.replies
 
     def must_save(self, before: Group, after: Group) -> bool:
@@ -154,6 +157,7 @@ def _said(member: Member) -> tuple[object, ...]:
         member.rack_id,
         member.client_id,
         member.client_host,
+        member.principal,
         member.rebalance_timeout_ms,
         member.names,
         member.regex,
@@ -189,6 +193,7 @@ def _member_record(member: Member) -> records.ConsumerMember:
         rack=member.rack_id,
         client_id=member.client_id,
         client_host=member.client_host,
+        principal=member.principal,
         member_epoch=member.epoch,
         previous_epoch=member.previous_epoch,
         state=_STATES[member.state],
@@ -224,6 +229,7 @@ def _member(record: records.ConsumerMember) -> Member:
         rack_id=record.rack,
         client_id=record.client_id,
         client_host=record.client_host,
+        principal=record.principal,
         rebalance_timeout_ms=record.rebalance_timeout_ms,
         names=frozenset(record.subscribed),
         regex=record.regex,

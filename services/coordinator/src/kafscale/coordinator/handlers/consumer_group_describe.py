@@ -1,12 +1,15 @@
 """ConsumerGroupDescribe (69): v0-1.   v1 member types
 
-GROUP_ID_NOT_FOUND for a group that does not exist or is a classic group.
+GROUP_ID_NOT_FOUND for a group that does not exist or is a classic group. TOPIC_AUTHORIZATION_FAILED, without members,
+for a group with a topic in an assignment that the client may not describe.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from kafscale.access.acl import ResourceType
+from kafscale.access.rules import Side, needs_of
 from kafscale.coordinator.consumer.machine import preferred_assignor, state_of
 from kafscale.coordinator.consumer.model import (
     MEMBER_TYPE_CONSUMER,
@@ -18,26 +21,51 @@ from kafscale.coordinator.consumer.model import (
 )
 from kafscale.coordinator.context import CoordinatorContext
 from kafscale.coordinator.groups.actor import GroupFailed
-from kafscale.coordinator.handlers.describe_groups import GROUP_OPERATIONS, text_bytes
+from kafscale.coordinator.handlers.describe_groups import text_bytes
 from kafscale.runtime.answer_room import ENTRY_BYTES, TOO_LARGE, AnswerRoom
-from kafscale.runtime.stream.apis import answering
+from kafscale.runtime.authorization import Asker
+from kafscale.runtime.request_meta import RequestMeta
+from kafscale.runtime.stream.apis import answering_with_meta
 from kafscale.storage.keys import TopicId
+from kafscale.wire.apis import ApiKey
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import consumer_group_describe as api
 
+NEEDS = needs_of(ApiKey.CONSUMER_GROUP_DESCRIBE, Side.SERVICE)
+(DESCRIBE_TOPIC,) = NEEDS
+HIDDEN = "The group has described topic(s) that the client is not authorized to describe."
 
-@answering(api)
+
+@answering_with_meta(api)
 async def handler(
-    context: CoordinatorContext, request: api.ConsumerGroupDescribeRequest
+    context: CoordinatorContext, request: api.ConsumerGroupDescribeRequest, meta: RequestMeta
 ) -> api.ConsumerGroupDescribeResponse:
     room = AnswerRoom(context.settings.answer_bytes_max)
     names = dict.fromkeys(request.group_ids)
-    answer = api.ConsumerGroupDescribeResponse(groups=[_group(context, name, room) for name in names])
+    asker = context.authorization.of(meta)
+    answer = api.ConsumerGroupDescribeResponse(
+        groups=[_hidden(_group(context, name, room), asker) for name in names]
+    )
     if request.include_authorized_operations:
         for group in answer.groups:
             if group.error_code == ErrorCode.NONE:
-                group.authorized_operations = GROUP_OPERATIONS
+                group.authorized_operations = asker.operations(ResourceType.GROUP, group.group_id)
     return answer
+
+
+def _hidden(
+    group: api.ConsumerGroupDescribeResponseDescribed, asker: Asker
+) -> api.ConsumerGroupDescribeResponseDescribed:
+    """The group, or its error if the client may not describe one of its topics."""
+    names = (
+        topic.topic_name
+        for member in group.members
+        for assignment in (member.assignment, member.target_assignment)
+        for topic in assignment.topic_partitions
+    )
+    if asker.denied(DESCRIBE_TOPIC, names):
+        return _refused(group.group_id, DESCRIBE_TOPIC.code, HIDDEN)
+    return group
 
 
 def _group(

@@ -2,7 +2,8 @@
 expressions
 
 Errors: the machine's (consumer/machine.py), those of every group call, and GROUP_ID_NOT_FOUND while the
-group has members of the classic protocol.
+group has members of the classic protocol. TOPIC_AUTHORIZATION_FAILED if the client may not describe one of the topics
+that it names.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 import base64
 import uuid
 
+from kafscale.access.principals import ANONYMOUS
+from kafscale.access.rules import Side, needs_of
 from kafscale.coordinator.consumer.model import Heartbeat, HeartbeatReply, Partitions
 from kafscale.coordinator.context import CoordinatorContext, client_host
 from kafscale.coordinator.groups.actor import GroupFailed
@@ -17,8 +20,11 @@ from kafscale.runtime.etcd_space import Use
 from kafscale.runtime.request_meta import RequestMeta
 from kafscale.runtime.stream.apis import answering_with_meta
 from kafscale.storage.keys import TopicId
+from kafscale.wire.apis import ApiKey
 from kafscale.wire.schema import consumer_group_heartbeat as api
 
+NEEDS = needs_of(ApiKey.CONSUMER_GROUP_HEARTBEAT, Side.SERVICE)
+OF_NAMES, _ = NEEDS  # `expressions.py` asks the other one, of topics that an expression matches
 JOINING = 0
 """The epoch of a member that joins."""
 
@@ -27,17 +33,27 @@ JOINING = 0
 async def handler(
     context: CoordinatorContext, request: api.ConsumerGroupHeartbeatRequest, meta: RequestMeta
 ) -> api.ConsumerGroupHeartbeatResponse:
+    asker = context.authorization.of(meta)
+    if asker.denied(OF_NAMES, request.subscribed_topic_names or ()):
+        return api.ConsumerGroupHeartbeatResponse(error_code=OF_NAMES.code)
+    principal = ""
+    if context.authorization.authorizer is not None:
+        principal = meta.principal or ANONYMOUS
+        context.follow_acls()
     try:
         if request.member_epoch == JOINING:
             context.groups.need_room(Use.KNOWN, sum(map(len, request.subscribed_topic_names or ())))
         actor = context.groups.consumer_group(request.group_id)
-        reply = await actor.ask(lambda token: event(request, meta, token))
+        reply = await actor.ask(lambda token: event(request, meta, token, principal))
     except GroupFailed as failed:
         reply = HeartbeatReply(token=0, error=failed.error, member_id=request.member_id)
     return response(reply)
 
 
-def event(request: api.ConsumerGroupHeartbeatRequest, meta: RequestMeta, token: int) -> Heartbeat:
+def event(
+    request: api.ConsumerGroupHeartbeatRequest, meta: RequestMeta, token: int, principal: str = ""
+) -> Heartbeat:
+    """`principal`: of the client; empty without an authorizer."""
     names = request.subscribed_topic_names
     return Heartbeat(
         token=token,
@@ -55,6 +71,7 @@ def event(request: api.ConsumerGroupHeartbeatRequest, meta: RequestMeta, token: 
         owned=_owned(request),
         client_id=meta.client_id or "",
         client_host=client_host(meta),
+        principal=principal,
         version=meta.api_version,
     )
 

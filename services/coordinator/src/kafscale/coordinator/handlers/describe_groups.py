@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from kafscale.access.acl import ResourceType
 from kafscale.coordinator.classic.queries import describe
 from kafscale.coordinator.context import CoordinatorContext
 from kafscale.coordinator.groups.actor import GroupFailed
@@ -17,9 +18,6 @@ from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import describe_groups as api
 
 GROUP_ID_NOT_FOUND_FROM = 6
-READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS = 3, 6, 8, 10, 11
-GROUP_OPERATIONS = sum(1 << code for code in (READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS))
-"""KIP-430: the operations that are allowed on a group, as bits. Without an authorizer all are allowed, as in Kafka."""
 DEAD = "Dead"
 
 
@@ -32,9 +30,10 @@ async def handler(
     names = dict.fromkeys(request.groups)
     answer = api.DescribeGroupsResponse(groups=[_group(context, name, version, room) for name in names])
     if request.include_authorized_operations:
+        asker = context.authorization.of(meta)
         for group in answer.groups:
             if group.error_code == ErrorCode.NONE:
-                group.authorized_operations = GROUP_OPERATIONS
+                group.authorized_operations = asker.operations(ResourceType.GROUP, group.group_id)
     return answer
 
 

@@ -10,7 +10,8 @@ The timestamp of version 1 is used as it is, as in Kafka before 4: the retention
 While etcd is too full (`runtime/etcd_space.py`), the answer is COORDINATOR_NOT_AVAILABLE and the client retries. This
 first affects offsets with metadata, later all offsets.
 Errors: the machine's for every partition; UNKNOWN_TOPIC_OR_PARTITION (UNKNOWN_TOPIC_ID for an id) or
-OFFSET_METADATA_TOO_LARGE for a partition; those of every group call.
+OFFSET_METADATA_TOO_LARGE for a partition; TOPIC_AUTHORIZATION_FAILED for those of a topic that the client may not read;
+those of every group call.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Sequence
 
+from kafscale.access.rules import Side, needs_of
 from kafscale.coordinator.classic.model import NO_MEMBER_ID, Generation, InstanceId, MemberId, Token
 from kafscale.coordinator.classic.model import Commit as ClassicCommit
 from kafscale.coordinator.consumer.model import Commit as ConsumerCommit
@@ -25,15 +27,19 @@ from kafscale.coordinator.context import CoordinatorContext
 from kafscale.coordinator.groups.actor import GroupFailed
 from kafscale.coordinator.groups.commits import TopicPartition
 from kafscale.coordinator.groups.topic_lookup import TopicLookup
+from kafscale.runtime.authorization import Asker
 from kafscale.runtime.etcd_space import Use
 from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
 from kafscale.storage.groups import NO_EXPIRY, CommittedOffset
 from kafscale.storage.topics import Topic
+from kafscale.wire.apis import ApiKey
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import offset_commit as api
 
+NEEDS = needs_of(ApiKey.OFFSET_COMMIT, Side.SERVICE)
+(READ,) = NEEDS
 TOPIC_IDS_FROM = 10
 MISSING_GROUPS_FROM = 9
 DEFAULT_RETENTION = -1
@@ -48,7 +54,9 @@ def handler(context: CoordinatorContext) -> AsyncHandler:
         version = inbound.meta.api_version
         request = api.decode_request(inbound.body, version)
         async with context.commits.order_lock(request.group_id):
-            answer, offsets = await _checked(context, request, version)
+            answer, offsets = await _checked(
+                context, request, version, context.authorization.of(inbound.meta)
+            )
             written = await _write(context, inbound, request, offsets)
         error = written if isinstance(written, ErrorCode) else await written
         if error is not ErrorCode.NONE:
@@ -61,13 +69,13 @@ def handler(context: CoordinatorContext) -> AsyncHandler:
 
 
 async def _checked(
-    context: CoordinatorContext, request: api.OffsetCommitRequest, version: int
+    context: CoordinatorContext, request: api.OffsetCommitRequest, version: int, asker: Asker
 ) -> tuple[api.OffsetCommitResponse, dict[TopicPartition, CommittedOffset]]:
     """The answer with the errors of single partitions, and the valid offsets."""
     answer = api.OffsetCommitResponse()
     offsets: dict[TopicPartition, CommittedOffset] = {}
     now_ms = context.clock.wall_ms()
-    topics = TopicLookup(context.topics, by_id=version >= TOPIC_IDS_FROM)
+    topics = TopicLookup(context.topics, asker, READ, by_id=version >= TOPIC_IDS_FROM)
     for asked in request.topics:
         topic = await topics.find(asked.name, asked.topic_id)
         answered_topic = api.OffsetCommitResponseTopic(name=asked.name, topic_id=asked.topic_id)

@@ -1,11 +1,12 @@
 """OffsetDelete (47): v0.   KIP-496
 
 GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP (members of another protocol type) for the call;
-GROUP_SUBSCRIBED_TO_TOPIC, UNKNOWN_TOPIC_OR_PARTITION by partition.
+GROUP_SUBSCRIBED_TO_TOPIC, UNKNOWN_TOPIC_OR_PARTITION, TOPIC_AUTHORIZATION_FAILED by partition.
 """
 
 from __future__ import annotations
 
+from kafscale.access.rules import Side, needs_of
 from kafscale.coordinator.classic import queries as classic
 from kafscale.coordinator.consumer import subscriptions as consumer
 from kafscale.coordinator.context import CoordinatorContext
@@ -13,13 +14,21 @@ from kafscale.coordinator.groups.actor import GroupFailed
 from kafscale.coordinator.groups.commits import TopicPartition
 from kafscale.coordinator.groups.registry import AnyActor
 from kafscale.coordinator.groups.topic_lookup import TopicLookup
-from kafscale.runtime.stream.apis import answering
+from kafscale.runtime.authorization import Asker
+from kafscale.runtime.request_meta import RequestMeta
+from kafscale.runtime.stream.apis import answering_with_meta
+from kafscale.wire.apis import ApiKey
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import offset_delete as api
 
+NEEDS = needs_of(ApiKey.OFFSET_DELETE, Side.SERVICE)
+(READ,) = NEEDS
 
-@answering(api)
-async def handler(context: CoordinatorContext, request: api.OffsetDeleteRequest) -> api.OffsetDeleteResponse:
+
+@answering_with_meta(api)
+async def handler(
+    context: CoordinatorContext, request: api.OffsetDeleteRequest, meta: RequestMeta
+) -> api.OffsetDeleteResponse:
     try:
         actor = context.groups.find(request.group_id)
     except GroupFailed as failed:
@@ -30,17 +39,17 @@ async def handler(context: CoordinatorContext, request: api.OffsetDeleteRequest)
         refusal = classic.offset_delete_refusal(actor.group)
         if refusal is not ErrorCode.NONE:
             return api.OffsetDeleteResponse(error_code=refusal)
-    answer, where = await _checked(context, request, actor)
+    answer, where = await _checked(context, request, actor, context.authorization.of(meta))
     error = await context.commits.delete(actor.held, request.group_id, where)
     return answer if error is ErrorCode.NONE else api.OffsetDeleteResponse(error_code=error)
 
 
 async def _checked(
-    context: CoordinatorContext, request: api.OffsetDeleteRequest, actor: AnyActor
+    context: CoordinatorContext, request: api.OffsetDeleteRequest, actor: AnyActor, asker: Asker
 ) -> tuple[api.OffsetDeleteResponse, list[TopicPartition]]:
     subscribed = _subscribed(context, actor)
     answer, where = api.OffsetDeleteResponse(), list[TopicPartition]()
-    topics = TopicLookup(context.topics)
+    topics = TopicLookup(context.topics, asker, READ)
     for asked in request.topics:
         topic = await topics.find(asked.name)
         answered_topic = api.OffsetDeleteResponseTopic(name=asked.name)

@@ -8,7 +8,8 @@ instance still owns the slot. If a group's record cannot be read, its offsets ar
 not checked. Without transactions every offset is stable. A group's error is in its partitions in v0-1, and above them
 from v2. UNSTABLE_OFFSET_COMMIT for a partition whose offset or topic record cannot be read: consumers wait and retry,
 while -1 would make them start over. A new commit replaces an unreadable offset. INVALID_REQUEST for a group whose
-offsets do not fit into the answer. Never COORDINATOR_NOT_AVAILABLE, on which Java's consumer throws; NOT_COORDINATOR
+offsets do not fit into the answer. TOPIC_AUTHORIZATION_FAILED for topics that the client may not describe; if it asks
+for all topics, they are left out. Never COORDINATOR_NOT_AVAILABLE, on which Java's consumer throws; NOT_COORDINATOR
 makes it retry.
 """
 
@@ -17,18 +18,23 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from kafscale.access.rules import Side, needs_of
 from kafscale.coordinator.consumer.model import Fetch
 from kafscale.coordinator.context import CoordinatorContext
 from kafscale.coordinator.groups.actor import GroupFailed
 from kafscale.coordinator.groups.commits import TopicPartition, UnreadableOffset
 from kafscale.coordinator.groups.topic_lookup import TopicLookup
 from kafscale.runtime.answer_room import ENTRY_BYTES, TOO_LARGE, AnswerRoom
+from kafscale.runtime.authorization import Asker
 from kafscale.runtime.request_meta import RequestMeta
 from kafscale.runtime.stream.apis import answering_with_meta
 from kafscale.storage.groups import CommittedOffset
+from kafscale.wire.apis import ApiKey
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import offset_fetch as api
 
+NEEDS = needs_of(ApiKey.OFFSET_FETCH, Side.SERVICE)
+OF_NAMED, OF_ALL = NEEDS
 SEVERAL_GROUPS_FROM = 8
 GROUP_ERRORS_ABOVE_FROM = 2
 NO_OFFSET_IS_NO_ERROR_FROM = 1
@@ -44,6 +50,7 @@ class _Reading:
     context: CoordinatorContext
     version: int
     topics: TopicLookup
+    asker: Asker
     room: AnswerRoom
 
 
@@ -52,8 +59,9 @@ async def handler(
     context: CoordinatorContext, request: api.OffsetFetchRequest, meta: RequestMeta
 ) -> api.OffsetFetchResponse:
     version = meta.api_version
-    topics = TopicLookup(context.topics, by_id=version >= TOPIC_IDS_FROM)
-    reading = _Reading(context, version, topics, AnswerRoom(context.settings.answer_bytes_max))
+    asker = context.authorization.of(meta)
+    topics = TopicLookup(context.topics, asker, OF_NAMED, by_id=version >= TOPIC_IDS_FROM)
+    reading = _Reading(context, version, topics, asker, AnswerRoom(context.settings.answer_bytes_max))
     if version >= SEVERAL_GROUPS_FROM:
         groups = [await _group(reading, asked) for asked in _once(request.groups)]
         return api.OffsetFetchResponse(groups=groups)
@@ -145,7 +153,7 @@ async def _topic(
     topic = await reading.topics.find(asked.name, asked.topic_id)
     if topic is ErrorCode.COORDINATOR_NOT_AVAILABLE:
         raise GroupFailed(topic)
-    if topic is ErrorCode.UNKNOWN_TOPIC_ID:
+    if topic is ErrorCode.UNKNOWN_TOPIC_ID or topic is OF_NAMED.code:
         return _refused(asked, topic)
     if topic is ErrorCode.KAFKA_STORAGE_ERROR:
         return _refused(asked, ErrorCode.UNSTABLE_OFFSET_COMMIT)
@@ -178,9 +186,9 @@ def _refused(asked: api.OffsetFetchRequestTopics, error: ErrorCode) -> api.Offse
 
 
 async def _all(reading: _Reading, offsets: Offsets) -> list[api.OffsetFetchResponseTopics]:
-    """Every offset of every existing topic."""
+    """Every offset of every existing topic that the client may describe."""
     _reserve(reading.room, offsets.values())
-    lookup = TopicLookup(reading.context.topics, by_id=True)
+    lookup = TopicLookup(reading.context.topics, reading.asker, OF_ALL, by_id=True)
     topics: dict[bytes, api.OffsetFetchResponseTopics] = {}
     for (topic_id, index), offset in sorted(offsets.items()):
         topic = await lookup.find("", topic_id)

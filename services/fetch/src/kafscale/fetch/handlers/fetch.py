@@ -5,16 +5,19 @@ Answers whole batches from the one that holds the fetch offset; high watermark, 
 always the real ones; an empty record set is never null, and no answer skips an offset. Up to v3, batches are converted
 to message sets (`down_conversion.py`), the first one whole; message sets cannot hold zstd. From v4 on, zstd is served
 as any codec, as Kafka does where the topic's own `compression.type` is not zstd (KIP-110).
-Returns OFFSET_OUT_OF_RANGE, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID,
-UNSUPPORTED_COMPRESSION_TYPE, FETCH_SESSION_ID_NOT_FOUND; NOT_LEADER_OR_FOLLOWER and KAFKA_STORAGE_ERROR when etcd or
-the store cannot be read.
-Ignored: rack, replica fields, forgotten topics (no sessions are kept), last fetched epoch.
+A follower, which has a replica id, needs CLUSTER_ACTION; a client needs READ on each topic.
+Returns TOPIC_AUTHORIZATION_FAILED, OFFSET_OUT_OF_RANGE, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH,
+UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, UNSUPPORTED_COMPRESSION_TYPE, FETCH_SESSION_ID_NOT_FOUND;
+NOT_LEADER_OR_FOLLOWER and KAFKA_STORAGE_ERROR when etcd or the store cannot be read. Ignored: rack, other replica
+fields, forgotten topics (no sessions are kept), last fetched epoch.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
+from kafscale.access.rules import Side, needs_of
 from kafscale.fetch.cache import Lease, SegmentCache
 from kafscale.fetch.down_conversion import BATCHES_FROM, CONVERTED_BYTES_MAX, DownConverter
 from kafscale.fetch.errors import Asked, MetadataUnavailable, code_for
@@ -25,17 +28,22 @@ from kafscale.fetch.metrics import FetchMetrics
 from kafscale.fetch.plan import bytes_at_most
 from kafscale.fetch.reader import Ask, Reader
 from kafscale.fetch.wait import Act, FetchWait, Offer, Step
+from kafscale.runtime.authorization import Authorization
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.inbound import InboundRequest
 from kafscale.runtime.tracing import traced
+from kafscale.wire.apis import ApiKey
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import fetch as api
 
+NEEDS: Final = needs_of(ApiKey.FETCH, Side.SERVICE)
+OF_CLIENTS, OF_FOLLOWERS = NEEDS
 READ_COMMITTED: Final = 1
 SESSIONS_FROM: Final = 7
 TOPIC_IDS_FROM: Final = 13
+REPLICA_STATE_FROM: Final = 15
 UNKNOWN_OFFSET: Final = -1
 NO_SESSION: Final = 0
 INITIAL_EPOCH: Final = 0
@@ -52,6 +60,12 @@ def session_error(session_epoch: int) -> ErrorCode:
     if session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
         return ErrorCode.NONE
     return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+def is_follower(message: api.FetchRequest, version: int) -> bool:
+    """A follower's replica id is the id of its broker."""
+    replica = message.replica_state.replica_id if version >= REPLICA_STATE_FROM else message.replica_id
+    return replica >= 0
 
 
 class PinnedAnswer(list[Buffer]):
@@ -88,6 +102,7 @@ class FetchHandler:
         limits: FetchLimits,
         metrics: FetchMetrics,
         down_converter: DownConverter,
+        authorization: Authorization,
     ) -> None:
         self._lookup = lookup
         self._heads = heads
@@ -97,6 +112,7 @@ class FetchHandler:
         self._limits = limits
         self._metrics = metrics
         self._down_converter = down_converter
+        self._authorization = authorization
         self._held: set[Wakeup] = set()
         self._draining = False
 
@@ -149,7 +165,7 @@ class FetchHandler:
             now_ms=self._clock.now_ms(),
         )
         spots = [ask.spot for ask in asks]
-        await self._lookup.open(spots, Asked.FETCH, log_start_revision=request.meta.log_start_revision)
+        await self._open(spots, message, request)
         keys = [spot.key for spot in spots if spot.key is not None]
         poll = _Poll(keys, min_revision=request.meta.revision)
         with self._heads.wakeup(keys) as wakeup:
@@ -166,6 +182,21 @@ class FetchHandler:
                             self._metrics.overloaded.inc()
                             return self._limits.overload_throttle_ms
                         await self._hold(wakeup, step.until_ms - self._clock.now_ms())
+
+    async def _open(self, spots: list[Spot], message: api.FetchRequest, request: InboundRequest) -> None:
+        """Looks up what the reader may read. The rest has its error."""
+        meta, denied_of = request.meta, None
+        if self._authorization.authorizer is not None:
+            asker = self._authorization.of(meta)
+            if not is_follower(message, meta.api_version):
+                denied_of = partial(asker.denied, OF_CLIENTS)
+            elif not asker.allows(OF_FOLLOWERS):
+                for spot in spots:
+                    spot.deny()
+                return
+        await self._lookup.open(
+            spots, Asked.FETCH, denied_of=denied_of, log_start_revision=meta.log_start_revision
+        )
 
     async def _next_step(
         self,

@@ -5,28 +5,35 @@ By time: the first record at or after it, with its timestamp; (-1, -1) without e
 answers are given after a linearizable read. Nothing is tiered here, so local is all there is and tiered is none.
 v0 answers places to begin at, the newest first: starts of segments written by that time, and the log's end. Times
 below -2 are only times to it.
-Returns FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, UNKNOWN_TOPIC_OR_PARTITION, UNSUPPORTED_VERSION for special
-timestamps of later versions, INVALID_REQUEST for a partition named twice; LEADER_NOT_AVAILABLE and
-KAFKA_STORAGE_ERROR when etcd or the store cannot be read.
+Returns TOPIC_AUTHORIZATION_FAILED, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, UNKNOWN_TOPIC_OR_PARTITION,
+UNSUPPORTED_VERSION for special timestamps of later versions, INVALID_REQUEST for a partition named twice;
+LEADER_NOT_AVAILABLE and KAFKA_STORAGE_ERROR when etcd or the store cannot be read.
 """
 
 import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Final
 
 import structlog
+from kafscale.access.rules import Side, needs_of
 from kafscale.fetch.errors import Asked, ReadFailure, code_for
-from kafscale.fetch.lookup import Lookup, Spot
+from kafscale.fetch.lookup import DENIED, Lookup, Spot
 from kafscale.fetch.offsets import EARLIEST, LATEST, NOWHERE, OffsetFinder, Point, Search
+from kafscale.runtime.authorization import Authorization
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.inbound import InboundRequest
+from kafscale.wire.apis import ApiKey
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import list_offsets as api
 
 log = structlog.get_logger(__name__)
+
+NEEDS: Final = needs_of(ApiKey.LIST_OFFSETS, Side.SERVICE)
+(DESCRIBE,) = NEEDS
 
 MAX_TIMESTAMP: Final = -3
 EARLIEST_LOCAL: Final = -4
@@ -49,10 +56,13 @@ SEARCHES_MAX: Final = 16
 
 
 class ListOffsetsHandler:
-    def __init__(self, *, lookup: Lookup, finder: OffsetFinder, clock: Clock) -> None:
+    def __init__(
+        self, *, lookup: Lookup, finder: OffsetFinder, clock: Clock, authorization: Authorization
+    ) -> None:
         self._lookup = lookup
         self._finder = finder
         self._clock = clock
+        self._authorization = authorization
 
     async def __call__(self, request: InboundRequest) -> Sequence[Buffer]:
         version = request.meta.api_version
@@ -62,7 +72,8 @@ class ListOffsetsHandler:
             for topic in message.topics
             for part in topic.partitions
         ]
-        await self._lookup.open(spots, Asked.OFFSETS)
+        denied_of = partial(self._authorization.of(request.meta).denied, DESCRIBE)
+        await self._lookup.open(spots, Asked.OFFSETS, denied_of=denied_of)
         parts = [part for topic in message.topics for part in topic.partitions]
         points = await self._points(spots, parts, message.isolation_level, version)
         return answered(request, _response(message, spots, points), api.encode_response)
@@ -85,6 +96,8 @@ class ListOffsetsHandler:
 
         async with asyncio.TaskGroup() as tasks:
             for at, (spot, part) in enumerate(zip(spots, parts, strict=True)):
+                if spot.error is DENIED:
+                    continue
                 if named[spot.wanted, spot.partition] > 1:
                     spot.error = ErrorCode.INVALID_REQUEST
                 elif not _knows(part.timestamp, version):

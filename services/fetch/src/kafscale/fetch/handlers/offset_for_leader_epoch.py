@@ -2,31 +2,39 @@
 
 The true end of an epoch from the complete history: consumers compare it with their position to find out whether
 the log under them was replaced, so a guess makes them reset. Answered after a linearizable read.
-Returns FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, UNKNOWN_TOPIC_OR_PARTITION; LEADER_NOT_AVAILABLE and
-KAFKA_STORAGE_ERROR when etcd or the store cannot be read.
+Returns TOPIC_AUTHORIZATION_FAILED, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, UNKNOWN_TOPIC_OR_PARTITION;
+LEADER_NOT_AVAILABLE and KAFKA_STORAGE_ERROR when etcd or the store cannot be read.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 import structlog
+from kafscale.access.rules import Side, needs_of
 from kafscale.fetch.errors import Asked, ReadFailure, code_for
 from kafscale.fetch.lookup import Lookup, Spot
 from kafscale.fetch.offsets import NO_EPOCH, NO_OFFSET, EpochEnd, OffsetFinder
+from kafscale.runtime.authorization import Authorization
 from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.inbound import InboundRequest
+from kafscale.wire.apis import ApiKey
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.schema import offset_for_leader_epoch as api
 
 log = structlog.get_logger(__name__)
 
+NEEDS: Final = needs_of(ApiKey.OFFSET_FOR_LEADER_EPOCH, Side.SERVICE)
+(DESCRIBE,) = NEEDS
+
 UNDEFINED: Final = EpochEnd(epoch=NO_EPOCH, offset=NO_OFFSET)
 
 
 class OffsetForLeaderEpochHandler:
-    def __init__(self, *, lookup: Lookup, finder: OffsetFinder) -> None:
+    def __init__(self, *, lookup: Lookup, finder: OffsetFinder, authorization: Authorization) -> None:
         self._lookup = lookup
         self._finder = finder
+        self._authorization = authorization
 
     async def __call__(self, request: InboundRequest) -> Sequence[Buffer]:
         message = api.decode_request(request.body, request.meta.api_version)
@@ -35,7 +43,8 @@ class OffsetForLeaderEpochHandler:
             for topic in message.topics
             for part in topic.partitions
         ]
-        await self._lookup.open(spots, Asked.OFFSETS)
+        denied_of = partial(self._authorization.of(request.meta).denied, DESCRIBE)
+        await self._lookup.open(spots, Asked.OFFSETS, denied_of=denied_of)
         epochs = iter([part.leader_epoch for topic in message.topics for part in topic.partitions])
         answers = iter([(spot, await self._end(spot, next(epochs))) for spot in spots])
         response = api.OffsetForLeaderEpochResponse(

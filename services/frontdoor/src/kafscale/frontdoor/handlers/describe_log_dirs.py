@@ -25,10 +25,11 @@ FORWARD: Final = Forward(unavailable=ErrorCode.NOT_CONTROLLER)
 
 
 def refuse(body: memoryview, version: int, code: ErrorCode) -> list[Buffer]:
-    """Before v3 only a directory can have an error; it is then one without a name."""
+    """Before v3 only a directory can have an error; it is then one without a name. For a client that may not describe
+    the cluster there is none, as in Kafka: clients of these versions read an empty answer as that error."""
     schema.decode_request(body, version)
     response = schema.DescribeLogDirsResponse(error_code=int(code), results=[])
-    if version < ERROR_OF_ALL_FROM:
+    if version < ERROR_OF_ALL_FROM and code is not ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
         response.results = [schema.DescribeLogDirsResponseResult(error_code=int(code))]
     return schema.encode_response(response, version)
 

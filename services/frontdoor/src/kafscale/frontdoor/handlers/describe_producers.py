@@ -1,14 +1,16 @@
 """DescribeProducers (61): v0-0
 Cut by owner as Produce is, and joined in the order of the request; a topic or partition that the view lacks is looked
-up first. Per partition: UNKNOWN_TOPIC_OR_PARTITION; NOT_LEADER_OR_FOLLOWER, on which clients retry, if it
-has no owner, its owner did not answer or etcd could not be read. The produce service answers all other codes.
+up first, unless the client may not read the topic. Per partition: TOPIC_AUTHORIZATION_FAILED;
+UNKNOWN_TOPIC_OR_PARTITION; NOT_LEADER_OR_FOLLOWER, on which clients retry, if it has no owner, its owner did not answer
+or etcd could not be read. The produce service answers all other codes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Final
 
 import structlog
+from kafscale.access.rules import Side, needs_of
 from kafscale.frontdoor.api import Api, Backend, Own
 from kafscale.frontdoor.backends import Channel
 from kafscale.frontdoor.exchange import Exchange
@@ -23,6 +25,8 @@ from kafscale.wire.schema import describe_producers as schema
 
 log = structlog.get_logger("kafscale.frontdoor")
 
+NEEDS: Final = needs_of(ApiKey.DESCRIBE_PRODUCERS, Side.FRONT_DOOR)
+(READ,) = NEEDS
 UNKNOWN: Final = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 UNSERVED: Final = ErrorCode.NOT_LEADER_OR_FOLLOWER
 Place = tuple[str, int]
@@ -61,6 +65,7 @@ class DescribeProducersHandler:
         self._routing = parts.routing
         self._clock = parts.clock
         self._topics = parts.topics
+        self._doorkeeper = parts.doorkeeper
 
     def __call__(self, exchange: Exchange) -> None:
         try:
@@ -68,18 +73,29 @@ class DescribeProducersHandler:
         except WireError as error:
             exchange.hang_up(str(error))
             return
-        if all(self._topics.find(name, index) for name, index in _places(request)):
-            self._ask(exchange, request, True)
+        denied = self._doorkeeper.asker(exchange).denied(READ, [topic.name for topic in request.topics])
+        ask = partial(self._ask, exchange, request, denied)
+        if all(name in denied or self._topics.find(name, index) for name, index in _places(request)):
+            ask(True)
         else:
-            self._topics.confirm(partial(self._ask, exchange, request), recent_s=READ_PAUSE_S)
+            self._topics.confirm(ask, recent_s=READ_PAUSE_S)
 
-    def _ask(self, exchange: Exchange, request: schema.DescribeProducersRequest, believe: bool) -> None:
+    def _ask(
+        self,
+        exchange: Exchange,
+        request: schema.DescribeProducersRequest,
+        denied: Collection[str],
+        believe: bool,
+    ) -> None:
         """`believe`: what the view lacks does not exist."""
         if exchange.caller.gone or not exchange.unanswered:
             return
         found: Found = {}
         shares: dict[Channel, dict[str, list[int]]] = {}
         for name, index in dict.fromkeys(_places(request)):
+            if name in denied:
+                found[name, index] = _failed(index, READ.code)
+                continue
             topic = self._topics.find(name, index)
             if topic is None:
                 found[name, index] = _failed(index, UNKNOWN if believe else UNSERVED)
@@ -136,4 +152,5 @@ API: Final = Api(
     dispatch=Own(DescribeProducersHandler),
     refuse=refuse,
     large_answer=True,
+    asks=NEEDS,
 )

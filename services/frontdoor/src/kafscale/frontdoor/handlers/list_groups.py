@@ -3,7 +3,8 @@ Tools ask every broker that Metadata names and put the answers together, so each
 which FindCoordinator, on this listener, names the address of this front door. Behind one shared address that is every
 group, as Metadata then names one broker. Every coordinator is asked, once. A list that lacks the groups of one would
 be a false statement: if any does not answer, or a slot is without coordinator, it is COORDINATOR_NOT_AVAILABLE as a
-whole, which is retried. So it is while this front door itself is not registered.
+whole, which is retried. So it is while this front door itself is not registered. Groups that the client may not
+describe are left out.
 """
 
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ from typing import Final
 
 import structlog
 from kafscale.frontdoor.api import Api, Backend, Own
+from kafscale.frontdoor.authorization import group_need
 from kafscale.frontdoor.backends import Channel
 from kafscale.frontdoor.exchange import Exchange
 from kafscale.frontdoor.fan_out import Share, fan_out
@@ -26,6 +28,7 @@ from kafscale.wire.schema import list_groups as schema
 
 log = structlog.get_logger("kafscale.frontdoor.groups")
 
+DESCRIBE: Final = group_need(ApiKey.LIST_GROUPS)
 UNAVAILABLE: Final = ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
@@ -35,6 +38,7 @@ class ListGroupsHandler:
         self._clock = parts.clock
         self._front_doors = parts.front_doors
         self._node_id = parts.node_id
+        self._doorkeeper = parts.doorkeeper
 
     def __call__(self, exchange: Exchange) -> None:
         channels = self._routing.coordinators()
@@ -57,10 +61,13 @@ class ListGroupsHandler:
                 # While a slot moves both may name its groups: the new owner knows better.
                 if group.group_id not in groups or self._routing.coordinator(group.group_id) is channel:
                     groups[group.group_id] = group
+        hidden = self._doorkeeper.asker(exchange).denied(DESCRIBE, groups)
         response = schema.ListGroupsResponse(
             throttle_time_ms=max(answer.throttle_time_ms for answer in answers),
             groups=[
-                group for name, group in groups.items() if coordinator_of(name, cast.brokers) == cast.here
+                group
+                for name, group in groups.items()
+                if name not in hidden and coordinator_of(name, cast.brokers) == cast.here
             ],
         )
         exchange.answer(schema.encode_response(response, exchange.version))
@@ -83,4 +90,5 @@ API: Final = Api(
     dispatch=Own(ListGroupsHandler),
     refuse=whole(schema, schema.ListGroupsResponse),
     large_answer=True,
+    asks=(DESCRIBE,),
 )

@@ -7,12 +7,14 @@ throws on COORDINATOR_NOT_AVAILABLE. The error is at the top, in v0-1 with each 
 from typing import Final
 
 from kafscale.frontdoor.api import Api, Backend, Codes, Own, ToGroup, ToGroups
+from kafscale.frontdoor.authorization import group_need
 from kafscale.frontdoor.exchange import Exchange
+from kafscale.frontdoor.first_field import group_of
 from kafscale.frontdoor.parts import Parts
-from kafscale.frontdoor.refusals import failed
+from kafscale.frontdoor.refusals import failed, refuse_exchange
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.buffers import Buffer
-from kafscale.wire.errors import ErrorCode
+from kafscale.wire.errors import ErrorCode, WireError
 from kafscale.wire.schema import offset_fetch as schema
 
 TOP_ERROR_FROM: Final = 2
@@ -43,6 +45,7 @@ def _unserved_topic(
     return schema.OffsetFetchResponseTopic(name=topic.name, partitions=partitions)
 
 
+DESCRIBE: Final = group_need(ApiKey.OFFSET_FETCH)
 CODES: Final = Codes(not_executed=ErrorCode.NOT_COORDINATOR)
 GROUP: Final = ToGroup(codes=CODES)
 GROUPS: Final = ToGroups(
@@ -58,12 +61,27 @@ GROUPS: Final = ToGroups(
 class OffsetFetchHandler:
     def __init__(self, parts: Parts) -> None:
         self._groups = parts.groups
+        self._doorkeeper = parts.doorkeeper
 
     def __call__(self, exchange: Exchange) -> None:
         if exchange.version >= BATCHES_FROM:
-            self._groups.call_several(exchange, GROUPS)
-        else:
+            self._groups.call_several(exchange, GROUPS, DESCRIBE)
+        elif not self._doorkeeper.enforces or self._allowed(exchange):
             self._groups.call(exchange, GROUP)
+
+    def _allowed(self, exchange: Exchange) -> bool:
+        """False: the exchange has its answer, or its connection is closed."""
+        try:
+            group = group_of(
+                exchange.request.body, flexible=exchange.version >= exchange.api.key.flexible_from
+            )
+        except WireError as error:
+            exchange.hang_up(str(error))
+            return False
+        if self._doorkeeper.asker(exchange).allows(DESCRIBE, group):
+            return True
+        refuse_exchange(exchange, DESCRIBE.code)
+        return False
 
 
 API: Final = Api(
@@ -73,4 +91,5 @@ API: Final = Api(
     dispatch=Own(OffsetFetchHandler),
     refuse=refuse,
     large_answer=True,
+    asks=(DESCRIBE,),
 )

@@ -2,11 +2,16 @@
 Returns UNKNOWN_TOPIC_OR_PARTITION (from v13 UNKNOWN_TOPIC_ID), INVALID_REQUIRED_ACKS, and for failures
 between a client and an owner: LEADER_NOT_AVAILABLE (certainly not appended), or a closed connection (unknown). The
 produce service answers everything else, message sets of v0-2 too.
+TRANSACTIONAL_ID_AUTHORIZATION_FAILED for every partition; TOPIC_AUTHORIZATION_FAILED for those of a topic that the
+client may not write, before the topic is looked up, while the others go on. Kafka asks for the transactional id only if
+a batch is transactional; here records are not read, and a producer sends the id with no other batches. With acks=0 the
+others are appended, and then the connection is closed.
 """
 
 from functools import partial
 from typing import Final
 
+from kafscale.access.rules import Side, needs_of
 from kafscale.frontdoor.api import Api, Backend, Own
 from kafscale.frontdoor.exchange import Exchange
 from kafscale.frontdoor.parts import Parts
@@ -22,6 +27,8 @@ from kafscale.wire.schema import produce
 from kafscale.wire.schema.produce import ProduceRequest, ProduceRequestTopic, ProduceResponse
 from kafscale.wire.varints import uvarint
 
+NEEDS: Final = needs_of(ApiKey.PRODUCE, Side.FRONT_DOOR)
+WRITE_TRANSACTION, WRITE_TOPIC = NEEDS
 ACKS: Final = (-1, 0, 1)
 TOPIC_IDS_FROM: Final = 13
 TRANSACTIONAL_ID_FROM: Final = 3
@@ -68,11 +75,20 @@ def refuse_message(message: ProduceRequest, version: int, code: ErrorCode) -> li
     return produce.encode_response(ProduceResponse(responses=topics), version)
 
 
+def _refuse_all(exchange: Exchange, message: ProduceRequest, code: ErrorCode) -> None:
+    if exchange.request.silent:
+        exchange.hang_up(f"Produce with acks=0: {code.name}")
+        return
+    exchange.error = int(code)
+    exchange.answer(refuse_message(message, exchange.version, code))
+
+
 class ProduceHandler:
     def __init__(self, parts: Parts) -> None:
         self._clock = parts.clock
         self._sender = parts.sender
         self._topics = parts.topics
+        self._doorkeeper = parts.doorkeeper
 
     def __call__(self, exchange: Exchange) -> None:
         try:
@@ -80,14 +96,15 @@ class ProduceHandler:
         except WireError as error:
             exchange.hang_up(str(error))
             return
-        if message.acks not in ACKS:
-            exchange.error = int(ErrorCode.INVALID_REQUIRED_ACKS)
-            exchange.answer(refuse_message(message, exchange.version, ErrorCode.INVALID_REQUIRED_ACKS))
+        refused = self._refusal(exchange, message)
+        if refused is not None:
+            _refuse_all(exchange, message, refused)
             return
         timeout_ms = min(max(message.timeout_ms, TIMEOUT_MS_MIN), TIMEOUT_MS_MAX)
         exchange.deadline_ms = exchange.request.arrived_ms + timeout_ms
         producer = self._sender.producer(exchange.caller)
         call = exchange.call = self._sender.call(producer, exchange, message)
+        self._deny(call)
         if exchange.span is not None:
             exchange.span.set("kafka.topics", len(message.topic_data))
             exchange.span.set("kafka.partitions", len(call.parts))
@@ -98,12 +115,43 @@ class ProduceHandler:
             return
         self._sender.start(producer, call, exchange.request.arrived_ms)
 
+    def _refusal(self, exchange: Exchange, message: ProduceRequest) -> ErrorCode | None:
+        """The error of the whole request."""
+        transaction = message.transactional_id
+        if transaction is not None and not self._doorkeeper.asker(exchange).allows(
+            WRITE_TRANSACTION, transaction
+        ):
+            return WRITE_TRANSACTION.code
+        return None if message.acks in ACKS else ErrorCode.INVALID_REQUIRED_ACKS
+
+    def _deny(self, call: ProduceCall) -> None:
+        """Answers for the topics that the client may not write. Topics by id that the view lacks have no name yet."""
+        if not self._doorkeeper.enforces:
+            return
+        names = {
+            call.topic_key(part.topic): self._name(part.topic, call.version)
+            for part in call.parts
+            if part.result is None
+        }
+        asker = self._doorkeeper.asker(call.exchange)
+        denied = asker.denied(WRITE_TOPIC, (name for name in names.values() if name is not None))
+        for part in call.parts if denied else ():
+            if part.result is None and names[call.topic_key(part.topic)] in denied:
+                call.fail(part, WRITE_TOPIC.code)
+
+    def _name(self, topic: ProduceRequestTopic, version: int) -> str | None:
+        if version < TOPIC_IDS_FROM:
+            return topic.name
+        known = self._topics.by_id(topic.topic_id)
+        return None if known is None else known.name
+
     def _looked_up(self, producer: Producer, believe: bool) -> None:
         """Requests behind one with an unknown topic waited too, or they would overtake it."""
         calls, producer.unplaced = producer.unplaced, []
         for call in calls:
             if producer.caller.gone or not call.exchange.unanswered:
                 continue
+            self._deny(call)
             if not self._place(call):
                 self._fail_unplaced(call, believe)
             self._sender.start(producer, call, self._clock.now_ms())
@@ -112,6 +160,8 @@ class ProduceHandler:
         """Gives every part its lane; False when the view lacks the topic or the partition of one."""
         known = True
         for part in call.parts:
+            if part.result is not None:
+                continue
             topic, index = self._topic(part.topic, call.version), part.entry.index
             if topic is None or index >= topic.partitions:
                 known = False
@@ -147,4 +197,5 @@ API: Final = Api(
     dispatch=Own(ProduceHandler),
     refuse=refuse,
     stream=Stream.BULK,
+    asks=NEEDS,
 )
