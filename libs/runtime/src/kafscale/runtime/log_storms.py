@@ -22,6 +22,8 @@ CALM_S: Final = 1.0
 EVENTS_MAX: Final = 1_024
 TEXT_MAX: Final = 80
 """Characters. Messages of libraries contain numbers and addresses, so only their beginning identifies the event."""
+AUDIT: Final = "kafscale.audit"
+"""The logger whose lines are never suppressed: audit.py bounds them."""
 
 
 class Event(NamedTuple):
@@ -106,7 +108,7 @@ class Storms:
 
 
 class StormGuard:
-    """A processor of structlog. Debug lines are never suppressed."""
+    """A processor of structlog. Lines at debug level and those of the audit log are never suppressed."""
 
     def __init__(self, storms: Storms, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._storms = storms
@@ -119,6 +121,8 @@ class StormGuard:
         if method == "debug" or "repeated" in fields:
             return fields
         name = str(fields.get("logger") or getattr(logger, "name", ""))
+        if name == AUDIT:
+            return fields
         event = Event(name, method, str(fields.get("event", ""))[:TEXT_MAX])
         with self._lock:
             admitted = self._storms.admit(event, self._clock())
