@@ -19,6 +19,8 @@ from door_fakes import (
     topic_id,
 )
 from kafscale.frontdoor.api import Backend
+from kafscale.frontdoor.authentication.credentials import CredentialSource
+from kafscale.frontdoor.authentication.login import ListenerLogins
 from kafscale.frontdoor.assembly import ROLES, FrontDoor, Means, Views, assemble
 from kafscale.frontdoor.backends import ServiceStream
 from kafscale.frontdoor.client import ClientConnection
@@ -48,8 +50,8 @@ class Answer:
 class FakeClient:
     """Writes requests into the front door and reads its answers, without a socket."""
 
-    def __init__(self, door: FrontDoor) -> None:
-        self.connection = ClientConnection(door.gateway, "PLAINTEXT")
+    def __init__(self, door: FrontDoor, logins: ListenerLogins | None = None) -> None:
+        self.connection = ClientConnection(door.gateway, "PLAINTEXT", logins)
         self.transport = FakeTransport()
         self.transport.protocol = self.connection
         self.connection.connection_made(self.transport)
@@ -170,7 +172,14 @@ class StoppedWatch(LoopWatch):
 class Cluster:
     """The front door under test and everything around it."""
 
-    def __init__(self, tasks: asyncio.TaskGroup, *, node_id: int = 7, **settings: int) -> None:
+    def __init__(
+        self,
+        tasks: asyncio.TaskGroup,
+        *,
+        node_id: int = 7,
+        credentials: CredentialSource | None = None,
+        **settings: int,
+    ) -> None:
         self.live = {role: FakeLive() for role in ROLES}
         self.front_doors = FakeLive()
         self.owners = FakeOwners()
@@ -199,7 +208,7 @@ class Cluster:
             live=self.live,
             front_doors=self.front_doors,
         )
-        self.door = assemble(self.settings, views, means)
+        self.door = assemble(self.settings, views, means, credentials)
         self.front_doors.set(
             Instance(
                 role="frontdoor",
@@ -212,9 +221,11 @@ class Cluster:
 
     @classmethod
     @asynccontextmanager
-    async def running(cls, **settings: int) -> AsyncIterator[Cluster]:
+    async def running(
+        cls, credentials: CredentialSource | None = None, **settings: int
+    ) -> AsyncIterator[Cluster]:
         async with asyncio.TaskGroup() as tasks:
-            cluster = cls(tasks, **settings)
+            cluster = cls(tasks, credentials=credentials, **settings)
             sweep = tasks.create_task(cluster.door.gateway.sweep())
             try:
                 yield cluster
