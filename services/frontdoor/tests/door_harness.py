@@ -19,9 +19,9 @@ from door_fakes import (
     topic_id,
 )
 from kafscale.frontdoor.api import Backend
+from kafscale.frontdoor.assembly import ROLES, FrontDoor, Means, Views, assemble
 from kafscale.frontdoor.authentication.credentials import CredentialSource
 from kafscale.frontdoor.authentication.login import ListenerLogins
-from kafscale.frontdoor.assembly import ROLES, FrontDoor, Means, Views, assemble
 from kafscale.frontdoor.backends import ServiceStream
 from kafscale.frontdoor.client import ClientConnection
 from kafscale.frontdoor.exchange import AckedRevision

@@ -91,7 +91,12 @@ class Issuer:
         return {name: value for name, value in whole.items() if value is not None}
 
     def token(
-        self, *, kid: str | None = "rsa", alg: str = "RS256", headers: dict[str, Any] | None = None, **claims: object
+        self,
+        *,
+        kid: str | None = "rsa",
+        alg: str = "RS256",
+        headers: dict[str, Any] | None = None,
+        **claims: object,
     ) -> str:
         key = self.ec if alg.startswith("ES") else self.rsa
         named = {} if kid is None else {"kid": kid}

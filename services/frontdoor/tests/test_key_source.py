@@ -1,4 +1,4 @@
-"""The issuer's keys: from a file or over https with a checked certificate, bounded, renewed, the last good ones kept."""
+"""The issuer's keys: from a file or over https with a checked certificate, bounded, renewed, the last ones kept."""
 
 from __future__ import annotations
 
@@ -16,7 +16,12 @@ from urllib.error import HTTPError, URLError
 import pytest
 from door_harness import until
 from kafscale.frontdoor.authentication import key_source
-from kafscale.frontdoor.authentication.key_source import DOCUMENT_BYTES_MAX, RENEW_EVERY_MS, KeySource, fetcher
+from kafscale.frontdoor.authentication.key_source import (
+    DOCUMENT_BYTES_MAX,
+    RENEW_EVERY_MS,
+    KeySource,
+    fetcher,
+)
 from kafscale.frontdoor.authentication.key_url import UrlWrong, parse_keys_url
 from kafscale.frontdoor.authentication.tokens import KeysWrong
 from kafscale.runtime.metrics import Level
@@ -103,7 +108,9 @@ def test_a_server_cannot_send_the_front_door_elsewhere_or_fill_its_memory(tmp_pa
     assert Answers.asked == ["/redirect", "/missing", "/large"]
 
 
-def test_a_server_that_sends_slowly_does_not_hold_the_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_sends_slowly_does_not_hold_the_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(key_source, "FETCH_S_MAX", 0.2)
     authority = Authority(tmp_path)
     Answers.dripping.clear()
@@ -111,7 +118,9 @@ def test_a_server_that_sends_slowly_does_not_hold_the_thread(tmp_path: Path, mon
         fetcher(f"{url}/drip", trusting(authority))()
 
 
-def test_a_document_that_comes_in_drops_has_a_deadline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_document_that_comes_in_drops_has_a_deadline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(key_source, "FETCH_S_MAX", -1.0)
     path = tmp_path / "keys.json"
     path.write_bytes(DOCUMENT)
@@ -130,7 +139,16 @@ def test_a_file_is_bounded_too(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "url",
-    ["http://localhost/keys", "ftp://x/y", "https://", "https://user:pw@host/keys", "file://host/path", "file:", "keys.json", ""],
+    [
+        "http://localhost/keys",
+        "ftp://x/y",
+        "https://",
+        "https://user:pw@host/keys",
+        "file://host/path",
+        "file:",
+        "keys.json",
+        "",
+    ],
 )
 def test_other_urls_are_refused(url: str) -> None:
     with pytest.raises(UrlWrong):
@@ -162,7 +180,11 @@ async def source(fetched: Callable[[], bytes]) -> AsyncIterator[tuple[KeySource,
     clock, read_at = ManualClock(), Level()
     with ThreadPoolExecutor(1) as threads:
         async with asyncio.TaskGroup() as tasks:
-            yield KeySource(fetched, clock=clock, tasks=tasks, threads=threads, read_at=read_at), clock, read_at
+            yield (
+                KeySource(fetched, clock=clock, tasks=tasks, threads=threads, read_at=read_at),
+                clock,
+                read_at,
+            )
 
 
 async def test_an_unknown_key_causes_one_fetch_in_ten_seconds() -> None:

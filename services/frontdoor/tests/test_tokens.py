@@ -60,7 +60,9 @@ def test_signatures_by_rsa_and_elliptic_curves_are_accepted(alg: str) -> None:
     assert 3_590_000 < verdict.lifetime_ms <= 3_600_000
 
 
-@pytest.mark.parametrize(("curve", "name", "alg"), [(ec.SECP384R1(), "P-384", "ES384"), (ec.SECP521R1(), "P-521", "ES512")])
+@pytest.mark.parametrize(
+    ("curve", "name", "alg"), [(ec.SECP384R1(), "P-384", "ES384"), (ec.SECP521R1(), "P-521", "ES512")]
+)
 def test_the_other_curves_too(curve: ec.EllipticCurve, name: str, alg: str) -> None:
     key = ec.generate_private_key(curve)
     entry = Issuer.entry("k", jwt.algorithms.ECAlgorithm.to_jwk(key.public_key(), as_dict=True))
@@ -94,7 +96,12 @@ def test_an_algorithm_of_another_type_of_key_is_refused() -> None:
 @pytest.mark.parametrize("where", ["jku", "x5u", "jwk", "x5c"])
 def test_the_header_of_a_token_brings_no_key(where: str) -> None:
     entry = STRANGER.entries[0]
-    brought = {"jku": "https://evil.example/keys", "x5u": "https://evil.example/c", "jwk": entry, "x5c": ["MII"]}
+    brought = {
+        "jku": "https://evil.example/keys",
+        "x5u": "https://evil.example/c",
+        "jwk": entry,
+        "x5c": ["MII"],
+    }
     assert cause(STRANGER.token(headers={where: brought[where]})) is Cause.SIGNATURE
     assert check(STRANGER.token(kid="new", headers={where: brought[where]})) == UnknownKey()
 
@@ -103,7 +110,7 @@ def test_the_header_of_a_token_brings_no_key(where: str) -> None:
     ("claims", "expected"),
     [
         ({"aud": "other"}, Cause.AUDIENCE),
-        ({"aud": []}, Cause.AUDIENCE),
+        ({"aud": []}, Cause.CLAIM),
         ({"aud": 7}, Cause.AUDIENCE),
         ({"aud": None}, Cause.CLAIM),
         ({"iss": "https://evil.example"}, Cause.ISSUER),
@@ -186,7 +193,9 @@ def test_a_token_without_kid_may_use_the_only_key() -> None:
     assert isinstance(check_token(token, keys, RULES, authorization_id="", wall_ms=0), Proved)
 
 
-@pytest.mark.parametrize("header", [{"kid": 7}, {"kid": ["rsa"]}, {"kid": "rsa", "alg": ["RS256"]}, {"kid": {}, "alg": {}}])
+@pytest.mark.parametrize(
+    "header", [{"kid": 7}, {"kid": ["rsa"]}, {"kid": "rsa", "alg": ["RS256"]}, {"kid": {}, "alg": {}}]
+)
 def test_a_header_with_other_types_is_refused(header: dict[str, Any]) -> None:
     assert isinstance(check(forged({"alg": "RS256", **header})), Refused)
 
@@ -241,7 +250,16 @@ def test_a_key_that_names_an_algorithm_verifies_no_other() -> None:
 
 @pytest.mark.parametrize(
     "document",
-    [b"", b"{}", b"[]", b'{"keys": {}}', b'{"keys": []}', b"\xff", b"[" * 100_000, b'{"keys": [%s]}' % b",".join([b"{}"] * (KEYS_MAX + 1))],
+    [
+        b"",
+        b"{}",
+        b"[]",
+        b'{"keys": {}}',
+        b'{"keys": []}',
+        b"\xff",
+        b"[" * 100_000,
+        b'{"keys": [%s]}' % b",".join([b"{}"] * (KEYS_MAX + 1)),
+    ],
 )
 def test_a_document_that_is_no_set_of_keys_is_refused(document: bytes) -> None:
     with pytest.raises(KeysWrong):

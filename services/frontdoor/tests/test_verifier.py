@@ -47,7 +47,9 @@ class Documents:
 
 
 class Bench:
-    def __init__(self, tasks: asyncio.TaskGroup, users: FakeCredentials, matches: Matches, documents: Documents) -> None:
+    def __init__(
+        self, tasks: asyncio.TaskGroup, users: FakeCredentials, matches: Matches, documents: Documents
+    ) -> None:
         self.users = users
         self.clock = ManualClock()
         self.pending = Level()

@@ -1,9 +1,9 @@
 """The audit log: who logged in, who was refused and why, on the logger `kafscale.audit`.
 
 Laws: the first of equal lines is logged at once. Those that follow within `SUM_EVERY_S` are counted, and logged as one
-line with `repeated=n`. Beyond `LINES_MAX` different lines in that time, lines are counted without the fields that clients
-choose. A text that a client chose is cut to `CHARS_MAX`. No line holds a secret:
-its callers pass none. The guard against log storms lets these lines pass.
+line with `repeated=n`. Beyond `LINES_MAX` different lines in that time, lines are counted without the fields that
+clients choose. Texts are cut to `CHARS_MAX`. No line holds a secret, because its callers pass none. The guard against
+log storms lets these lines pass.
 """
 
 import asyncio

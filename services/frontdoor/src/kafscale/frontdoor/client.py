@@ -336,7 +336,11 @@ class ClientConnection(asyncio.BufferedProtocol):
             self.cut_off("a client that takes no answers", "no_reader")
         elif self._login is not None and self._login.is_late(now_ms):
             self._complain("no authentication in time", "authentication_timeout")
-        elif self._login is None and not self._has_asked and now_ms - self._made_ms > gateway.settings.frontdoor_first_request_ms:
+        elif (
+            self._login is None
+            and not self._has_asked
+            and now_ms - self._made_ms > gateway.settings.frontdoor_first_request_ms
+        ):
             self._complain("no request", "no_request")
         elif now_ms - self._last_ms > gateway.settings.connections_max_idle_ms and machine.drained:
             gateway.metrics.hung_up.labels("idle").inc()

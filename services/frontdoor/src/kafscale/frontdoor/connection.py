@@ -130,12 +130,11 @@ class Connection:
         scratch: memoryview | None = None,
         silent: Callable[[RequestHeader, memoryview], bool] = never_silent,
         alone: Container[int] = (),
-        framing: Framing = Framing.PIPELINED,
     ) -> None:
         """`scratch` may be shared by all connections of one event loop: nothing stays in it between calls.
         `alone`: the API keys whose answers may be large."""
         self._limits = limits
-        self.reframe(framing, limits.frame_bytes_max)
+        self.reframe(Framing.PIPELINED, limits.frame_bytes_max)
         self._scratch = memoryview(bytearray(SCRATCH_BYTES)) if scratch is None else scratch
         self._silent = silent
         self._alone_keys = alone
@@ -155,7 +154,8 @@ class Connection:
         self._writable = True
 
     def reframe(self, framing: Framing, frame_bytes_max: int) -> None:
-        """The rules for the frames behind the last request, which has no answer yet and alone was parsed."""
+        """The rules for the next frame. Call it before the first one, or while a request is unanswered that was parsed
+        alone."""
         self._framing = framing
         self._frame_bytes_max = frame_bytes_max
         self._frame_bytes_min = 0 if framing is Framing.TOKENS else HEADER_BYTES_MIN

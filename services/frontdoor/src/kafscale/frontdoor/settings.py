@@ -110,10 +110,13 @@ class FrontdoorSettings(ServiceSettings):
     connections_max_reauth_ms: int = Field(
         0,
         ge=0,
-        description="Longest time until a client with SASL must authenticate again (KIP-368). 0: only when its token ends.",
+        description="Longest time until a client must authenticate again with SASL (KIP-368). 0: when its token ends.",
     )
     connection_failed_authentication_delay_ms: int = Field(
-        100, ge=0, le=10_000, description="Delay of the answer to a failed authentication, which closes the connection."
+        100,
+        ge=0,
+        le=10_000,
+        description="Delay of the answer to a failed authentication, which closes the connection.",
     )
     authentication_timeout_ms: int = Field(
         30_000,

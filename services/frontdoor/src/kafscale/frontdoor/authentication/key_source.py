@@ -36,12 +36,12 @@ Fetch = Callable[[], bytes]
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    def redirect_request(self, *_: object) -> None:  # type: ignore[override]
+    def redirect_request(self, *_: object) -> None:
         return None
 
 
 def fetcher(url: str, tls: ssl.SSLContext | None = None) -> Fetch:
-    """Reads the document at the URL. `tls`: which authorities are trusted; None: those of the system. Raises UrlWrong."""
+    """Reads the document at the URL. `tls`: the authorities to trust; None: those of the system. Raises UrlWrong."""
     place = parse_keys_url(url)
     if isinstance(place, Path):
         return lambda: _bounded(place.open("rb"))
@@ -89,7 +89,11 @@ class KeySource:
     async def newer(self) -> KeySet | None:
         """The keys after a fetch, if one is under way or may begin; else those that there are."""
         tried_ms = self._tried_ms
-        if self._fetching is not None or tried_ms is None or self._clock.now_ms() - tried_ms >= RENEW_EVERY_MS:
+        if (
+            self._fetching is not None
+            or tried_ms is None
+            or self._clock.now_ms() - tried_ms >= RENEW_EVERY_MS
+        ):
             await self._renew()
         return self.keys
 

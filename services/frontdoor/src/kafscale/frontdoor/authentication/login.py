@@ -27,7 +27,6 @@ from kafscale.frontdoor.exchange import Call, Exchange
 from kafscale.runtime.audit import AuditLog, Level
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.metrics import Family, Tally
-from kafscale.wire.errors import ErrorCode
 
 CHOSEN_BY_CLIENTS: Final = frozenset({"user", "client_id"})
 NO_MECHANISM: Final = "none"
@@ -88,6 +87,7 @@ class Login:
         self._begun_ms: int | None = now_ms
         self._closing: asyncio.TimerHandle | None = None
         self._client_id: str | None = None
+        self._reframe()
 
     def passes(self, request: Request) -> bool:
         """Whether the request goes to the gateway. If not, it is answered here."""
@@ -120,9 +120,7 @@ class Login:
             case Answer(body, code, began):
                 if began is not None:
                     self._welcome(began)
-                framing = self._machine.framing
-                complete = framing is Framing.PIPELINED
-                self._client.reframe(framing, None if complete else self._logins.frame_bytes_max)
+                self._reframe()
                 exchange.error = int(code)
                 exchange.answer(body)
             case Await(check):
@@ -138,6 +136,10 @@ class Login:
                 raise AssertionError("what passes is no login")
             case _ as never:
                 assert_never(never)
+
+    def _reframe(self) -> None:
+        bytes_max = None if self._machine.complete else self._logins.frame_bytes_max
+        self._client.reframe(self._machine.framing, bytes_max)
 
     def _verified(self, exchange: Exchange, verdict: Verdict) -> None:
         exchange.call = None

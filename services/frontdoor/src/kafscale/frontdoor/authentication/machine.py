@@ -66,8 +66,8 @@ class State(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """Of one listener. `mechanisms`: by name, in the order in which clients see them. `max_reauth_ms`: 0 means that only
-    tokens end sessions."""
+    """Of one listener. `mechanisms`: by name, in the order in which clients see them. `max_reauth_ms`: 0 if only tokens
+    end sessions."""
 
     mechanisms: Mapping[str, Start]
     versions: Versions
@@ -293,12 +293,10 @@ class SaslMachine:
         if not self._with_headers:
             return self._reject(refused)
         phase = "authentication" if self.session is None else "re-authentication"
-        sentence = (
-            f"Authentication failed during {phase} due to invalid credentials with SASL mechanism {self.mechanism}"
-        )
+        sentence = f"Authentication failed during {phase} due to invalid credentials with SASL mechanism "
         code = ErrorCode.SASL_AUTHENTICATION_FAILED
         response = sasl_authenticate.SaslAuthenticateResponse(
-            error_code=int(code), error_message=refused.message or sentence
+            error_code=int(code), error_message=refused.message or sentence + self.mechanism
         )
         return self._reject(refused, sasl_authenticate.encode_response(response, self._version), code)
 

@@ -31,13 +31,13 @@ SCRAM: Final = {mechanism.sasl_name: mechanism for mechanism in ScramMechanism}
 MECHANISMS: Final = (*SCRAM, PLAIN, OAUTHBEARER)
 
 MESSAGE_BYTES_MAX: Final = 4_096
-INVALID_TOKEN: Final = '{"status":"invalid_token"}'
+INVALID_TOKEN: Final = '{"status":"invalid_token"}'  # noqa: S105  (what a client gets)
 STALE: Final = "the stored users are not known to be current"
 
 _SCRAM_CAUSES: Final = {
     Failure.MALFORMED: Cause.MALFORMED,
     Failure.CHANNEL_BINDING: Cause.CHANNEL_BINDING,
-    Failure.TOKEN: Cause.DELEGATION_TOKEN,
+    Failure.TOKEN: Cause.DELEGATION,
     Failure.AUTHORIZATION_ID: Cause.AUTHORIZATION_ID,
     Failure.NONCE: Cause.NONCE,
     Failure.UNKNOWN_USER: Cause.UNKNOWN_USER,

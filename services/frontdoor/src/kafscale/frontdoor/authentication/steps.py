@@ -14,7 +14,7 @@ class Cause(Enum):
 
     MALFORMED = "malformed message"
     CHANNEL_BINDING = "channel binding is not supported"
-    DELEGATION_TOKEN = "delegation tokens are not supported"
+    DELEGATION = "delegation tokens are not supported"
     AUTHORIZATION_ID = "the authorization id is not the user"
     NONCE = "the nonce is not the server's"
     UNKNOWN_USER = "no such user"

@@ -1,9 +1,10 @@
 """JSON Web Tokens of SASL/OAUTHBEARER: the issuer's keys, and what a token must say (RFC 7515, 7517, 7519, 8725). Pure,
 except that PyJWT reads the wall clock.
 
-Laws: only signatures by RSA and by elliptic curves count, and a key verifies only the algorithms of its type; so neither
-`alg: none` nor a HMAC with the public key is ever computed. The header of a token names a key (`kid`) and never brings
-one: `jku`, `x5u`, `jwk` and `x5c` are not read. `exp`, `iss`, `aud` and the claim with the user's name are required.
+Laws: only signatures by RSA and by elliptic curves count, and a key verifies only the algorithms of its type. So
+neither `alg: none` nor a HMAC with the public key is ever tried. The header of a token names a key (`kid`) and never
+brings one: `jku`, `x5u`, `jwk` and `x5c` are not read. `exp`, `iss`, `aud` and the claim with the user's name are
+required.
 """
 
 import json
@@ -182,4 +183,3 @@ def _user_of(
     if authorization_id not in ("", name):
         return Refused(Cause.AUTHORIZATION_ID, name)
     return Proved(name, lifetime_ms=min(int(expires_s * 1000) - wall_ms, LIFETIME_MS_MAX))
-
