@@ -17,7 +17,6 @@ from kafscale.access.scram_credentials import (
     credential_of_password,
     salt_of,
 )
-from kafscale.frontdoor.authentication.credentials import StoredCredential
 from kafscale.testkit.scram_client import ScramClient
 from kafscale.wire.headers import decode_response_header
 from kafscale.wire.schema import api_versions, sasl_authenticate, sasl_handshake
@@ -27,11 +26,17 @@ ALICE, PASSWORD = "alice", "alice-secret"
 ISSUER, AUDIENCE = "https://issuer.example", "kafscale"
 
 
+@dataclass(frozen=True)
+class Stored:
+    credential: ScramCredential
+    revision: int
+
+
 @dataclass
 class FakeCredentials:
     """Implements CredentialSource."""
 
-    users: dict[tuple[str, ScramMechanism], StoredCredential] = field(default_factory=dict)
+    users: dict[tuple[str, ScramMechanism], Stored] = field(default_factory=dict)
     fresh: bool = True
     decoy_key: bytes = b"decoy"
     revision: int = 0
@@ -42,17 +47,14 @@ class FakeCredentials:
             credential = credential_of_password(
                 mechanism, password, salt=salt_of(self.revision), iterations=iterations
             )
-            self.users[user, mechanism] = StoredCredential(credential, self.revision)
+            self.users[user, mechanism] = Stored(credential, self.revision)
 
     def remove(self, user: str) -> None:
         for mechanism in ScramMechanism:
             self.users.pop((user, mechanism), None)
 
-    def find(self, user: str, mechanism: ScramMechanism) -> StoredCredential | None:
+    def credential(self, user: str, mechanism: ScramMechanism) -> Stored | None:
         return self.users.get((user, mechanism))
-
-    def credential(self, user: str, mechanism: ScramMechanism) -> ScramCredential:
-        return self.users[user, mechanism].credential
 
 
 def alice() -> FakeCredentials:

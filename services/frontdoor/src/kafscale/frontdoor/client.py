@@ -42,7 +42,9 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._flush_asked = False
         self._paused_for = 0
         now_ms = self._made_ms = self._last_ms = gateway.clock.now_ms()
-        self._login = None if logins is None else Login(self, logins, now_ms)
+        self._login = None if logins is None else Login(logins, now_ms)
+        if self._login is not None:
+            self._login.reframe(self)
         self._memory = gateway.requests if logins is None else gateway.strangers.memory
         self._has_asked = False
         self._frame_timer = FrameTimer()
@@ -120,7 +122,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             if self._closing_ms is not None:
                 return
             if isinstance(event, Request):
-                if self._login is not None and not self._login.passes(event):
+                if self._login is not None and not self._login.passes(self, event):
                     continue
                 if not self._has_asked:
                     self._has_asked = True

@@ -10,12 +10,14 @@ from typing import Protocol
 from kafscale.access.scram_credentials import ScramCredential, ScramMechanism, decoy_credential
 
 
-@dataclass(frozen=True, slots=True)
-class StoredCredential:
-    """`revision` changes whenever the credential is written."""
+class StoredCredential(Protocol):
+    @property
+    def credential(self) -> ScramCredential: ...
 
-    credential: ScramCredential
-    revision: int
+    @property
+    def revision(self) -> int:
+        """Another one whenever the credential was written."""
+        ...
 
 
 class CredentialSource(Protocol):
@@ -31,7 +33,9 @@ class CredentialSource(Protocol):
         """Secret, and the same in all front doors of the cluster: it makes the salts of users who do not exist."""
         ...
 
-    def find(self, user: str, mechanism: ScramMechanism) -> StoredCredential | None: ...
+    def credential(self, user: str, mechanism: ScramMechanism) -> StoredCredential | None:
+        """None if the user has none, or none that can be read."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +51,7 @@ def candidates(source: CredentialSource, user: str) -> tuple[Candidate, ...]:
     found: list[Candidate] = []
     for mechanism in ScramMechanism:
         decoy = decoy_credential(mechanism, user, key=source.decoy_key)
-        stored = source.find(user, mechanism)
+        stored = source.credential(user, mechanism)
         if stored is None:
             found.append(Candidate(decoy, None))
         else:

@@ -12,6 +12,7 @@ from typing import Final, Protocol, assert_never
 from kafscale.access.principals import Principal
 from kafscale.frontdoor.authentication.machine import (
     PASS,
+    Action,
     Answer,
     Await,
     HangUp,
@@ -80,16 +81,21 @@ class LoginClient(Protocol):
 
 
 class Login:
-    def __init__(self, client: LoginClient, logins: ListenerLogins, now_ms: int) -> None:
-        self._client = client
+    """It does not keep its client, which keeps it: a closed connection is freed at once."""
+
+    def __init__(self, logins: ListenerLogins, now_ms: int) -> None:
         self._logins = logins
         self._machine = SaslMachine(logins.rules)
         self._begun_ms: int | None = now_ms
         self._closing: asyncio.TimerHandle | None = None
         self._client_id: str | None = None
-        self._reframe()
 
-    def passes(self, request: Request) -> bool:
+    def reframe(self, client: LoginClient) -> None:
+        """How the next frame is read; for the first one, too."""
+        bytes_max = None if self._machine.complete else self._logins.frame_bytes_max
+        client.reframe(self._machine.framing, bytes_max)
+
+    def passes(self, client: LoginClient, request: Request) -> bool:
         """Whether the request goes to the gateway. If not, it is answered here."""
         now_ms = self._logins.clock.now_ms()
         action = self._machine.receive(request.header, request.body, now_ms)
@@ -100,9 +106,9 @@ class Login:
         if self._begun_ms is None:
             self._begun_ms = now_ms  # of a re-authentication
         if isinstance(action, HangUp):
-            self._hang_up(action)
+            self._hang_up(client, action)
         else:
-            self._act(self._client.begin(request), action)
+            self._act(client, client.begin(request), action)
         return False
 
     def is_late(self, now_ms: int) -> bool:
@@ -115,78 +121,77 @@ class Login:
             self._closing.cancel()
             self._closing = None
 
-    def _act(self, exchange: Exchange, action: Pass | Answer | Reject | Await | HangUp) -> None:
+    def _act(self, client: LoginClient, exchange: Exchange, action: Action) -> None:
         match action:
             case Answer(body, code, began):
                 if began is not None:
-                    self._welcome(began)
-                self._reframe()
+                    self._welcome(client, began)
+                self.reframe(client)
                 exchange.error = int(code)
                 exchange.answer(body)
             case Await(check):
                 expire = partial(exchange.hang_up, "the check of a login timed out")
-                exchange.call = self._logins.checks.start(check, partial(self._verified, exchange), expire)
+                exchange.call = self._logins.checks.start(
+                    check, partial(self._verified, client, exchange), expire
+                )
             case Reject(refused):
-                self._refused(refused)
+                self._refused(client, refused)
                 delay_s = self._logins.failure_delay_ms / 1000
-                self._closing = asyncio.get_running_loop().call_later(delay_s, self._reject, exchange, action)
+                loop = asyncio.get_running_loop()
+                self._closing = loop.call_later(delay_s, self._reject, client, exchange, action)
             case HangUp():
-                self._hang_up(action)
+                self._hang_up(client, action)
             case Pass():
                 raise AssertionError("what passes is no login")
             case _ as never:
                 assert_never(never)
 
-    def _reframe(self) -> None:
-        bytes_max = None if self._machine.complete else self._logins.frame_bytes_max
-        self._client.reframe(self._machine.framing, bytes_max)
-
-    def _verified(self, exchange: Exchange, verdict: Verdict) -> None:
+    def _verified(self, client: LoginClient, exchange: Exchange, verdict: Verdict) -> None:
         exchange.call = None
-        self._act(exchange, self._machine.verified(verdict, self._logins.clock.now_ms()))
+        self._act(client, exchange, self._machine.verified(verdict, self._logins.clock.now_ms()))
 
-    def _reject(self, exchange: Exchange, rejected: Reject) -> None:
+    def _reject(self, client: LoginClient, exchange: Exchange, rejected: Reject) -> None:
         self._closing = None
         if rejected.body is not None:
             exchange.error = int(rejected.code)
             exchange.answer(rejected.body)
-        self._client.end_login("authentication failed", "authentication", rejected.refused.cause.value)
+        client.end_login("authentication failed", "authentication", rejected.refused.cause.value)
 
-    def _hang_up(self, action: HangUp) -> None:
+    def _hang_up(self, client: LoginClient, action: HangUp) -> None:
         if action.expired:
             self._logins.expired_sessions.inc()
-            self._audit("info", "session expired", {})
-            self._client.end_login("session expired", "session_expired", action.reason)
+            self._audit(client, "info", "session expired", {})
+            client.end_login("session expired", "session_expired", action.reason)
         elif action.unavailable:
             self._count("unavailable")
-            self._audit("warning", "login not possible", {"cause": action.reason})
-            self._client.end_login("login not possible", "authentication_unavailable", action.reason)
+            self._audit(client, "warning", "login not possible", {"cause": action.reason})
+            client.end_login("login not possible", "authentication_unavailable", action.reason)
         else:
-            self._client.end_login("not a login", "not_authenticated", action.reason)
+            client.end_login("not a login", "not_authenticated", action.reason)
 
     # ---- what is said about it
 
-    def _welcome(self, session: Session) -> None:
+    def _welcome(self, client: LoginClient, session: Session) -> None:
         outcome = "reauthenticated" if session.renewed else "authenticated"
         self._count(outcome)
-        self._audit("info", outcome, {})
+        self._audit(client, "info", outcome, {})
         self._begun_ms = None
-        self._client.logged_in(session.principal)
+        client.logged_in(session.principal)
 
-    def _refused(self, refused: Refused) -> None:
+    def _refused(self, client: LoginClient, refused: Refused) -> None:
         self._count("refused")
         why = {"cause": refused.cause.value, "user": refused.user}
-        self._audit("warning", "authentication failed", why)
+        self._audit(client, "warning", "authentication failed", why)
 
     def _count(self, outcome: str) -> None:
         self._logins.authentications.labels(self._machine.mechanism or NO_MECHANISM, outcome).inc()
 
-    def _audit(self, level: Level, event: str, fields: Mapping[str, object]) -> None:
+    def _audit(self, client: LoginClient, level: Level, event: str, fields: Mapping[str, object]) -> None:
         session = self._machine.session
         who = {
             "principal": None if session is None else session.principal,
             "mechanism": self._machine.mechanism or NO_MECHANISM,
-            "host": self._client.host,
+            "host": client.host,
             "listener": self._logins.listener,
             "client_id": self._client_id,
         }

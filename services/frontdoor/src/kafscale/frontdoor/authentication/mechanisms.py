@@ -31,6 +31,7 @@ SCRAM: Final = {mechanism.sasl_name: mechanism for mechanism in ScramMechanism}
 MECHANISMS: Final = (*SCRAM, PLAIN, OAUTHBEARER)
 
 MESSAGE_BYTES_MAX: Final = 4_096
+EXTENSIONS_MAX: Final = 64
 INVALID_TOKEN: Final = '{"status":"invalid_token"}'  # noqa: S105  (what a client gets)
 STALE: Final = "the stored users are not known to be current"
 
@@ -59,7 +60,7 @@ class ScramExchange:
 
     def _lookup(self, mechanism: ScramMechanism) -> Callable[[str], ScramCredential | None]:
         def credential(user: str) -> ScramCredential | None:
-            stored = self._source.find(user, mechanism)
+            stored = self._source.credential(user, mechanism)
             return None if stored is None else stored.credential
 
         return credential
@@ -138,7 +139,9 @@ def parse_bearer(message: bytes) -> TokenCheck | None:
         header, separator, rest = message.decode().partition("\x01")
     except UnicodeDecodeError:
         return None
-    fields = header.split(",")
+    fields = header.split(",", 3)
+    if rest.count("\x01") > EXTENSIONS_MAX:
+        return None
     if not separator or len(fields) != 3 or fields[0] != "n" or fields[2] or not rest.endswith("\x01\x01"):
         return None
     authorization_id = ""
