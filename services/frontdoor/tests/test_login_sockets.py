@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -272,7 +272,8 @@ async def test_a_frame_that_comes_slowly_does_not_outlast_the_login(tmp_path: Pa
 
         dripping = asyncio.ensure_future(drip())
         async with asyncio.timeout(10):
-            assert await reader.read() == b""
+            with suppress(ConnectionError):  # a byte that comes after the end resets it
+                assert await reader.read() == b""
         dripping.cancel()
         writer.close()
         assert system.door.gateway.metrics.hung_up.labels("authentication_timeout").value == 1

@@ -41,6 +41,8 @@ from login_harness import ALICE, PASSWORD, FakeCredentials, alice, bearer, plain
 SHA_256, SHA_512 = ScramMechanism
 NONCE = "servernonce"
 USERS = alice()
+NAMES = [bytes([65 + number % 26]) * (number // 26 + 1) for number in range(70)]
+MANY_EXTENSIONS = b"n,,\x01auth=Bearer x" + b"".join(b"\x01%b=1" % name for name in NAMES) + b"\x01\x01"
 
 
 def exchange(nonce: str = NONCE, mechanism: ScramMechanism = SHA_256) -> ScramExchange:
@@ -264,11 +266,7 @@ def test_no_password_and_no_token_is_in_a_repr() -> None:
         (b"n,b=bob,\x01auth=Bearer x\x01\x01", None),
         (b"n,,x\x01auth=Bearer x\x01\x01", None),
         (b"n,,auth=Bearer x", None),
-        (
-            b"n,,\x01auth=Bearer x"
-            + b"".join(b"\x01%b=1" % (bytes([65 + n % 26]) * (n // 26 + 1)) for n in range(70)),
-            None,
-        ),
+        (MANY_EXTENSIONS, None),
         (b"\x01", None),
         (b"", None),
         (b"n,,\x01auth=Bearer \xff\x01\x01", None),
