@@ -321,6 +321,7 @@ def reassignments(world: World, _: int) -> Content:
 
 
 NO_ACLS = dict.fromkeys(range(4), frozenset({int(ErrorCode.SECURITY_DISABLED)}))
+NO_LOGIN = dict.fromkeys(range(3), frozenset({int(ErrorCode.ILLEGAL_SASL_STATE)}))
 NOT_NEEDED = dict.fromkeys(range(3), frozenset({0, int(ErrorCode.ELECTION_NOT_NEEDED)}))
 ID_FIRST = {4: frozenset({int(ErrorCode.MEMBER_ID_REQUIRED)})}
 
@@ -338,6 +339,7 @@ ROWS: Mapping[int, Row] = {
     14: Row(sync, member),
     15: Row(lambda world, _: {"groups": [world.group], "include_authorized_operations": True}, member),
     16: Row(lambda _, __: {"states_filter": [], "types_filter": []}, member),
+    17: Row(lambda _, __: {"mechanism": "PLAIN"}, nothing, NO_LOGIN),
     18: Row(lambda _, __: {"client_software_name": "oracle", "client_software_version": "1"}, nothing),
     19: Row(create, nothing),
     20: Row(delete, topic),
@@ -350,6 +352,7 @@ ROWS: Mapping[int, Row] = {
     32: Row(configs, topic),
     33: Row(configs, topic),
     35: Row(directories, topic),
+    36: Row(lambda _, __: {"auth_bytes": b"token"}, nothing, NO_LOGIN),
     37: Row(grow, topic),
     42: Row(lambda world, _: {"groups_names": [world.group]}, offsets),
     43: Row(elect, topic, NOT_NEEDED),

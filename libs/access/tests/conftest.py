@@ -1,4 +1,4 @@
-"""Puts this folder's own modules (access_values, naive_authorizer, scram_client) within reach of its tests."""
+"""Puts this folder's own modules (access_values, naive_authorizer) within reach of its tests."""
 
 from __future__ import annotations
 

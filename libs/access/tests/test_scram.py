@@ -18,7 +18,7 @@ from kafscale.access.scram_credentials import (
     password_matches,
     salt_of,
 )
-from scram_client import ScramClient
+from kafscale.testkit.scram_client import ScramClient
 
 SHA_256, SHA_512 = ScramMechanism
 SALT = b"w7qexy5ng3rkkzoqoy8hjzkyus"

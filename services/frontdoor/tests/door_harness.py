@@ -21,6 +21,8 @@ from door_fakes import (
 from kafscale.access.authorizer import Authorizer
 from kafscale.frontdoor.api import Backend
 from kafscale.frontdoor.assembly import ROLES, FrontDoor, Means, Views, assemble
+from kafscale.frontdoor.authentication.credentials import CredentialSource
+from kafscale.frontdoor.authentication.login import ListenerLogins
 from kafscale.frontdoor.backends import ServiceStream
 from kafscale.frontdoor.client import ClientConnection
 from kafscale.frontdoor.exchange import AckedRevision
@@ -50,8 +52,8 @@ class Answer:
 class FakeClient:
     """Writes requests into the front door and reads its answers, without a socket."""
 
-    def __init__(self, door: FrontDoor) -> None:
-        self.connection = ClientConnection(door.gateway, "PLAINTEXT")
+    def __init__(self, door: FrontDoor, logins: ListenerLogins | None = None) -> None:
+        self.connection = ClientConnection(door.gateway, "PLAINTEXT", logins)
         self.transport = FakeTransport()
         self.transport.protocol = self.connection
         self.connection.connection_made(self.transport)
@@ -178,6 +180,7 @@ class Cluster:
         *,
         node_id: int = 7,
         authorizer: Authorizer | None = None,
+        credentials: CredentialSource | None = None,
         **settings: int,
     ) -> None:
         self.live = {role: FakeLive() for role in ROLES}
@@ -210,7 +213,7 @@ class Cluster:
             live=self.live,
             front_doors=self.front_doors,
         )
-        self.door = assemble(self.settings, views, means)
+        self.door = assemble(self.settings, views, means, credentials)
         self.front_doors.set(
             Instance(
                 role="frontdoor",
@@ -223,9 +226,14 @@ class Cluster:
 
     @classmethod
     @asynccontextmanager
-    async def running(cls, authorizer: Authorizer | None = None, **settings: int) -> AsyncIterator[Cluster]:
+    async def running(
+        cls,
+        authorizer: Authorizer | None = None,
+        credentials: CredentialSource | None = None,
+        **settings: int,
+    ) -> AsyncIterator[Cluster]:
         async with asyncio.TaskGroup() as tasks:
-            cluster = cls(tasks, authorizer=authorizer, **settings)
+            cluster = cls(tasks, authorizer=authorizer, credentials=credentials, **settings)
             sweep = tasks.create_task(cluster.door.gateway.sweep())
             try:
                 yield cluster

@@ -20,6 +20,7 @@ from kafscale.frontdoor.connection import (
     Connection,
     Event,
     FrameTooLarge,
+    Framing,
     Limits,
     Request,
     Slot,
@@ -286,6 +287,58 @@ def test_after_a_request_with_a_large_answer_nothing_is_parsed_until_the_answer_
     assert isinstance(last, Request)
     assert last.header.correlation_id == 3
     assert connection.reading is True
+
+
+def answer(connection: Fed, event: Event, body: bytes = b"ok") -> bytes:
+    assert isinstance(event, Request)
+    connection.respond(event.slot, [body])
+    return joined(connection.to_send())
+
+
+@given(bodies=BODIES, data=st.data(), framing=st.sampled_from([Framing.SINGLE, Framing.TOKENS]))
+def test_one_at_a_time_nothing_is_parsed_before_the_answer_however_the_bytes_are_cut(
+    bodies: list[bytes], data: st.DataObject, framing: Framing
+) -> None:
+    bare = framing is Framing.TOKENS
+    frames = [pack(">i", len(body)) + body if bare else frame(body=body) for body in bodies]
+    stream = b"".join(frames)
+    connection, events, taken = machine(), [], []
+    connection.reframe(framing, FRAME_MAX)
+    start = 0
+    for cut in [*sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=20))), len(stream)]:
+        events += connection.receive(stream[start:cut], 0)
+        start = cut
+        while len(events) > len(taken):
+            assert len(events) == len(taken) + 1
+            assert connection.reading is False
+            taken.append(answer(connection, events[-1]))
+            events += connection.resume(0)
+    assert [bytes(event.body) for event in events if isinstance(event, Request)] == bodies
+    assert set(taken) <= {pack(">i", 2) + b"ok" if bare else pack(">ii", 6, 7) + b"ok"}
+
+
+def test_a_silent_request_is_not_silent_where_one_request_is_read_at_a_time() -> None:
+    connection = Fed(Limits(), silent=lambda *_: True)
+    connection.reframe(Framing.SINGLE, FRAME_MAX)
+    (event,) = connection.receive(frame() * 2, 0)
+    assert isinstance(event, Request)
+    assert not event.silent
+
+
+def test_the_bound_of_a_frame_changes_with_the_framing() -> None:
+    connection = machine()
+    connection.reframe(Framing.SINGLE, 100)
+    (refused,) = connection.receive(pack(">i", 101), 0)
+    assert refused == FrameTooLarge(size=101, size_max=100)
+    connection = machine()
+    connection.reframe(Framing.TOKENS, 100)
+    (token,) = connection.receive(pack(">i", 0), 0)
+    assert isinstance(token, Request)
+    assert (token.header.api_key, bytes(token.body)) == (36, b"")
+    connection.reframe(Framing.PIPELINED, FRAME_MAX)
+    assert answer(connection, token, b"") == pack(">i", 0), "it is answered as it came"
+    (request,) = connection.receive(frame(body=bytes(200)), 0)
+    assert isinstance(request, Request)
 
 
 class Pipelined(RuleBasedStateMachine):

@@ -4,10 +4,11 @@ import gc
 import weakref
 
 import pytest
-from door_harness import Cluster, settled
+from door_harness import Cluster, settled, until
 from kafscale.frontdoor.api import Backend
 from kafscale.frontdoor.apis import SERVED
 from kafscale.runtime.stream.frame import ReplyStatus
+from login_harness import PASSWORD, LoginClient, alice, plain
 
 
 @pytest.mark.parametrize("key", list(SERVED))
@@ -61,6 +62,41 @@ async def test_a_producer_that_has_ended_is_gone_at_once_without_the_collector(e
             connection = weakref.ref(client.connection)
             if not client.hung_up:
                 client.leave()
+            await settled()
+            client.transport.protocol = None
+            del client
+            await settled()
+            assert connection() is None
+        finally:
+            gc.enable()
+
+
+@pytest.mark.parametrize(
+    "ending", ["silent", "stranger", "handshaken", "delayed", "checking", "refused", "logged in"]
+)
+async def test_a_client_with_a_login_that_has_ended_is_gone_at_once_without_the_collector(
+    ending: str,
+) -> None:
+    delay_ms = 10_000 if ending == "delayed" else 0
+    settings = {"sasl_enabled_mechanisms": "PLAIN", "connection_failed_authentication_delay_ms": delay_ms}
+    async with Cluster.running(credentials=alice(), **settings) as cluster:  # type: ignore[arg-type]
+        gc.disable()
+        try:
+            client = LoginClient(cluster)
+            if ending == "stranger":
+                client.ask(3, 9, b"")
+            elif ending != "silent":
+                client.handshake("PLAIN")
+                await settled()
+            if ending in ("delayed", "checking", "refused", "logged in"):
+                client.authenticate(plain(password=PASSWORD if ending == "logged in" else "wrong"))
+            pending = cluster.door.gateway.metrics.pending_authentications
+            if ending != "checking":
+                await until(lambda: pending.value == 0)
+            connection = weakref.ref(client.connection)
+            if not client.hung_up:
+                client.leave()
+            await until(lambda: pending.value == 0)
             await settled()
             client.transport.protocol = None
             del client

@@ -156,6 +156,18 @@ FRONTDOOR: Final = (
     gauge("connections", "Open client connections"),
     counter("connections_accepted_total", "Client connections accepted"),
     counter("connections_closed_total", "Connections closed by the front door", "reason"),
+    counter(
+        "authentications_total",
+        "Authentications with SASL: authenticated, reauthenticated, refused, or unavailable, after which clients retry",
+        "mechanism",
+        "outcome",
+    ),
+    gauge("authentications_pending", "Authentications that wait for the check of a password or a token"),
+    counter("sessions_expired_total", "Connections closed because their SASL session had expired"),
+    gauge(
+        "token_keys_read_timestamp_seconds",
+        "Time at which the keys that verify tokens of OAUTHBEARER were last read, in seconds since 1970",
+    ),
     gauge(
         "held_bytes",
         "Bytes held for clients: requests, responses that they have not read, and reserved room for responses",

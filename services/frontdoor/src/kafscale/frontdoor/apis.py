@@ -26,13 +26,11 @@ SERVED: Final[Mapping[int, Api]] = exported(handlers, "API", Api)
 """By key, in the order of the keys."""
 
 DEFERRED: Final = (
-    NotServed(_K.SASL_HANDSHAKE, (0, 1), SECURITY),
     NotServed(_K.ADD_PARTITIONS_TO_TXN, (0, 5), TRANSACTIONS),
     NotServed(_K.ADD_OFFSETS_TO_TXN, (0, 4), TRANSACTIONS),
     NotServed(_K.END_TXN, (0, 5), TRANSACTIONS),
     NotServed(_K.WRITE_TXN_MARKERS, (1, 2), TRANSACTIONS),
     NotServed(_K.TXN_OFFSET_COMMIT, (0, 5), TRANSACTIONS),
-    NotServed(_K.SASL_AUTHENTICATE, (0, 2), SECURITY),
     NotServed(_K.CREATE_DELEGATION_TOKEN, (1, 3), SECURITY),
     NotServed(_K.RENEW_DELEGATION_TOKEN, (1, 2), SECURITY),
     NotServed(_K.EXPIRE_DELEGATION_TOKEN, (1, 2), SECURITY),

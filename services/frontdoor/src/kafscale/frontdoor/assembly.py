@@ -5,10 +5,12 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, assert_never
+from typing import TYPE_CHECKING, Final, assert_never
 
 from kafscale.frontdoor.api import Api, Backend, Forward, Own, ToGroup, ToGroups
 from kafscale.frontdoor.apis import SERVED, advertised
+from kafscale.frontdoor.authentication.credentials import CredentialSource
+from kafscale.frontdoor.authentication.machine import Versions
 from kafscale.frontdoor.authorization import Doorkeeper, check_apis, group_need
 from kafscale.frontdoor.backends import Connect, Live, Pool, ServiceStream
 from kafscale.frontdoor.exchange import AckedRevision
@@ -16,6 +18,7 @@ from kafscale.frontdoor.fetch_turns import FetchTurns
 from kafscale.frontdoor.forwarding import Forwarder
 from kafscale.frontdoor.gateway import REQUESTS_SHARE, Gateway, Handler, Served
 from kafscale.frontdoor.group_calls import GroupCaller
+from kafscale.frontdoor.handlers.api_versions import ApiVersionsHandler
 from kafscale.frontdoor.lanes import LaneLimits
 from kafscale.frontdoor.memory import AnswerMemory
 from kafscale.frontdoor.metrics import FrontdoorMetrics
@@ -33,6 +36,9 @@ from kafscale.runtime.stream.options import Stream
 from kafscale.runtime.tracing import Tracer
 from kafscale.storage.membership.records import Instance
 from kafscale.storage.topics import TopicsView
+
+if TYPE_CHECKING:
+    from kafscale.frontdoor.authentication.authentication import Authentication
 
 ROLES: Final = (Backend.PRODUCE, Backend.FETCH, Backend.COORDINATOR, Backend.ADMIN)
 
@@ -69,8 +75,11 @@ class FrontDoor:
     gateway: Gateway
     pools: Mapping[Backend, Pool]
     sender: LaneSender
+    authentication: "Authentication | None"
 
     async def close(self) -> None:
+        if self.authentication is not None:
+            self.authentication.close()
         for pool in self.pools.values():
             await pool.close()
 
@@ -95,14 +104,20 @@ def connection_base() -> int:
     return secrets.randbits(31) << 32
 
 
-def assemble(settings: FrontdoorSettings, views: Views, means: Means) -> FrontDoor:
-    """Raises NotEnforced if an API would be served without asking what the rules say."""
+def assemble(
+    settings: FrontdoorSettings, views: Views, means: Means, credentials: CredentialSource | None = None
+) -> FrontDoor:
+    """`credentials`: where logins find the users; None if no listener has logins.
+
+    Raises NotEnforced if an API would be served without asking what the rules say.
+    """
     check_apis(SERVED)
     pools = {role: Pool(role, views.live[role], means.connect, means.tasks, means.tracer) for role in ROLES}
     parts = parts_of(settings, views, means, Routing(pools, views.owners, views.slots))
     sender = parts.sender
     means.metrics.watch("held_parts", lambda: sender.held_parts)
     means.metrics.watch("parts_resent_total", lambda: sender.resent_parts)
+    metrics = FrontdoorMetrics(means.metrics)
     gateway = Gateway(
         served={
             key: Served(api, parts.doorkeeper.guarded(api, handler_of(api, parts)), *api.versions)
@@ -113,11 +128,30 @@ def assemble(settings: FrontdoorSettings, views: Views, means: Means) -> FrontDo
         clock=means.clock,
         budget=means.budget,
         turns=parts.turns,
-        metrics=FrontdoorMetrics(means.metrics),
+        metrics=metrics,
         tracer=means.tracer,
         connection_base=connection_base(),
+        with_logins=credentials is not None,
     )
-    return FrontDoor(gateway=gateway, pools=pools, sender=sender)
+    authentication: Authentication | None = None
+    if credentials is not None:
+        versions = ApiVersionsHandler(parts).answer
+        authentication = authentication_of(settings, means, metrics, versions, credentials)
+    return FrontDoor(gateway=gateway, pools=pools, sender=sender, authentication=authentication)
+
+
+def authentication_of(
+    settings: FrontdoorSettings,
+    means: Means,
+    metrics: FrontdoorMetrics,
+    versions: Versions,
+    credentials: CredentialSource,
+) -> "Authentication":
+    """Imported only here: its libraries need some MiB, which listeners without logins do not pay."""
+    from kafscale.frontdoor.authentication.authentication import Authentication, LoginMeans
+
+    login_means = LoginMeans(clock=means.clock, tasks=means.tasks, metrics=metrics, versions=versions)
+    return Authentication(settings, credentials, login_means)
 
 
 def parts_of(settings: FrontdoorSettings, views: Views, means: Means, routing: Routing) -> Parts:

@@ -8,8 +8,10 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final, cast
 
+from kafscale.access.principals import Principal
+from kafscale.frontdoor.authentication.login import ListenerLogins, Login
 from kafscale.frontdoor.backends import Channel
-from kafscale.frontdoor.connection import BadFrame, Connection, Event, FrameTooLarge, Request, Slot
+from kafscale.frontdoor.connection import BadFrame, Connection, Event, FrameTooLarge, Framing, Request, Slot
 from kafscale.frontdoor.exchange import Caller, Exchange
 from kafscale.frontdoor.frame_timeouts import FrameTimer
 from kafscale.frontdoor.gateway import Gateway
@@ -22,14 +24,15 @@ EOF_GRACE_MS: Final = 1_000
 
 
 class ClientConnection(asyncio.BufferedProtocol):
-    def __init__(self, gateway: Gateway, listener: str) -> None:
+    def __init__(self, gateway: Gateway, listener: str, logins: ListenerLogins | None = None) -> None:
+        """`logins`: None if the listener's clients need no login."""
         self._gateway = gateway
         self._listener = listener
         self._machine = Connection(
             gateway.limits,
             scratch=gateway.scratch,
             silent=is_silent,
-            alone=gateway.has_large_answer,
+            alone=gateway.has_large_answer if logins is None else gateway.alone_with_logins,
         )
         self._transport: asyncio.Transport | None = None
         self._reading = True
@@ -39,6 +42,10 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._flush_asked = False
         self._paused_for = 0
         now_ms = self._made_ms = self._last_ms = gateway.clock.now_ms()
+        self._login = None if logins is None else Login(logins, now_ms)
+        if self._login is not None:
+            self._login.reframe(self)
+        self._memory = gateway.requests if logins is None else gateway.strangers.memory
         self._has_asked = False
         self._frame_timer = FrameTimer()
         self._holder = Holder(address="", wake=self._settle, end=self._make_room, touched_ms=now_ms)
@@ -52,7 +59,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._transport = cast(asyncio.Transport, transport)
         peername = transport.get_extra_info("peername")
         self._holder.address = _address(peername)
-        number = self._gateway.enter(self, self._holder.address)
+        number = self._gateway.enter(self, self._holder.address, stranger=self._login is not None)
         if number is None:
             self._gateway.complaints.log("too many connections", listener=self._listener)
             self._closing_ms = self._last_ms
@@ -79,7 +86,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         if mid_frame or timer.first_ms is not None:  # not so for a frame that came whole
             timer.arrived(now_ms, new_frame=new_frame, under_way=mid_frame)
         if new_frame:
-            self._gateway.requests.next_frame(self._holder)
+            self._memory.next_frame(self._holder)
 
     def eof_received(self) -> bool:
         """The client sends no more. It may have left or only closed its half; the two look the same here.
@@ -101,8 +108,10 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._transport = None
         if self._closing_ms is None:
             self._abandon()
+        if self._login is not None:
+            self._login.close()
         self._gateway.leave(self, self.caller)
-        self._gateway.let_go(self._holder, self.caller.unsent)
+        self._gateway.let_go(self._memory, self._holder, self.caller.unsent)
         # They lead back here: else only the collector would free this connection.
         self._holder.wake = self._holder.end = self.caller.unsent.end = nobody
 
@@ -113,6 +122,8 @@ class ClientConnection(asyncio.BufferedProtocol):
             if self._closing_ms is not None:
                 return
             if isinstance(event, Request):
+                if self._login is not None and not self._login.passes(self, event):
+                    continue
                 if not self._has_asked:
                     self._has_asked = True
                     self._gateway.has_asked(self)
@@ -179,7 +190,7 @@ class ClientConnection(asyncio.BufferedProtocol):
                 self._close()
             return
         wanted = self._machine.reading and not self._paused_for
-        if wanted and not self._gateway.requests.admits(self._holder):
+        if wanted and not self._memory.admits(self._holder):
             if self._reading:
                 self._gateway.metrics.stalls.inc()
             wanted = False
@@ -201,7 +212,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         machine, holder, unsent = self._machine, self._holder, self.caller.unsent
         unsent.next_slot = machine.next_slot
         if machine.held_bytes != holder.held_bytes or machine.mid_frame is not holder.under_way:
-            self._gateway.hold(holder, machine.held_bytes, under_way=machine.mid_frame)
+            self._gateway.hold(self._memory, holder, machine.held_bytes, under_way=machine.mid_frame)
         unsent_bytes, buffered_bytes = machine.unsent_bytes, transport.get_write_buffer_size()
         if unsent_bytes or buffered_bytes or unsent.waiting_bytes:
             self._gateway.owe(self.caller, unsent_bytes=unsent_bytes, buffered_bytes=buffered_bytes)
@@ -219,6 +230,28 @@ class ClientConnection(asyncio.BufferedProtocol):
     def _eased(self) -> None:
         self._paused_for -= 1
         self._settle()
+
+    # ---- the login
+
+    @property
+    def host(self) -> str:
+        return self._holder.address
+
+    def begin(self, request: Request) -> Exchange:
+        return self._gateway.begin(self, request)
+
+    def reframe(self, framing: Framing, frame_bytes_max: int | None) -> None:
+        self._machine.reframe(framing, frame_bytes_max or self._gateway.limits.frame_bytes_max)
+
+    def logged_in(self, principal: Principal) -> None:
+        """From now on what it holds counts as that of a client."""
+        self.caller.principal = principal
+        if not self._has_asked:
+            self._has_asked = True
+            self._memory = self._gateway.logged_in(self, self._holder)
+
+    def end_login(self, kind: str, label: str, reason: str) -> None:
+        self._complain(kind, label, reason=reason)
 
     # ---- the end
 
@@ -264,7 +297,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     def _abandon(self) -> None:
         self.caller.gone = True
         self._machine.closed()
-        self._gateway.let_go(self._holder, self.caller.unsent)
+        self._gateway.let_go(self._memory, self._holder, self.caller.unsent)
         exchanges, self.exchanges = self.exchanges, {}
         for exchange in exchanges.values():
             exchange.unanswered = False
@@ -295,7 +328,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     def _sweep_time(self, now_ms: int) -> None:
         """What the client may take its time for, and how much."""
         machine, gateway = self._machine, self._gateway
-        pressed = machine.mid_frame and gateway.requests.is_pressed(self._holder)
+        pressed = machine.mid_frame and self._memory.is_pressed(self._holder)
         wrong = self._frame_timer.wrong(
             gateway.frame_timeouts, now_ms, arrived_bytes=machine.arrived_bytes, pressed=pressed
         )
@@ -303,7 +336,13 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._complain(wrong, "half_request")
         elif self.caller.unsent.is_stuck(now_ms):
             self.cut_off("a client that takes no answers", "no_reader")
-        elif not self._has_asked and now_ms - self._made_ms > gateway.settings.frontdoor_first_request_ms:
+        elif self._login is not None and self._login.is_late(now_ms):
+            self._complain("no authentication in time", "authentication_timeout")
+        elif (
+            self._login is None
+            and not self._has_asked
+            and now_ms - self._made_ms > gateway.settings.frontdoor_first_request_ms
+        ):
             self._complain("no request", "no_request")
         elif now_ms - self._last_ms > gateway.settings.connections_max_idle_ms and machine.drained:
             gateway.metrics.hung_up.labels("idle").inc()

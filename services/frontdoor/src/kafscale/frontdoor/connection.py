@@ -7,17 +7,20 @@ in. `reading` is false while requests, their bytes or unsent bytes are at their 
 then wait here, and `resume` returns their requests. A silent request (acks=0) is in flight, but the answers behind it
 do not wait for it. After a request whose answer may be large, nothing more is parsed until that answer has gone to the
 socket, as Kafka does after every request. So a connection has at most one such answer, and that answer never waits
-for a later request.
+for a later request. Every request is so while a client logs in (`Framing`): what comes after an answer is read by the
+rules that hold after it.
 The machine raises only for our own bugs. A client's mistake is an event; after it the machine ignores all bytes.
 """
 
 from collections import deque
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from struct import Struct
 from typing import Final, NewType
 
 import msgspec
+from kafscale.wire.apis import ApiKey
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import WireError
 from kafscale.wire.headers import RequestHeader, decode_request_header, response_header_version
@@ -45,6 +48,14 @@ NOT_KAFKA: Final = {
 }
 
 
+class Framing(Enum):
+    """What a frame is, and how many may be under way."""
+
+    PIPELINED = "requests, many at a time"
+    SINGLE = "requests, one at a time"
+    TOKENS = "SASL tokens without a request header, one at a time: they follow SaslHandshake 0"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """Bounds of one connection. One frame may always pass, else a large one never would."""
@@ -56,7 +67,7 @@ class Limits:
 
 
 class Request(msgspec.Struct, frozen=True, gc=False):
-    """A whole request; `body` is what follows its header."""
+    """A whole request; `body` is what follows its header. A token without a header has TOKEN_HEADER."""
 
     slot: Slot
     header: RequestHeader
@@ -83,6 +94,8 @@ class BadFrame:
 
 Event = Request | FrameTooLarge | BadFrame
 
+TOKEN_HEADER: Final = RequestHeader(int(ApiKey.SASL_AUTHENTICATE), 0, 0)
+
 
 @dataclass(slots=True, eq=False)
 class _Open:
@@ -92,6 +105,7 @@ class _Open:
     correlation_id: int
     tagged: bool
     silent: bool
+    bare: bool
     request_bytes: int
     answer: list[Buffer] | None = None
 
@@ -120,6 +134,7 @@ class Connection:
         """`scratch` may be shared by all connections of one event loop: nothing stays in it between calls.
         `alone`: the API keys whose answers may be large."""
         self._limits = limits
+        self.reframe(Framing.PIPELINED, limits.frame_bytes_max)
         self._scratch = memoryview(bytearray(SCRATCH_BYTES)) if scratch is None else scratch
         self._silent = silent
         self._alone_keys = alone
@@ -137,6 +152,13 @@ class Connection:
         self._request_bytes = 0
         self._unsent_bytes = 0
         self._writable = True
+
+    def reframe(self, framing: Framing, frame_bytes_max: int) -> None:
+        """The rules for the next frame. Call it before the first one, or while a request is unanswered that was parsed
+        alone."""
+        self._framing = framing
+        self._frame_bytes_max = frame_bytes_max
+        self._frame_bytes_min = 0 if framing is Framing.TOKENS else HEADER_BYTES_MIN
 
     # ---- bytes in
 
@@ -224,13 +246,13 @@ class Connection:
     def _scan(self, data: memoryview, now_ms: int) -> list[Event]:
         events: list[Event] = []
         position, end = 0, len(data)
-        size_max = self._limits.frame_bytes_max
+        size_min, size_max = self._frame_bytes_min, self._frame_bytes_max
         while end - position >= SIZE.size:
             if not self._admits():
                 self._backlog = bytes(data[position:])
                 return events
             (size,) = SIZE.unpack_from(data, position)
-            if self._fresh or not HEADER_BYTES_MIN <= size <= size_max:
+            if self._fresh or not size_min <= size <= size_max:
                 wrong = self._judge(size, data[position : position + SIZE.size])
                 if wrong is not None:
                     events.append(self._refuse(wrong))
@@ -253,9 +275,9 @@ class Connection:
             for start, what in NOT_KAFKA.items():
                 if first.startswith(start):
                     return BadFrame(reason=what)
-        if size > self._limits.frame_bytes_max:
-            return FrameTooLarge(size=size, size_max=self._limits.frame_bytes_max)
-        if size < HEADER_BYTES_MIN:
+        if size > self._frame_bytes_max:
+            return FrameTooLarge(size=size, size_max=self._frame_bytes_max)
+        if size < self._frame_bytes_min:
             return BadFrame(reason=f"a frame of {size} bytes")
         return None
 
@@ -271,20 +293,24 @@ class Connection:
         self._filled = len(start)
 
     def _complete(self, frame: memoryview, now_ms: int) -> Event:
-        try:
-            header, offset = decode_request_header(frame)
-        except WireError as error:
-            return self._refuse(BadFrame(reason=str(error)))
+        header, offset = TOKEN_HEADER, 0
+        bare = self._framing is Framing.TOKENS
+        if not bare:
+            try:
+                header, offset = decode_request_header(frame)
+            except WireError as error:
+                return self._refuse(BadFrame(reason=str(error)))
         body = frame[offset:]
-        silent = self._silent(header, body)
+        single = self._framing is not Framing.PIPELINED
+        silent = not single and self._silent(header, body)
         slot = Slot(self._next_slot)
         self._next_slot += 1
         tagged = response_header_version(header.api_key, header.api_version) == 1
-        opened = _Open(slot, header.correlation_id, tagged, silent, len(frame))
+        opened = _Open(slot, header.correlation_id, tagged, silent, bare, len(frame))
         self._open[slot] = opened
         if not silent:
             self._order.append(opened)
-            if header.api_key in self._alone_keys:
+            if single or header.api_key in self._alone_keys:
                 self._alone = opened
         self._request_bytes += len(frame)
         return Request(slot, header, body, silent, now_ms, len(frame))
@@ -301,7 +327,9 @@ class Connection:
         opened = self._take(slot)
         assert not opened.silent, "a request with acks=0 has no answer"
         size = sum(map(len, body)) + 4
-        if opened.tagged:
+        if opened.bare:
+            head = SIZE.pack(size - 4)
+        elif opened.tagged:
             head = TAGGED_HEAD.pack(size + 1, opened.correlation_id, 0)
         else:
             head = PLAIN_HEAD.pack(size, opened.correlation_id)

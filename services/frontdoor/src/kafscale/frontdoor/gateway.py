@@ -22,6 +22,7 @@ from kafscale.frontdoor.metrics import FrontdoorMetrics
 from kafscale.frontdoor.refusals import refuse_exchange
 from kafscale.frontdoor.request_log import end_span, log_request, start_span
 from kafscale.frontdoor.settings import FrontdoorSettings
+from kafscale.frontdoor.strangers import MEMORY_SHARE, Strangers
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.memory_tuning import give_back
@@ -39,6 +40,7 @@ COMPLAINT_EVERY_MS: Final = 10_000
 REQUESTS_SHARE: Final = 0.5
 FETCH: Final = int(ApiKey.FETCH)
 API_VERSIONS: Final = int(ApiKey.API_VERSIONS)
+SASL_KEYS: Final = frozenset({int(ApiKey.SASL_HANDSHAKE), int(ApiKey.SASL_AUTHENTICATE)})
 
 
 def limits_of(settings: FrontdoorSettings) -> Limits:
@@ -50,9 +52,15 @@ def limits_of(settings: FrontdoorSettings) -> Limits:
     )
 
 
-def request_memory(budget: MemoryBudget, settings: FrontdoorSettings) -> RequestMemory:
+def request_memory(
+    budget: MemoryBudget, settings: FrontdoorSettings, *, with_logins: bool
+) -> tuple[RequestMemory, Strangers[Client]]:
+    """That of clients, and that of connections that have not logged in yet, if there are logins."""
     address_share = settings.frontdoor_address_memory_percent / 100
-    return RequestMemory(int(budget.bytes_max * REQUESTS_SHARE), address_share=address_share)
+    bytes_max = int(budget.bytes_max * REQUESTS_SHARE)
+    strangers_bytes = int(bytes_max * MEMORY_SHARE) if with_logins else 0
+    clients = RequestMemory(bytes_max - strangers_bytes, address_share=address_share)
+    return clients, Strangers(strangers_bytes, address_share=address_share)
 
 
 class Served(NamedTuple):
@@ -95,8 +103,9 @@ class Gateway:
         metrics: FrontdoorMetrics,
         tracer: Tracer | None,
         connection_base: int,
+        with_logins: bool = False,
     ) -> None:
-        """`served`: by API key. `left` is called when a connection has ended."""
+        """`served`: by API key. `left` is called when a connection has ended. `with_logins`: of any listener."""
         self._served = served
         self._left = left
         self._budget = budget
@@ -110,13 +119,14 @@ class Gateway:
             settings.max_connections, settings.max_connections_per_ip
         )
         self.has_large_answer = frozenset(key for key, one in served.items() if one.api.large_answer)
+        self.alone_with_logins = self.has_large_answer | SASL_KEYS
         self.settings = settings
         self.limits = limits_of(settings)
         self.frame_timeouts = FrameTimeouts(frame_ms_max=settings.connections_max_idle_ms)
         self.clock = clock
         self.metrics = metrics
         self.complaints = Complaints(clock)
-        self.requests = request_memory(budget, settings)
+        self.requests, self.strangers = request_memory(budget, settings, with_logins=with_logins)
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         self.connections: set[Client] = set()
         self.draining = False
@@ -124,8 +134,9 @@ class Gateway:
 
     # ---- connections
 
-    def enter(self, connection: Client, address: str) -> int | None:
-        """A number for the connection that no other of this cluster has; None: there are too many."""
+    def enter(self, connection: Client, address: str, *, stranger: bool = False) -> int | None:
+        """A number for the connection that no other of this cluster has; None: there are too many. `stranger`: it has
+        to log in."""
         if self.draining:
             self.metrics.hung_up.labels("too_many").inc()
             return None
@@ -135,6 +146,8 @@ class Gateway:
         if not entered:
             self.metrics.hung_up.labels("too_many").inc()
             return None
+        if stranger and (oldest := self.strangers.enter(connection, address)) is not None:
+            oldest.cut_off("too many connections have not authenticated", "displaced")
         self.connections.add(connection)
         self.metrics.accepted.inc()
         self.metrics.connections.set(len(self.connections))
@@ -145,9 +158,18 @@ class Gateway:
         """Its first whole request is here: its place is its own."""
         self._connection_limits.settled(connection)
 
+    def logged_in(self, connection: Client, holder: Holder) -> RequestMemory:
+        """It is no stranger any more; what it holds counts in this memory from now on."""
+        self.has_asked(connection)
+        self.strangers.leave(connection)
+        self.strangers.memory.leave(holder)
+        self._sync()
+        return self.requests
+
     def leave(self, connection: Client, caller: Caller) -> None:
         self.connections.discard(connection)
         self._connection_limits.leave(connection)
+        self.strangers.leave(connection)
         self._turns.left(caller)
         self.metrics.connections.set(len(self.connections))
         self._left(caller)
@@ -163,15 +185,23 @@ class Gateway:
             connection.hang_up(f"API key {header.api_key} is not served")
             return
         api, handler, version_min, version_max = served
+        exchange = self._begin(connection, request, api)
+        if version_min <= header.api_version <= version_max or header.api_key == API_VERSIONS:
+            handler(exchange)
+        else:
+            self._refuse_version(exchange)
+
+    def begin(self, connection: Client, request: Request) -> Exchange:
+        """A request of a login, which answers it itself (`authentication/`)."""
+        return self._begin(connection, request, self._served[request.header.api_key].api)
+
+    def _begin(self, connection: Client, request: Request, api: Api) -> Exchange:
         deadline_ms = request.arrived_ms + self.settings.frontdoor_request_timeout_ms
         exchange = Exchange(connection, request, api, deadline_ms)
         connection.exchanges[request.slot] = exchange
         if self._tracer is not None:
             start_span(self._tracer, exchange)
-        if version_min <= header.api_version <= version_max or header.api_key == API_VERSIONS:
-            handler(exchange)
-        else:
-            self._refuse_version(exchange)
+        return exchange
 
     def _refuse_version(self, exchange: Exchange) -> None:
         """An API we know in a version we lack: the error in a body of that version, if we can write one."""
@@ -221,10 +251,10 @@ class Gateway:
 
     # ---- memory
 
-    def hold(self, holder: Holder, held_bytes: int, *, under_way: bool) -> None:
-        """What a connection's requests hold now."""
-        self.requests.hold(holder, held_bytes, under_way=under_way)
-        for victim in self.requests.victims():
+    def hold(self, memory: RequestMemory, holder: Holder, held_bytes: int, *, under_way: bool) -> None:
+        """What a connection's requests hold now. `memory`: that of clients or that of strangers."""
+        memory.hold(holder, held_bytes, under_way=under_way)
+        for victim in memory.victims():
             victim.end()
         self._sync()
 
@@ -259,14 +289,15 @@ class Gateway:
         if caller.fetch_turn is not None:  # most producers never fetch
             self._turns.taken(caller)
 
-    def let_go(self, holder: Holder, unsent: UnsentAnswers) -> None:
+    def let_go(self, memory: RequestMemory, holder: Holder, unsent: UnsentAnswers) -> None:
         """The connection has ended, and everything that it held with it."""
-        self.requests.leave(holder)
+        memory.leave(holder)
         self._answers.leave(unsent)
         self._sync()
 
     def _sync(self) -> None:
-        delta_bytes = self.requests.used_bytes + self._answers.used_bytes - self._budget.used_bytes
+        used_bytes = self.requests.used_bytes + self.strangers.memory.used_bytes + self._answers.used_bytes
+        delta_bytes = used_bytes - self._budget.used_bytes
         if delta_bytes > 0:
             self._budget.force(delta_bytes)
         else:

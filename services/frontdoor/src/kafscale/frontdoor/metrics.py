@@ -36,6 +36,10 @@ class FrontdoorMetrics:
         self.accepted = metrics.counter("connections_accepted_total")
         self.hung_up = metrics.counters("connections_closed_total")
         self.hung_up.begin("memory")  # an alert uses it
+        self.authentications = metrics.counters("authentications_total")
+        self.pending_authentications = metrics.gauge("authentications_pending")
+        self.expired_sessions = metrics.counter("sessions_expired_total")
+        self.token_keys_read = metrics.gauge("token_keys_read_timestamp_seconds")
         self.dropped_answers = metrics.counter("answers_dropped_total")
         self.held_bytes = metrics.gauge("held_bytes")
         self.stalls = metrics.counter("read_stalls_total")

@@ -2,10 +2,13 @@
 
 from typing import Final, Self
 
+from kafscale.frontdoor.authentication.enabled import MechanismsWrong, all_mechanisms
+from kafscale.frontdoor.authentication.key_url import UrlWrong, parse_keys_url
+from kafscale.frontdoor.authentication.mechanisms import OAUTHBEARER
 from kafscale.frontdoor.listeners import ListenersWrong, parse
-from kafscale.runtime.settings import ServiceSettings
+from kafscale.runtime.settings import Addresses, ServiceSettings
 from kafscale.runtime.stream.frame import BODY_BYTES_MAX
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 MIB: Final = 1 << 20
 
@@ -85,6 +88,73 @@ class FrontdoorSettings(ServiceSettings):
         description="Also connect to services that have no certificate, although this front door has one. Only while a "
         "running cluster gets its certificates.",
     )
+
+    sasl_enabled_mechanisms: str = Field(
+        "SCRAM-SHA-256,SCRAM-SHA-512",
+        description="Mechanisms of listeners with SASL, comma-separated; NAME=A;B sets those of one listener. "
+        "SCRAM-SHA-256, SCRAM-SHA-512, PLAIN, OAUTHBEARER.",
+    )
+    sasl_server_max_receive_size: int = Field(
+        524_288, ge=1024, description="Largest frame before a client has authenticated."
+    )
+    sasl_oauthbearer_jwks_endpoint_url: str | None = Field(
+        None, description="Keys that sign the tokens of OAUTHBEARER (JWKS): https://... or file:///..."
+    )
+    sasl_oauthbearer_expected_issuer: str | None = Field(
+        None, description="The claim `iss` of OAUTHBEARER's tokens."
+    )
+    sasl_oauthbearer_expected_audience: Addresses = Field(
+        (), description="The claim `aud` of OAUTHBEARER's tokens must name one of these, comma-separated."
+    )
+    sasl_oauthbearer_sub_claim_name: str = Field(
+        "sub", min_length=1, description="Claim of OAUTHBEARER's tokens that holds the user's name."
+    )
+    sasl_oauthbearer_clock_skew_seconds: int = Field(
+        30, ge=0, le=600, description="Difference of clocks that is allowed for `exp` and `nbf` of tokens."
+    )
+    connections_max_reauth_ms: int = Field(
+        0,
+        ge=0,
+        description="Longest time until a client must authenticate again with SASL (KIP-368). 0: when its token ends.",
+    )
+    connection_failed_authentication_delay_ms: int = Field(
+        100,
+        ge=0,
+        le=10_000,
+        description="Delay of the answer to a failed authentication, which closes the connection.",
+    )
+    authentication_timeout_ms: int = Field(
+        30_000,
+        ge=1_000,
+        description="Longest time for a TLS handshake and SASL authentication together; then the connection is closed.",
+    )
+
+    @field_validator("sasl_oauthbearer_expected_audience", mode="before")
+    @classmethod
+    def split_audiences(cls, value: object) -> object:
+        return cls.split_commas(value)
+
+    @model_validator(mode="after")
+    def mechanisms_are_complete(self) -> Self:
+        try:
+            enabled = all_mechanisms(self.sasl_enabled_mechanisms)
+            if self.sasl_oauthbearer_jwks_endpoint_url is not None:
+                parse_keys_url(self.sasl_oauthbearer_jwks_endpoint_url)
+        except MechanismsWrong as wrong:
+            raise ValueError(str(wrong)) from wrong
+        except UrlWrong as wrong:
+            raise ValueError(f"KAFSCALE_SASL_OAUTHBEARER_JWKS_ENDPOINT_URL: {wrong}") from wrong
+        needed = (
+            self.sasl_oauthbearer_jwks_endpoint_url,
+            self.sasl_oauthbearer_expected_issuer,
+            self.sasl_oauthbearer_expected_audience,
+        )
+        if OAUTHBEARER in enabled and not all(needed):
+            raise ValueError(
+                "OAUTHBEARER needs KAFSCALE_SASL_OAUTHBEARER_JWKS_ENDPOINT_URL, ..._EXPECTED_ISSUER and "
+                "..._EXPECTED_AUDIENCE: without them any token of the issuer would do"
+            )
+        return self
 
     @model_validator(mode="after")
     def listeners_parse(self) -> Self:

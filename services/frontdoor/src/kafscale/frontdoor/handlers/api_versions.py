@@ -39,23 +39,27 @@ class ApiVersionsHandler:
         self._unsupported = _body(parts, 0, ErrorCode.UNSUPPORTED_VERSION)
 
     def __call__(self, exchange: Exchange) -> None:
-        version = exchange.version
-        if not 0 <= version < len(self._bodies):
-            exchange.error = int(ErrorCode.UNSUPPORTED_VERSION)
-            exchange.answer([self._unsupported])
-            return
         try:
-            request = schema.decode_request(exchange.request.body, version)
+            body, code = self.answer(exchange.request.body, exchange.version)
         except WireError as error:
             exchange.hang_up(str(error))
             return
-        exchange.answer([self.body(version, request.client_software_name, request.client_software_version)])
+        exchange.error = int(code)
+        exchange.answer([body])
 
-    def body(self, version: int, name: str, software_version: str) -> Buffer:
-        if version < SOFTWARE_FROM:
-            return self._bodies[version]
-        legal = SOFTWARE_NAME.fullmatch(name) and SOFTWARE_NAME.fullmatch(software_version)
-        return self._bodies[version] if legal else self._invalid[version]
+    def answer(self, body: memoryview, version: int) -> tuple[Buffer, ErrorCode]:
+        """Its body, and the error in it. Clients that have not logged in get the same one. Raises WireError."""
+        if not 0 <= version < len(self._bodies):
+            return self._unsupported, ErrorCode.UNSUPPORTED_VERSION
+        request = schema.decode_request(body, version)
+        if version >= SOFTWARE_FROM and not _is_legal(request):
+            return self._invalid[version], ErrorCode.INVALID_REQUEST
+        return self._bodies[version], ErrorCode.NONE
+
+
+def _is_legal(request: schema.ApiVersionsRequest) -> bool:
+    names = (request.client_software_name, request.client_software_version)
+    return all(SOFTWARE_NAME.fullmatch(name) for name in names)
 
 
 API: Final = Api(

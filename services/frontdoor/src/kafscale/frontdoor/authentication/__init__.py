@@ -1,0 +1,1 @@
+"""Who a client is: SASL between the socket and the gateway."""

@@ -1,0 +1,46 @@
+"""`sasl.enabled.mechanisms`: which mechanisms each listener offers. Pure.
+
+Mechanisms separated by commas are those of all listeners. `NAME=A;B` between the commas are those of one listener,
+which then has no others.
+"""
+
+from typing import Final
+
+from kafscale.frontdoor.authentication.mechanisms import MECHANISMS
+
+SETTING: Final = "KAFSCALE_SASL_ENABLED_MECHANISMS"
+
+
+class MechanismsWrong(ValueError):
+    """The setting cannot be used; the sentence says why."""
+
+
+def all_mechanisms(text: str) -> frozenset[str]:
+    """Those of any listener. Raises MechanismsWrong."""
+    common, by_listener = _parse(text)
+    return frozenset(common).union(*by_listener.values())
+
+
+def mechanisms_of(text: str, listener: str) -> tuple[str, ...]:
+    """In the order of the setting, each once. Raises MechanismsWrong."""
+    common, by_listener = _parse(text)
+    found = by_listener.get(listener.upper(), common)
+    if not found:
+        raise MechanismsWrong(f"{SETTING} names no mechanism for listener {listener}")
+    return tuple(dict.fromkeys(found))
+
+
+def _parse(text: str) -> tuple[list[str], dict[str, list[str]]]:
+    common: list[str] = []
+    by_listener: dict[str, list[str]] = {}
+    for part in filter(None, map(str.strip, text.split(","))):
+        listener, equals, names = part.rpartition("=")
+        listener = listener.strip().upper()
+        if equals and (not listener or listener in by_listener):
+            raise MechanismsWrong(f"{SETTING}: {part!r} is not NAME=MECHANISM;MECHANISM with a new NAME")
+        found = [name.strip().upper() for name in names.split(";")]
+        unknown = next((name for name in found if name not in MECHANISMS), None)
+        if unknown is not None:
+            raise MechanismsWrong(f"{SETTING}: {unknown!r} is not one of {', '.join(MECHANISMS)}")
+        by_listener.setdefault(listener, []).extend(found)
+    return by_listener.pop("", common), by_listener

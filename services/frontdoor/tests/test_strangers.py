@@ -1,0 +1,38 @@
+"""Connections that have not logged in: a bounded number, the oldest gives way, one address cannot take every place."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+from kafscale.frontdoor.strangers import Strangers
+
+ADDRESSES = st.sampled_from(["a", "b", "c"])
+
+
+def test_the_oldest_stranger_gives_way() -> None:
+    strangers: Strangers[int] = Strangers(1 << 20, address_share=1.0, connections_max=3)
+    assert [strangers.enter(number, "a") for number in range(5)] == [None, None, None, 0, 1]
+    strangers.leave(3)
+    assert strangers.enter(5, "a") is None
+    assert len(strangers) == 3
+
+
+def test_an_address_with_its_share_of_the_places_displaces_its_own() -> None:
+    strangers: Strangers[int] = Strangers(1 << 20, address_share=0.5, connections_max=4)
+    assert strangers.enter(0, "b") is None
+    assert [strangers.enter(number, "a") for number in (1, 2, 3, 4)] == [None, None, 1, 2]
+    assert strangers.enter(5, "b") is None
+
+
+@given(st.lists(st.tuples(ADDRESSES, st.booleans()), max_size=60))
+def test_there_is_always_a_place_and_never_too_many(steps: list[tuple[str, bool]]) -> None:
+    strangers: Strangers[int] = Strangers(1 << 20, address_share=0.5, connections_max=4)
+    inside: dict[int, str] = {}
+    for number, (address, logs_in) in enumerate(steps):
+        displaced = strangers.enter(number, address)
+        if displaced is not None:
+            del inside[displaced]
+        inside[number] = address
+        if logs_in:
+            strangers.leave(number)
+            del inside[number]
+        assert len(strangers) == len(inside) <= 4
+        assert all(list(inside.values()).count(one) <= 2 for one in "abc")
