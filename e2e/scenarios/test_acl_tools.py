@@ -1,7 +1,6 @@
 """kafka-acls of Apache Kafka, and `kafscale acls`, against KafScale and against an Apache Kafka with its authorizer.
 
-Law: both tools print the same for both, and exit with the same code. KafScale's services do not check ACLs yet, so a
-test's launcher starts admin as if they did.
+Law: both tools print the same for both, and exit with the same code.
 """
 
 from __future__ import annotations
@@ -74,6 +73,12 @@ OWN_COMMANDS = (
     "list  in the end",
 )
 
+OURS = {
+    "KAFSCALE_AUTHORIZER": "acl",
+    "KAFSCALE_SUPER_USERS": "User:ANONYMOUS",
+    "KAFSCALE_ALLOW_EVERYONE_IF_NO_ACL_FOUND": "true",
+}
+
 pytestmark = pytest.mark.timeout(600)
 Said = dict[str, str]
 
@@ -89,7 +94,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
     with ExitStack() as stack:
         stack.callback(ours.kill)
         ours.start_etcd()
-        ours.start_services(launchers={"admin": "e2e.harness.unchecked_acls"}, roles=("admin", "frontdoor"))
+        ours.start_services(OURS, roles=("admin", "frontdoor"))
         stack.callback(theirs.stop)
         theirs.start()
         ours.wait_ready()

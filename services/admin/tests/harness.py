@@ -41,8 +41,6 @@ class Admin:
         etcd: EtcdClient,
         keys: Keyspace,
         settings: Mapping[str, Any] | None = None,
-        *,
-        acls_served: bool = False,
     ) -> None:
         self.etcd = etcd
         self.keys = keys
@@ -65,7 +63,6 @@ class Admin:
             owners=self.owners,
             access=self.access,
             space=self.space,
-            acls_served=acls_served,
             authorization=Authorization(None, self.metrics),
         )
         self.store = self.context.store

@@ -59,7 +59,7 @@ ACLS = (
 
 @pytest_asyncio.fixture
 async def admin(etcd: EtcdClient, keyspace: Keyspace) -> AsyncIterator[Admin]:
-    async with running(Admin(etcd, keyspace, acls_served=True)) as admin:
+    async with running(Admin(etcd, keyspace, {"authorizer": "acl"})) as admin:
         yield admin
 
 
@@ -250,7 +250,7 @@ async def test_more_acls_than_one_transaction_takes_are_created_and_deleted(admi
 
 
 async def test_no_more_acls_than_allowed_are_stored(etcd: EtcdClient, keyspace: Keyspace) -> None:
-    async with running(Admin(etcd, keyspace, {"acls_max": 2}, acls_served=True)) as admin:
+    async with running(Admin(etcd, keyspace, {"authorizer": "acl", "acls_max": 2})) as admin:
         assert await created(admin, ACLS[0], ACLS[1], ACLS[0], ACLS[2]) == [
             OK,
             OK,
@@ -333,8 +333,8 @@ async def test_etcd_away_is_a_timeout(admin: Admin, monkeypatch: pytest.MonkeyPa
 async def test_an_answer_that_would_be_too_large_is_refused_and_deletes_nothing(
     etcd: EtcdClient, keyspace: Keyspace
 ) -> None:
-    settings = {"answer_bytes_max": 1 << 20}
-    async with running(Admin(etcd, keyspace, settings, acls_served=True)) as admin:
+    settings = {"authorizer": "acl", "answer_bytes_max": 1 << 20}
+    async with running(Admin(etcd, keyspace, settings)) as admin:
         long = [acl(f"{number}", principal=f"User:{'p' * 1_000}") for number in range(1_000)]
         await created(admin, *long)
         assert (await answer_to(admin, AclFilter())).error_code == ErrorCode.INVALID_REQUEST

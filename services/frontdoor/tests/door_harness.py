@@ -19,6 +19,7 @@ from door_fakes import (
     topic_id,
 )
 from kafscale.access.authorizer import Authorizer
+from kafscale.frontdoor.access import DoorAccess
 from kafscale.frontdoor.api import Backend
 from kafscale.frontdoor.assembly import ROLES, FrontDoor, Means, Views, assemble
 from kafscale.frontdoor.authentication.credentials import CredentialSource
@@ -181,6 +182,7 @@ class Cluster:
         node_id: int = 7,
         authorizer: Authorizer | None = None,
         credentials: CredentialSource | None = None,
+        access: DoorAccess | None = None,
         **settings: int,
     ) -> None:
         self.live = {role: FakeLive() for role in ROLES}
@@ -205,6 +207,7 @@ class Cluster:
             connect=self._connect,
             authorization=Authorization(authorizer, self.metrics),
             watch=self.watch,
+            access=access,
         )
         views = Views(
             topics=self.topics,  # type: ignore[arg-type]
@@ -230,10 +233,11 @@ class Cluster:
         cls,
         authorizer: Authorizer | None = None,
         credentials: CredentialSource | None = None,
+        access: DoorAccess | None = None,
         **settings: int,
     ) -> AsyncIterator[Cluster]:
         async with asyncio.TaskGroup() as tasks:
-            cluster = cls(tasks, authorizer=authorizer, credentials=credentials, **settings)
+            cluster = cls(tasks, authorizer=authorizer, credentials=credentials, access=access, **settings)
             sweep = tasks.create_task(cluster.door.gateway.sweep())
             try:
                 yield cluster

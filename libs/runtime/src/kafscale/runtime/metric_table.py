@@ -112,6 +112,13 @@ APIS: Final = (
     ),
 )
 
+ACCESS: Final = (
+    gauge(
+        "access_view_age_seconds",
+        "Time since the copy of ACLs and users was known to be complete; a few seconds while etcd answers",
+    ),
+)
+
 DENIALS: Final = (
     counter(
         "denials_total",
@@ -151,6 +158,7 @@ SHARED_CACHE: Final = (
 FRONTDOOR: Final = (
     *APIS,
     *DENIALS,
+    *ACCESS,
     counter("request_bytes_total", "Bytes of requests", "api"),
     counter("response_bytes_total", "Bytes of answers", "api"),
     gauge("connections", "Open client connections"),
@@ -243,6 +251,7 @@ PRODUCE: Final = (
 FETCH: Final = (
     *APIS,
     *DENIALS,
+    *ACCESS,
     *SHARED_CACHE,
     counter("partitions_total", "Partitions in answered Fetch requests"),
     counter("bytes_total", "Bytes of record sets in responses", "topic"),
@@ -282,16 +291,10 @@ ETCD_SPACE: Final = (
     counter("etcd_space_refusals_total", "Groups, offsets and topics refused because etcd is filling up"),
 )
 
-ACCESS: Final = (
-    gauge(
-        "access_view_age_seconds",
-        "Time since the copy of ACLs, quotas and users was known to be complete; a few seconds while etcd answers",
-    ),
-)
-
 COORDINATOR: Final = (
     *APIS,
     *DENIALS,
+    *ACCESS,
     *COMMITS,
     *ETCD_SPACE,
     counter("rebalances_total", "New generations of classic groups, and new epochs of consumer groups"),

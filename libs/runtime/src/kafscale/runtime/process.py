@@ -250,6 +250,9 @@ class _Process(Generic[S]):
                 )
                 try:
                     async with self._build(runtime) as parts:
+                        if runtime.settings.authorizer != "none":
+                            self._health.say("waiting for the ACLs in etcd, all of which must be readable")
+                            await runtime.access_ready()
                         await self._until_stopped(parts, registration, tracer)
                 finally:
                     runtime.close()

@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
-from kafscale.access.authorizer import Authorizer
+from kafscale.runtime.access import ProcessAccess, authorizer_of
 from kafscale.runtime.authorization import Authorization
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import Clock
@@ -23,6 +23,9 @@ from kafscale.storage.objects import ObjectStore
 from kafscale.storage.topics import TopicsView
 
 S = TypeVar("S", bound=ServiceSettings)
+
+READS_USERS: Final = frozenset({"frontdoor", "admin"})
+"""The roles whose view of ACLs has users and quotas, too. No other process reads credentials."""
 
 
 @dataclass(kw_only=True)
@@ -44,14 +47,21 @@ class Runtime(Generic[S]):
     tracer: Tracer | None = None
     identity: GrpcIdentity | None = None
     """The certificate of this process for the others; None: they talk without TLS."""
-    authorizer: Authorizer | None = None
-    """The ACLs that decide; None: everything is allowed."""
     budget: MemoryBudget = field(init=False)
+    access: ProcessAccess = field(init=False)
+    """Has the view of ACLs, and of users and quotas if the role reads them."""
     _topics: TopicsView | None = field(default=None, init=False)
     _authorization: Authorization | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self.budget = MemoryBudget(self.settings.memory_bytes)
+        self.access = ProcessAccess(
+            self.etcd,
+            self.keyspace,
+            acls_only=self.role not in READS_USERS,
+            metrics=self.metrics,
+            tasks=self.task_group,
+        )
 
     @property
     def topics(self) -> TopicsView:
@@ -65,8 +75,14 @@ class Runtime(Generic[S]):
     def authorization(self) -> Authorization:
         """What the handlers of this process ask. The process closes it when the service has ended."""
         if self._authorization is None:
-            self._authorization = Authorization(self.authorizer, self.metrics)
+            authorizer = authorizer_of(self.settings, self.access)
+            self._authorization = Authorization(authorizer, self.metrics)
         return self._authorization
+
+    async def access_ready(self) -> None:
+        """Returns when the service can decide: at once, if it asks no authorizer."""
+        if self._authorization is not None and self._authorization.authorizer is not None:
+            await self.access.view.ready()
 
     def close(self) -> None:
         if self._authorization is not None:

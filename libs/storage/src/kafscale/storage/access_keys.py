@@ -6,11 +6,14 @@ They are below /kafscale/{namespace}/ as all keys (keys.py), are persisted, and 
     quota/{entity}            the quotas of an entity: quota/user/alice, quota/user/<default>/client-id/app
     user/{name}/{mechanism}   the SCRAM credential of a user: user/alice/SCRAM-SHA-512
     acl/ quota/ user/         the marker of the family
+    secret/decoy-key          the key of the salts of users who do not exist (decoy_key.py)
 
 Names are percent-encoded. So no name contains `/`, and none is `<default>`.
 
 Each transaction that changes a family also puts its marker. One read of the markers shows whether a copy of the
 families is current (access_view.py).
+
+Only admins and front doors need to read `user/` and `secret/`. Give no other user of etcd these rights.
 """
 
 from __future__ import annotations
@@ -34,13 +37,14 @@ _MECHANISMS: Final = {mechanism.sasl_name: mechanism for mechanism in ScramMecha
 class AccessKeys:
     """The keys of one cluster."""
 
-    __slots__ = ("acls", "quotas", "users")
+    __slots__ = ("acls", "decoy_key", "quotas", "users")
 
     def __init__(self, keyspace: Keyspace) -> None:
         self.acls = keyspace.root() + b"acl/"
         """The prefix of all ACLs, and their marker."""
         self.quotas = keyspace.root() + b"quota/"
         self.users = keyspace.root() + b"user/"
+        self.decoy_key = keyspace.root() + b"secret/decoy-key"
 
     def acl(self, acl: AclBinding) -> bytes:
         return self.acls + acl_hash(acl).encode()

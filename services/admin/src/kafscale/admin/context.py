@@ -62,10 +62,9 @@ def assembled(
     owners: PrefixView[OwnerRecord],
     access: AccessView,
     space: EtcdSpace,
-    acls_served: bool,
     authorization: Authorization,
 ) -> AdminContext:
-    """The caller runs the views. `acls_served`: there is an authorizer, so ACLs have a meaning."""
+    """The caller runs the views."""
     limits = TopicLimits(topics, topics_max=settings.topics_max, partitions_max=settings.partitions_max)
     store = TopicStore(etcd, keys, topics, limits, settings.num_partitions, space)
     return AdminContext(
@@ -85,7 +84,7 @@ def assembled(
         log_starts=LogStarts(etcd, keys),
         access=access,
         user_store=UserStore(etcd, access.keys, settings.users_max, space),
-        acl_store=AclStore(etcd, access, settings.acls_max, space) if acls_served else None,
+        acl_store=AclStore(etcd, access, settings.acls_max, space) if settings.authorizer == "acl" else None,
         front_doors=front_doors,
         owners=owners,
         partition_sizes=PartitionSizes(etcd, keys),

@@ -16,10 +16,9 @@ from kafscale.runtime.authorization import enforced
 from kafscale.runtime.etcd_space import EtcdSpace
 from kafscale.runtime.metrics import Metrics
 from kafscale.runtime.process import CannotServe, Runtime, ServiceParts
-from kafscale.runtime.process_metrics import watch_access, watch_views
+from kafscale.runtime.process_metrics import watch_views
 from kafscale.runtime.stream.handlers import exported
 from kafscale.runtime.stream.server import task_handler
-from kafscale.storage.access_view import AccessView
 from kafscale.storage.heads import decode_owner
 from kafscale.storage.membership.members import LiveView
 from kafscale.storage.views import PrefixView
@@ -30,7 +29,7 @@ async def build(runtime: Runtime[AdminSettings]) -> AsyncIterator[ServiceParts]:
     etcd, keys, clock, topics = runtime.etcd, runtime.keyspace, runtime.clock, runtime.topics
     front_doors = LiveView(etcd, keys, "frontdoor")
     owners = PrefixView(etcd, keys.owners_prefix(), lambda kv: decode_owner(kv.value))
-    access = AccessView(etcd, keys)
+    access = runtime.access.view
     space = EtcdSpace(etcd, runtime.settings.etcd_quota_bytes)
     context = assembled(
         runtime.settings,
@@ -43,13 +42,12 @@ async def build(runtime: Runtime[AdminSettings]) -> AsyncIterator[ServiceParts]:
         owners=owners,
         access=access,
         space=space,
-        acls_served=runtime.settings.authorizer == "acl",
         authorization=runtime.authorization,
     )
     deletions = Deletions(etcd, keys, runtime.store, context.store, topics, runtime.metrics)
     _watch(runtime.metrics, context, space)
     first_users = _first_users(runtime.settings)
-    runs = (front_doors.run(), owners.run(), access.run(), deletions.run(), space.run())
+    runs = (front_doors.run(), owners.run(), deletions.run(), space.run())
     tasks = [runtime.task_group.create_task(run) for run in runs]
 
     async def before_ready() -> None:
@@ -78,7 +76,6 @@ def _watch(metrics: Metrics, context: AdminContext, space: EtcdSpace) -> None:
         live_frontdoor=context.front_doors.view,
         **context.access.views,
     )
-    watch_access(metrics, context.access)
 
 
 def _first_users(settings: AdminSettings) -> dict[str, str]:

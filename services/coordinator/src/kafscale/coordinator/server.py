@@ -171,6 +171,7 @@ async def build(runtime: Runtime[CoordinatorSettings]) -> AsyncIterator[ServiceP
         slots=coordination.table,
         live_coordinator=coordination.live.view,
         live_frontdoor=front_doors.view,
+        **runtime.access.views,
     )
     watching = runtime.task_group.create_task(front_doors.run(), name="front-doors")
 

@@ -168,7 +168,7 @@ async def build(runtime: Runtime[FetchSettings]) -> AsyncIterator[ServiceParts]:
         shared=shared,
     )
     _publish(runtime.metrics, service)
-    watch_views(runtime.metrics, topics=runtime.topics.view)
+    watch_views(runtime.metrics, topics=runtime.topics.view, **runtime.access.views)
     unsubscribe = runtime.topics.subscribe(metrics.topics.changed)
 
     async def drain() -> None:

@@ -71,6 +71,7 @@ class Forward:
     `unavailable`: nothing was executed, and clients retry on this code. `unknown`: perhaps executed.
     `repeatable`: a request whose instance was lost may go to another one.
     `moves_log_starts`: the revision of the reply is the one at which the log starts that it names are known.
+    `changes_access`: the answer waits until this front door knows the new users or ACLs (access.py).
     """
 
     unavailable: ErrorCode
@@ -78,6 +79,7 @@ class Forward:
     repeatable: bool = True
     carries_revision: bool = False
     moves_log_starts: bool = False
+    changes_access: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,13 +144,16 @@ def to_admin(
     *,
     repeatable: bool = True,
     large_answer: bool = False,
+    changes_access: bool = False,
 ) -> Api:
     """Certainly not executed: NOT_CONTROLLER, on which admin clients try again. Perhaps executed: REQUEST_TIMED_OUT."""
     return Api(
         key=key,
         versions=versions,
         backend=Backend.ADMIN,
-        dispatch=Forward(unavailable=ErrorCode.NOT_CONTROLLER, repeatable=repeatable),
+        dispatch=Forward(
+            unavailable=ErrorCode.NOT_CONTROLLER, repeatable=repeatable, changes_access=changes_access
+        ),
         refuse=refuse,
         large_answer=large_answer,
     )

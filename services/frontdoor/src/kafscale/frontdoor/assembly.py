@@ -3,10 +3,11 @@
 import asyncio
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Final, assert_never
+from typing import TYPE_CHECKING, Any, Final, assert_never
 
+from kafscale.frontdoor.access import DoorAccess
 from kafscale.frontdoor.api import Api, Backend, Forward, Own, ToGroup, ToGroups
 from kafscale.frontdoor.apis import SERVED, advertised
 from kafscale.frontdoor.authentication.credentials import CredentialSource
@@ -36,6 +37,7 @@ from kafscale.runtime.stream.options import Stream
 from kafscale.runtime.tracing import Tracer
 from kafscale.storage.membership.records import Instance
 from kafscale.storage.topics import TopicsView
+from kafscale.storage.views import PrefixView
 
 if TYPE_CHECKING:
     from kafscale.frontdoor.authentication.authentication import Authentication
@@ -68,6 +70,8 @@ class Means:
     connect: Connect
     authorization: Authorization
     watch: LoopWatch | None = None
+    access: DoorAccess | None = None
+    access_views: Mapping[str, PrefixView[Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +136,7 @@ def assemble(
         tracer=means.tracer,
         connection_base=connection_base(),
         with_logins=credentials is not None,
+        access=means.access,
     )
     authentication: Authentication | None = None
     if credentials is not None:
@@ -162,7 +167,9 @@ def parts_of(settings: FrontdoorSettings, views: Views, means: Means, routing: R
         topics=views.topics,
         front_doors=views.front_doors,
         routing=routing,
-        forwarder=Forwarder(routing=routing, clock=clock, acked=means.acked),
+        forwarder=Forwarder(
+            routing=routing, clock=clock, acked=means.acked, tasks=means.tasks, access=means.access
+        ),
         groups=GroupCaller(
             routing=routing,
             clock=clock,

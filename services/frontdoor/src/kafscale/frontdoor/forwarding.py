@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, assert_never
 
+from kafscale.frontdoor.access import DoorAccess, LateAnswer
 from kafscale.frontdoor.api import Forward, Refuse
 from kafscale.frontdoor.backends import Channel
 from kafscale.frontdoor.exchange import AckedRevision, Exchange
@@ -38,6 +39,8 @@ class Forwarder:
     routing: Routing
     clock: Clock
     acked: AckedRevision
+    tasks: asyncio.TaskGroup
+    access: DoorAccess | None
 
     def forward(
         self,
@@ -117,7 +120,7 @@ class Forwarded:
                     self._from.acked.log_starts.saw(reply.revision)
                 if self._on_reply is not None and self._tried is not None:
                     self._on_reply(self._exchange, reply, self._tried)
-                self._exchange.answer([reply.body])
+                self._answer([reply.body])
             case Outcome.NOT_EXECUTED if reply.status is ReplyStatus.EXPIRED:
                 self._refuse(how.unavailable)
             case Outcome.NOT_EXECUTED:
@@ -128,6 +131,13 @@ class Forwarded:
                 self._refuse(ErrorCode.INVALID_REQUEST)
             case _ as never:
                 assert_never(never)
+
+    def _answer(self, body: Sequence[Buffer]) -> None:
+        access, exchange = self._from.access, self._exchange
+        if self._how.changes_access and access is not None:
+            exchange.call = LateAnswer(exchange, body, access, self._from.tasks)
+        else:
+            exchange.answer(body)
 
     def _unknown(self, status: ReplyStatus) -> None:
         if not self._how.repeatable:

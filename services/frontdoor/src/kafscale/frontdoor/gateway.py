@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 import structlog
+from kafscale.frontdoor.access import DoorAccess
 from kafscale.frontdoor.api import Api
 from kafscale.frontdoor.connection import SCRATCH_BYTES, Limits, Request
 from kafscale.frontdoor.connection_limits import ConnectionLimits
@@ -39,6 +40,8 @@ IDLE_ROUNDS: Final = 4
 COMPLAINT_EVERY_MS: Final = 10_000
 REQUESTS_SHARE: Final = 0.5
 FETCH: Final = int(ApiKey.FETCH)
+STALE: Final = "access_stale"
+"""The reason, in the metric, of connections that were closed because the ACLs are too old."""
 API_VERSIONS: Final = int(ApiKey.API_VERSIONS)
 SASL_KEYS: Final = frozenset({int(ApiKey.SASL_HANDSHAKE), int(ApiKey.SASL_AUTHENTICATE)})
 
@@ -104,8 +107,10 @@ class Gateway:
         tracer: Tracer | None,
         connection_base: int,
         with_logins: bool = False,
+        access: DoorAccess | None = None,
     ) -> None:
         """`served`: by API key. `left` is called when a connection has ended. `with_logins`: of any listener."""
+        self._access = access
         self._served = served
         self._left = left
         self._budget = budget
@@ -140,6 +145,9 @@ class Gateway:
         if self.draining:
             self.metrics.hung_up.labels("too_many").inc()
             return None
+        if self._shuts_out:
+            self.metrics.hung_up.labels(STALE).inc()
+            return None
         entered, displaced = self._connection_limits.enter(connection, address)
         if displaced is not None:
             displaced.cut_off("connection limit reached, and no request was sent", "displaced")
@@ -165,6 +173,10 @@ class Gateway:
         self.strangers.memory.leave(holder)
         self._sync()
         return self.requests
+
+    @property
+    def _shuts_out(self) -> bool:
+        return self._access is not None and self._access.shuts_out
 
     def leave(self, connection: Client, caller: Caller) -> None:
         self.connections.discard(connection)
@@ -317,9 +329,16 @@ class Gateway:
                 give_back()
             rounds += 1
             everyone = rounds % IDLE_ROUNDS == 0
+            if self._shuts_out:
+                self._shut_out()
             for connection in tuple(self.connections):
                 if everyone or connection.exchanges:
                     connection.sweep(now_ms)
+
+    def _shut_out(self) -> None:
+        """Nothing is answered any more, also not what was allowed: the ACLs may have changed since."""
+        for connection in tuple(self.connections):
+            connection.cut_off("the copy of the ACLs is too old to decide by", STALE)
 
     async def drain(self, timeout_ms: int) -> None:
         """Answers the requests in flight and closes; after the timeout it cuts the rest off."""

@@ -13,12 +13,14 @@ from functools import partial
 from typing import Final
 
 import structlog
+from kafscale.frontdoor.access import DoorAccess
 from kafscale.frontdoor.assembly import ROLES, FrontDoor, Means, Views, assemble, connect_streams
 from kafscale.frontdoor.client import ClientConnection
 from kafscale.frontdoor.exchange import AckedRevision
 from kafscale.frontdoor.listeners import ListenersWrong
 from kafscale.frontdoor.owner_views import OwnersView, SlotsView
 from kafscale.frontdoor.settings import FrontdoorSettings
+from kafscale.runtime.access import ProcessAccess
 from kafscale.runtime.process import Runtime, ServiceParts
 from kafscale.runtime.process_metrics import watch_views
 from kafscale.storage.etcd.client import EtcdClient, EtcdError
@@ -127,6 +129,7 @@ class Service:
         self._servers: list[asyncio.Server] = []
         self._settings = settings
         self._node_id = means.node_id
+        self._access = means.access
         views = Views(
             topics=topics,
             owners=self._owners,
@@ -137,7 +140,12 @@ class Service:
         self.door: FrontDoor = assemble(settings, views, means)
         live = {f"live_{role.value}": view.view for role, view in self._live.items()}
         watch_views(
-            means.metrics, topics=topics.view, owners=self._owners.view, slots=self._slots.view, **live
+            means.metrics,
+            topics=topics.view,
+            owners=self._owners.view,
+            slots=self._slots.view,
+            **live,
+            **means.access_views,
         )
 
     async def load(self) -> None:
@@ -148,6 +156,8 @@ class Service:
         for live in lives:
             self._tasks.create_task(live.run())
         self._tasks.create_task(self.door.gateway.sweep())
+        if self._access is not None:
+            await self._access.copy.ready()
         await self._topics.ready()
         await self._owners.view.ready()
         await self._slots.view.ready()
@@ -184,6 +194,13 @@ class Service:
         await self.door.close()
 
 
+def access_of(settings: FrontdoorSettings, access: ProcessAccess) -> DoorAccess | None:
+    """None: this front door needs neither users nor ACLs."""
+    if settings.authorizer == "none":
+        return None
+    return DoorAccess(copy=access.view, stale_ms=settings.access_stale_ms, decides=True)
+
+
 @asynccontextmanager
 async def build(
     runtime: Runtime[FrontdoorSettings], *, doors: Sequence[BoundListener]
@@ -200,6 +217,8 @@ async def build(
         acked=AckedRevision(),
         connect=connect_streams(settings, runtime.identity),
         authorization=runtime.authorization,
+        access=access_of(settings, runtime.access),
+        access_views=runtime.access.views,
     )
     runtime.metrics.watch("workers_ready", lambda: service.listening)
     runtime.metrics.watch("worker_deaths_total", lambda: 0)

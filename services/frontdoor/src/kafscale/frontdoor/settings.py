@@ -123,6 +123,12 @@ class FrontdoorSettings(ServiceSettings):
         le=10_000,
         description="Delay of the answer to a failed authentication, which closes the connection.",
     )
+    access_stale_ms: int = Field(
+        300_000,
+        ge=10_000,
+        description="While etcd is away, users and ACLs hold for this time. Then logins with passwords, and with an "
+        "authorizer all connections, are closed.",
+    )
     authentication_timeout_ms: int = Field(
         30_000,
         ge=1_000,

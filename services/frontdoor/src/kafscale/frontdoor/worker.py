@@ -18,8 +18,9 @@ import structlog
 import uvloop
 from kafscale.frontdoor.assembly import Means, connect_streams
 from kafscale.frontdoor.exchange import REVISION_KINDS, AckedRevision
-from kafscale.frontdoor.server import ROLE, BoundListener, Service
+from kafscale.frontdoor.server import ROLE, BoundListener, Service, access_of
 from kafscale.frontdoor.settings import FrontdoorSettings
+from kafscale.runtime.access import ProcessAccess, authorizer_of
 from kafscale.runtime.authorization import Authorization
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import LoopWatch, SystemClock
@@ -108,7 +109,8 @@ class Worker:
                 tasks.create_task(topics.run())
                 budget = MemoryBudget(self._settings.memory_bytes // self._plan.workers)
                 watch_loop(self._metrics, self._watch, budget)
-                authorization = Authorization(None, self._metrics)
+                access = ProcessAccess(etcd, keyspace, acls_only=False, metrics=self._metrics, tasks=tasks)
+                authorization = Authorization(authorizer_of(self._settings, access), self._metrics)
                 means = Means(
                     node_id=node_of(self._plan.instance),
                     clock=self._clock,
@@ -120,6 +122,8 @@ class Worker:
                     connect=connect_streams(self._settings, open_identity(self._settings)),
                     authorization=authorization,
                     watch=self._watch,
+                    access=access_of(self._settings, access),
+                    access_views=access.views,
                 )
                 service = Service(self._settings, means, etcd=etcd, keyspace=keyspace, topics=topics)
                 try:

@@ -24,4 +24,6 @@ def _refuse(body: memoryview, version: int, code: ErrorCode) -> Sequence[Buffer]
     return schema.encode_response(schema.AlterUserScramCredentialsResponse(results=results), version)
 
 
-API: Final = to_admin(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, (0, 0), _refuse, repeatable=False)
+API: Final = to_admin(
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS, (0, 0), _refuse, repeatable=False, changes_access=True
+)

@@ -18,4 +18,5 @@ API: Final = to_admin(
         ("creations", "results"),
         schema.CreateAclsResponseAclCreationResult,
     ),
+    changes_access=True,
 )

@@ -18,4 +18,5 @@ API: Final = to_admin(
         ("filters", "filter_results"),
         schema.DeleteAclsResponseFilterResult,
     ),
+    changes_access=True,
 )

@@ -1,0 +1,103 @@
+"""The front door's copy of users and ACLs: whether it may still be used, and answers that wait until it has a change.
+
+Laws: while etcd is away, the last copy decides for `access_stale_ms`. Beyond that nobody logs in with a password, and a
+front door with an authorizer serves no client. An answer that says that users or ACLs have changed leaves when the copy
+of this front door has the change, or after CONFIRM_S: the change was made in any case, so the answer stays the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import structlog
+from kafscale.access.scram_credentials import ScramMechanism
+from kafscale.frontdoor.exchange import Exchange
+from kafscale.storage.access_view import AccessView, StoredCredential
+from kafscale.storage.etcd.client import EtcdError
+from kafscale.wire.buffers import Buffer
+
+log = structlog.get_logger("kafscale.frontdoor")
+
+CONFIRM_S: Final = 1.0
+
+
+class AccessCopy(Protocol):
+    """What the front door uses of an AccessView besides its records."""
+
+    def age_s(self) -> float: ...
+
+    async def ready(self) -> None: ...
+
+    async def confirm(self) -> None:
+        """Afterwards it has every change from before the call. Raises EtcdError."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DoorAccess:
+    """`decides`: there is an authorizer, so without a current copy no request can be allowed."""
+
+    copy: AccessCopy
+    stale_ms: int
+    decides: bool
+
+    @property
+    def fresh(self) -> bool:
+        return self.copy.age_s() * 1000 <= self.stale_ms
+
+    @property
+    def shuts_out(self) -> bool:
+        """Whether no client may be served now."""
+        return self.decides and not self.fresh
+
+    async def catch_up(self) -> None:
+        """Waits until the copy has every change from before the call, at most CONFIRM_S."""
+        try:
+            async with asyncio.timeout(CONFIRM_S):
+                await self.copy.confirm()
+        except (EtcdError, TimeoutError) as error:
+            log.warning("change of users or ACLs not seen yet", why=repr(error))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredUsers:
+    """Implements CredentialSource with the users in etcd."""
+
+    view: AccessView
+    access: DoorAccess
+    decoy_key: bytes
+
+    def __repr__(self) -> str:
+        return "StoredUsers()"  # the key is secret
+
+    @property
+    def fresh(self) -> bool:
+        return self.access.fresh
+
+    def credential(self, user: str, mechanism: ScramMechanism) -> StoredCredential | None:
+        return self.view.credential(user, mechanism)
+
+
+class LateAnswer:
+    """The call of an exchange whose answer waits for `DoorAccess.catch_up`."""
+
+    def __init__(
+        self, exchange: Exchange, body: Sequence[Buffer], access: DoorAccess, tasks: asyncio.TaskGroup
+    ) -> None:
+        self._exchange = exchange
+        self._body = body
+        self._waiting = tasks.create_task(access.catch_up())
+        self._waiting.add_done_callback(self._answer)
+
+    def _answer(self, _: asyncio.Task[None]) -> None:
+        self._exchange.answer(self._body)  # nothing, if the client has left
+
+    def abandon(self) -> None:
+        self._waiting.cancel()
+
+    def expire(self) -> None:
+        """The request was done, so the answer leaves without the wait."""
+        self._waiting.cancel()
