@@ -23,6 +23,7 @@ from kafscale.frontdoor.assembly import ROLES, FrontDoor, Means, Views, assemble
 from kafscale.frontdoor.backends import ServiceStream
 from kafscale.frontdoor.client import ClientConnection
 from kafscale.frontdoor.exchange import AckedRevision
+from kafscale.frontdoor.listener_security import plain_listener
 from kafscale.frontdoor.settings import FrontdoorSettings
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import LoopWatch, SystemClock
@@ -49,7 +50,7 @@ class FakeClient:
     """Writes requests into the front door and reads its answers, without a socket."""
 
     def __init__(self, door: FrontDoor) -> None:
-        self.connection = ClientConnection(door.gateway, "PLAINTEXT")
+        self.connection = ClientConnection(door.gateway, plain_listener("PLAINTEXT"))
         self.transport = FakeTransport()
         self.transport.protocol = self.connection
         self.connection.connection_made(self.transport)

@@ -8,12 +8,15 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final, cast
 
+from kafscale.access.principals import ANONYMOUS, Principal
 from kafscale.frontdoor.backends import Channel
 from kafscale.frontdoor.connection import BadFrame, Connection, Event, FrameTooLarge, Request, Slot
 from kafscale.frontdoor.exchange import Caller, Exchange
 from kafscale.frontdoor.frame_timeouts import FrameTimer
 from kafscale.frontdoor.gateway import Gateway
 from kafscale.frontdoor.handlers.produce import is_silent
+from kafscale.frontdoor.listener_security import ListenerSecurity, SecurityProtocol
+from kafscale.frontdoor.listeners import plain_address
 from kafscale.frontdoor.memory import SMALL_ANSWER_BYTES, Holder, UnsentAnswers, nobody
 from kafscale.wire.buffers import Buffer
 
@@ -22,9 +25,14 @@ EOF_GRACE_MS: Final = 1_000
 
 
 class ClientConnection(asyncio.BufferedProtocol):
-    def __init__(self, gateway: Gateway, listener: str) -> None:
+    def __init__(
+        self, gateway: Gateway, security: ListenerSecurity, peername: tuple[str, int] | None = None
+    ) -> None:
+        """`peername`: the client's address and port, if a proxy named them."""
         self._gateway = gateway
-        self._listener = listener
+        self._security = security
+        self._peername = peername
+        self._established = False
         self._machine = Connection(
             gateway.limits,
             scratch=gateway.scratch,
@@ -44,23 +52,31 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._holder = Holder(address="", wake=self._settle, end=self._make_room, touched_ms=now_ms)
         self.exchanges: dict[Slot, Exchange] = {}
         unsent = UnsentAnswers(end=self._make_room, moved_ms=now_ms)
-        self.caller = Caller(connection_id=0, listener=listener, peer="", unsent=unsent)
+        self.caller = Caller(connection_id=0, listener=security.name, peer="", unsent=unsent)
 
     # ---- the transport's calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        peername = transport.get_extra_info("peername")
+        peername = self._peername or transport.get_extra_info("peername")
+        plain = self._security.protocol is SecurityProtocol.PLAINTEXT
         self._holder.address = _address(peername)
-        number = self._gateway.enter(self, self._holder.address)
+        number = self._gateway.enter(self, self._holder.address, stranger=not plain)
         if number is None:
-            self._gateway.complaints.log("too many connections", listener=self._listener)
+            self._gateway.complaints.log("too many connections", listener=self._security.name)
             self._closing_ms = self._last_ms
             self._transport.abort()
             return
         self.caller.connection_id = number
         self.caller.peer = _peer_text(peername)
         self._transport.set_write_buffer_limits(high=SMALL_ANSWER_BYTES)
+        if plain:
+            self.established(ANONYMOUS)
+
+    def established(self, principal: Principal) -> None:
+        """The client is known by what its listener asks for. Before that, no byte comes here."""
+        self.caller.principal = principal
+        self._established = True
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._machine.get_buffer()
@@ -231,9 +247,13 @@ class ClientConnection(asyncio.BufferedProtocol):
             return
         self._gateway.metrics.hung_up.labels(label).inc()
         caller = self.caller
-        who = {"connection_id": caller.connection_id, "peer": caller.peer, "listener": self._listener}
+        who = {"connection_id": caller.connection_id, "peer": caller.peer, "listener": self._security.name}
         self._gateway.complaints.log(kind, **who, **fields)
         self._close(send=send)
+
+    def turned_away(self, kind: str, label: str, *, reason: str) -> None:
+        """The client did not do what its listener asks for, so nothing of it is answered."""
+        self._complain(kind, label, send=False, reason=reason)
 
     def cut_off(self, kind: str, label: str) -> None:
         """Closes without sending anything more, so its memory is free at once."""
@@ -303,6 +323,8 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._complain(wrong, "half_request")
         elif self.caller.unsent.is_stuck(now_ms):
             self.cut_off("a client that takes no answers", "no_reader")
+        elif not self._established and now_ms - self._made_ms > gateway.settings.authentication_timeout_ms:
+            self._complain("not authenticated in time", "authentication_timeout")
         elif not self._has_asked and now_ms - self._made_ms > gateway.settings.frontdoor_first_request_ms:
             self._complain("no request", "no_request")
         elif now_ms - self._last_ms > gateway.settings.connections_max_idle_ms and machine.drained:
@@ -320,7 +342,7 @@ class ClientConnection(asyncio.BufferedProtocol):
 
 
 def _address(peername: object) -> str:
-    return str(peername[0]) if isinstance(peername, tuple) and peername else ""
+    return plain_address(str(peername[0])) if isinstance(peername, tuple) and peername else ""
 
 
 def _peer_text(peername: object) -> str:

@@ -1,48 +1,81 @@
 """How many connections there may be, in all and of one address: max.connections and max.connections.per.ip. Pure.
 
-Law: a connection that has not sent a whole request keeps its place until another connection needs it. When no place is
+Laws: a connection that has not sent a whole request keeps its place until another connection needs it. When no place is
 left, the oldest such connection is closed, of the same address if the address is full. A new connection is refused only
-if all others have sent a request.
+if all others have sent a request. On listeners with TLS or SASL, at most `STRANGERS_MAX` connections have not sent a
+request: there the oldest of them is closed, so that silent connections neither fill the memory nor keep others out.
 """
 
-from collections.abc import Hashable
-from typing import Generic, TypeVar
+from collections.abc import Hashable, Mapping
+from ipaddress import ip_address
+from typing import Final, Generic, TypeVar
+
+from kafscale.frontdoor.listeners import ListenersWrong, plain_address
 
 C = TypeVar("C", bound=Hashable)
 
+STRANGERS_MAX: Final = 1_000
+OVERRIDES: Final = "KAFSCALE_MAX_CONNECTIONS_PER_IP_OVERRIDES"
+
+
+def read_overrides(text: str) -> dict[str, int]:
+    """`address:count,…`, as `max.connections.per.ip.overrides`, but without host names. Raises ListenersWrong."""
+    counts: dict[str, int] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        address, _, count = part.rpartition(":")
+        try:
+            key = plain_address(str(ip_address(address.strip("[]"))))
+            counts[key] = int(count)
+        except ValueError:
+            raise ListenersWrong(f"{OVERRIDES}: {part!r} is not address:count, with an IP address") from None
+        if counts[key] < 0:
+            raise ListenersWrong(f"{OVERRIDES}: {part!r} has a count below 0")
+    return counts
+
 
 class ConnectionLimits(Generic[C]):
-    def __init__(self, connections_max: int, address_max: int) -> None:
+    def __init__(
+        self, connections_max: int, address_max: int, overrides: Mapping[str, int] | None = None
+    ) -> None:
+        """`overrides`: other bounds for some addresses."""
         self._connections_max = connections_max
         self._address_max = address_max
+        self._overrides = overrides or {}
         self._addresses: dict[C, str] = {}
         self._counts: dict[str, int] = {}
         self._newcomers: dict[str, dict[C, None]] = {}
         self._order: dict[C, None] = {}  # newcomers of all addresses, oldest first
+        self._strangers: dict[C, None] = {}  # newcomers on listeners with TLS or SASL, oldest first
 
     def __len__(self) -> int:
         return len(self._addresses)
 
-    def enter(self, connection: C, address: str) -> tuple[bool, C | None]:
-        """Whether it has a place, and the connection that lost its place for it, which must be closed."""
+    def enter(self, connection: C, address: str, *, stranger: bool = False) -> tuple[bool, C | None]:
+        """Whether it has a place, and the connection that lost its place for it, which must be closed.
+
+        `stranger`: its listener has TLS or SASL."""
         displaced: C | None = None
-        if self._counts.get(address, 0) >= self._address_max:
+        crowded = stranger and len(self._strangers) >= STRANGERS_MAX
+        if self._counts.get(address, 0) >= self._overrides.get(address, self._address_max):
             displaced = next(iter(self._newcomers.get(address, ())), None)
         elif len(self._addresses) >= self._connections_max:
             displaced = next(iter(self._order), None)
+        elif crowded:
+            displaced = next(iter(self._strangers))
         else:
-            self._add(connection, address)
+            self._add(connection, address, stranger=stranger)
             return True, None
-        if displaced is None:
+        if displaced is None or (crowded and displaced not in self._strangers):
             return False, None
         self.leave(displaced)
-        self._add(connection, address)
+        self._add(connection, address, stranger=stranger)
         return True, displaced
 
     def settled(self, connection: C) -> None:
         """It has sent a whole request."""
         if connection in self._order:
             del self._order[connection]
+            self._strangers.pop(connection, None)
             address = self._addresses[connection]
             newcomers = self._newcomers[address]
             del newcomers[connection]
@@ -59,8 +92,10 @@ class ConnectionLimits(Generic[C]):
         if not self._counts[address]:
             del self._counts[address]
 
-    def _add(self, connection: C, address: str) -> None:
+    def _add(self, connection: C, address: str, *, stranger: bool) -> None:
         self._addresses[connection] = address
         self._counts[address] = self._counts.get(address, 0) + 1
         self._order[connection] = None
+        if stranger:
+            self._strangers[connection] = None
         self._newcomers.setdefault(address, {})[connection] = None

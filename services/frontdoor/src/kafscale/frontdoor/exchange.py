@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
+from kafscale.access.principals import ANONYMOUS, Principal
 from kafscale.frontdoor.api import Api, Backend
 from kafscale.frontdoor.backends import Channel
 from kafscale.frontdoor.connection import Request, Slot
@@ -74,7 +75,7 @@ class Caller:
     peer: str
     unsent: UnsentAnswers = field(default_factory=UnsentAnswers)
     fetch_turn: "FetchTurn | None" = None
-    principal: str = "User:ANONYMOUS"
+    principal: Principal = ANONYMOUS
     controls: dict[Backend, Channel] = field(default_factory=dict)
     fetch_sessions: dict[int, Channel] = field(default_factory=dict)
     gone: bool = False

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import structlog
 from kafscale.frontdoor.api import Api
 from kafscale.frontdoor.connection import SCRATCH_BYTES, Limits, Request
-from kafscale.frontdoor.connection_limits import ConnectionLimits
+from kafscale.frontdoor.connection_limits import ConnectionLimits, read_overrides
 from kafscale.frontdoor.exchange import Caller, Client, Exchange
 from kafscale.frontdoor.fetch_turns import FetchTurns
 from kafscale.frontdoor.frame_timeouts import FrameTimeouts
@@ -107,7 +107,9 @@ class Gateway:
         self._turns = turns
         self._answers = turns.memory
         self._connection_limits: ConnectionLimits[Client] = ConnectionLimits(
-            settings.max_connections, settings.max_connections_per_ip
+            settings.max_connections,
+            settings.max_connections_per_ip,
+            read_overrides(settings.max_connections_per_ip_overrides),
         )
         self.has_large_answer = frozenset(key for key, one in served.items() if one.api.large_answer)
         self.settings = settings
@@ -124,12 +126,13 @@ class Gateway:
 
     # ---- connections
 
-    def enter(self, connection: Client, address: str) -> int | None:
-        """A number for the connection that no other of this cluster has; None: there are too many."""
+    def enter(self, connection: Client, address: str, *, stranger: bool) -> int | None:
+        """A number for the connection that no other of this cluster has; None: there are too many. `stranger`: its
+        listener has TLS or SASL."""
         if self.draining:
             self.metrics.hung_up.labels("too_many").inc()
             return None
-        entered, displaced = self._connection_limits.enter(connection, address)
+        entered, displaced = self._connection_limits.enter(connection, address, stranger=stranger)
         if displaced is not None:
             displaced.cut_off("connection limit reached, and no request was sent", "displaced")
         if not entered:

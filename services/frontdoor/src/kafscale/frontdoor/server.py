@@ -6,19 +6,19 @@ views are loaded: until then a client is refused, and asks the next front door.
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import Final
 
 import structlog
 from kafscale.frontdoor.assembly import ROLES, FrontDoor, Means, Views, assemble, connect_streams
-from kafscale.frontdoor.client import ClientConnection
+from kafscale.frontdoor.entrances import Entrances
 from kafscale.frontdoor.exchange import AckedRevision
 from kafscale.frontdoor.listeners import ListenersWrong
 from kafscale.frontdoor.owner_views import OwnersView, SlotsView
 from kafscale.frontdoor.settings import FrontdoorSettings
+from kafscale.frontdoor.tls_contexts import ListenerTls
 from kafscale.runtime.process import Runtime, ServiceParts
 from kafscale.runtime.process_metrics import watch_views
 from kafscale.storage.etcd.client import EtcdClient, EtcdError
@@ -117,7 +117,9 @@ class Service:
         etcd: EtcdClient,
         keyspace: Keyspace,
         topics: TopicsView,
+        tls: Mapping[str, ListenerTls],
     ) -> None:
+        """`tls`: of the listeners that have it, by name."""
         self._owners = OwnersView(etcd, keyspace)
         self._slots = SlotsView(etcd, keyspace)
         self._live = {role: LiveView(etcd, keyspace, role.value) for role in ROLES}
@@ -135,6 +137,7 @@ class Service:
             front_doors=self._front_doors,
         )
         self.door: FrontDoor = assemble(settings, views, means)
+        self._entrances = Entrances(self.door.gateway, settings.securities(), tls, means.metrics)
         live = {f"live_{role.value}": view.view for role, view in self._live.items()}
         watch_views(
             means.metrics, topics=topics.view, owners=self._owners.view, slots=self._slots.view, **live
@@ -148,6 +151,7 @@ class Service:
         for live in lives:
             self._tasks.create_task(live.run())
         self._tasks.create_task(self.door.gateway.sweep())
+        self._tasks.create_task(self._entrances.run())
         await self._topics.ready()
         await self._owners.view.ready()
         await self._slots.view.ready()
@@ -161,7 +165,7 @@ class Service:
     async def listen(self, doors: Sequence[BoundListener]) -> None:
         loop = asyncio.get_running_loop()
         for door in doors:
-            factory = partial(ClientConnection, self.door.gateway, door.name)
+            factory = self._entrances.factory(door.name)
             self._servers.append(await loop.create_server(factory, sock=door.socket, backlog=BACKLOG))
             log.info("listening", listener=door.name, port=door.port)
 
@@ -174,11 +178,13 @@ class Service:
             await asyncio.sleep(self._settings.frontdoor_notice_ms / 1000)
         for server in self._servers:
             server.close()
+        self._entrances.close()
         await self.door.gateway.drain(self._settings.drain_timeout_ms)
 
     async def close(self) -> None:
         for server in self._servers:
             server.close()
+        self._entrances.close()
         for connection in tuple(self.door.gateway.connections):
             connection.abort()
         await self.door.close()
@@ -186,7 +192,7 @@ class Service:
 
 @asynccontextmanager
 async def build(
-    runtime: Runtime[FrontdoorSettings], *, doors: Sequence[BoundListener]
+    runtime: Runtime[FrontdoorSettings], *, doors: Sequence[BoundListener], tls: Mapping[str, ListenerTls]
 ) -> AsyncIterator[ServiceParts]:
     """One process: it serves the clients itself."""
     settings = runtime.settings
@@ -202,7 +208,9 @@ async def build(
     )
     runtime.metrics.watch("workers_ready", lambda: service.listening)
     runtime.metrics.watch("worker_deaths_total", lambda: 0)
-    service = Service(settings, means, etcd=runtime.etcd, keyspace=runtime.keyspace, topics=runtime.topics)
+    service = Service(
+        settings, means, etcd=runtime.etcd, keyspace=runtime.keyspace, topics=runtime.topics, tls=tls
+    )
 
     async def before_ready() -> None:
         await service.load()

@@ -11,6 +11,7 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -20,17 +21,18 @@ from kafscale.frontdoor.assembly import Means, connect_streams
 from kafscale.frontdoor.exchange import REVISION_KINDS, AckedRevision
 from kafscale.frontdoor.server import ROLE, BoundListener, Service
 from kafscale.frontdoor.settings import FrontdoorSettings
+from kafscale.frontdoor.tls_contexts import ListenerTls, TlsFilesWrong, open_all
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import LoopWatch, SystemClock
 from kafscale.runtime.dependencies import connect_etcd, open_identity
 from kafscale.runtime.http import exposition
-from kafscale.runtime.logs import configure_logs
+from kafscale.runtime.logs import configure_logs, say_why_it_ends
 from kafscale.runtime.loop_watchdog import Watchdog
 from kafscale.runtime.memory_tuning import calm_collector
 from kafscale.runtime.metrics import Metrics
 from kafscale.runtime.process_metrics import watch_loop
 from kafscale.runtime.process_tasks import OwnTasks
-from kafscale.runtime.settings_load import load_settings
+from kafscale.runtime.settings_load import USAGE_EXIT_CODE, load_settings
 from kafscale.runtime.tracing import open_tracer
 from kafscale.storage.claims import node_of
 from kafscale.storage.keys import Keyspace
@@ -79,9 +81,10 @@ async def _ask_pipe() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
 
 
 class Worker:
-    def __init__(self, settings: FrontdoorSettings, plan: Plan) -> None:
+    def __init__(self, settings: FrontdoorSettings, plan: Plan, tls: Mapping[str, ListenerTls]) -> None:
         self._settings = settings
         self._plan = plan
+        self._tls = tls
         self._clock = SystemClock()
         self._metrics = Metrics(ROLE)
         self._watch = LoopWatch(self._clock)
@@ -118,7 +121,9 @@ class Worker:
                     connect=connect_streams(self._settings.frontdoor_streams, open_identity(self._settings)),
                     watch=self._watch,
                 )
-                service = Service(self._settings, means, etcd=etcd, keyspace=keyspace, topics=topics)
+                service = Service(
+                    self._settings, means, etcd=etcd, keyspace=keyspace, topics=topics, tls=self._tls
+                )
                 await self._serve(service, tasks)
                 raise _Done
         except* _Done:
@@ -157,8 +162,8 @@ class Worker:
         self._stop.set()
 
 
-async def _main(settings: FrontdoorSettings, plan: Plan) -> None:
-    await Worker(settings, plan).run()
+async def _main(settings: FrontdoorSettings, plan: Plan, tls: Mapping[str, ListenerTls]) -> None:
+    await Worker(settings, plan, tls).run()
 
 
 def main() -> int:
@@ -171,7 +176,12 @@ def main() -> int:
         instance=plan.instance,
         worker=str(plan.number),
     )
-    uvloop.run(_main(settings, plan))
+    try:
+        tls = open_all(settings.securities().values())
+    except TlsFilesWrong as wrong:
+        say_why_it_ends(str(wrong))
+        return USAGE_EXIT_CODE
+    uvloop.run(_main(settings, plan, tls))
     return 0
 
 
