@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+import functools
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from struct import pack, unpack
+from typing import ParamSpec
 
 import grpc.aio
+import uvloop
 from door_fakes import FakeLive, FakeOwners, FakeSlots, FakeTopics, instance
 from kafscale.frontdoor.api import Backend
 from kafscale.frontdoor.assembly import ROLES, FrontDoor, Means, Views, assemble, connect_streams
@@ -25,6 +28,7 @@ from kafscale.runtime.stream.server import InboundRequest, StreamServer
 from kafscale.wire.headers import encode_request_header
 from kafscale.wire.schema import offset_commit, produce
 
+P = ParamSpec("P")
 API_VERSIONS_0 = pack(">ihhih", 10, 18, 0, 9, -1)
 
 
@@ -178,6 +182,16 @@ async def read_answer(reader: asyncio.StreamReader) -> tuple[int, bytes]:
     (size,) = unpack(">i", await reader.readexactly(4))
     data = await reader.readexactly(size)
     return unpack(">i", data[:4])[0], data[4:]
+
+
+def on_uvloop(test: Callable[P, Coroutine[None, None, None]]) -> Callable[P, None]:
+    """The loop that front doors run on."""
+
+    @functools.wraps(test)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        uvloop.run(test(*args, **kwargs))
+
+    return run
 
 
 async def close(writer: asyncio.StreamWriter) -> None:

@@ -1,5 +1,6 @@
 """The laws of limits: bounds in all and of one address, and newcomers who have asked nothing make room."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kafscale.frontdoor.connection_limits import ConnectionLimits
@@ -63,3 +64,30 @@ def test_whatever_comes_no_bound_is_passed_and_nobody_who_asked_is_displaced(
             asked.discard(number)
         assert len(limits) == len(inside) <= 5
         assert all(list(inside.values()).count(one) <= 2 for one in "abc")
+
+
+def test_strangers_have_a_bound_of_their_own_and_the_oldest_one_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kafscale.frontdoor.connection_limits.STRANGERS_MAX", 2)
+    limits: ConnectionLimits[int] = ConnectionLimits(10, 10)
+    limits.enter(0, "a")
+    assert [limits.enter(n, "a", stranger=True) for n in (1, 2)] == [(True, None)] * 2
+    assert limits.enter(3, "b", stranger=True) == (True, 1)
+    limits.settled(2)
+    assert limits.enter(4, "b", stranger=True) == (True, None), "who has asked is no stranger"
+    assert limits.enter(5, "a") == (True, None), "others have no such bound"
+
+
+def test_a_plain_newcomer_makes_no_room_for_a_stranger_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kafscale.frontdoor.connection_limits.STRANGERS_MAX", 1)
+    limits: ConnectionLimits[int] = ConnectionLimits(10, 1)
+    limits.enter(0, "a")
+    limits.enter(1, "b", stranger=True)
+    assert limits.enter(2, "a", stranger=True) == (False, None)
+
+
+def test_an_address_may_have_a_bound_that_differs() -> None:
+    limits: ConnectionLimits[int] = ConnectionLimits(10, 1, {"a": 2, "b": 0})
+    assert [limits.enter(n, "a") for n in (0, 1)] == [(True, None)] * 2
+    assert limits.enter(2, "b") == (False, None)
+    assert limits.enter(3, "c") == (True, None)
+    assert limits.enter(4, "c") == (True, 3)

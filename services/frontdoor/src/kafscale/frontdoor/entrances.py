@@ -33,15 +33,15 @@ class Entrances:
         self._tls = tls
         self._turns = HandshakeTurns(gateway.clock)
         self._outcomes = metrics.counters("tls_handshakes_total")
-        self._arrivals = ProxyArrivals()
-        self._certificates = CertificateWatch(tls, metrics)
+        self.arrivals = ProxyArrivals()
+        self.certificates = CertificateWatch(tls, metrics)
 
     def factory(self, listener: str) -> Callable[[], asyncio.BufferedProtocol]:
         """For the server of this listener."""
         security = self._securities[listener]
         behind = partial(self._connection, security)
         if security.proxy_protocol:
-            return partial(ProxyArrival, self._gateway, security, self._arrivals, behind)
+            return partial(ProxyArrival, self._gateway, security, self.arrivals, behind)
         if security.tls is None:
             return partial(ClientConnection, self._gateway, security)
         return behind
@@ -63,8 +63,8 @@ class Entrances:
     async def run(self) -> None:
         """Until cancelled."""
         if self._tls:
-            await self._certificates.run()
+            await self.certificates.run()
 
     def close(self) -> None:
         """The connections that are not one of the gateway's yet."""
-        self._arrivals.close()
+        self.arrivals.close()
