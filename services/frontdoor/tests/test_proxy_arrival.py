@@ -15,7 +15,7 @@ from door_harness import until
 from door_sockets import API_VERSIONS_0, System, close, framed, on_uvloop, read_answer, running
 from kafscale.frontdoor.proxy_protocol import SIGNATURE
 from test_proxy_protocol import binary, line
-from tls_clients import Certificates, asks_versions
+from tls_clients import Certificates, asks_versions, is_of
 
 INIT_PRODUCER_ID = framed(22, 0, 1, pack(">hi", -1, 0))
 LOCAL_CHECK = SIGNATURE + pack(">BBH", 0x20, 0, 0)
@@ -193,7 +193,8 @@ def test_the_header_comes_before_tls(header: Callable[[str, str, int], bytes], t
             writer.write(INIT_PRODUCER_ID)
             await until(lambda: len(system.service.held) == 1)
             meta = system.service.held[0].meta
-            assert (meta.peer, meta.principal) == ("203.0.113.7:4711", "User:CN=alice,OU=Testing cert,O=Acme")
+            assert meta.peer == "203.0.113.7:4711"
+            assert is_of(meta.principal, "alice")
             with contextlib.suppress(ssl.SSLError):
                 await close(writer)
 

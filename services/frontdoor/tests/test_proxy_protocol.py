@@ -50,7 +50,19 @@ HEADERS = st.one_of(
 @given(st.ip_addresses().map(str), PORTS, st.binary(max_size=40))
 def test_both_versions_name_the_client_and_leave_what_follows(source: str, port: int, rest: bytes) -> None:
     for header in (line(source, source, port), binary(source, source, port)):
-        assert parse(header + rest) == ProxyHeader(source=(source, port), size=len(header))
+        assert parse(header + rest) == ProxyHeader(source=(shown(source), port), size=len(header))
+
+
+def shown(address: str) -> str:
+    parsed = ip_address(address)
+    return str(getattr(parsed, "ipv4_mapped", None) or parsed)
+
+
+def test_an_ipv4_address_in_ipv6_is_an_ipv4_address() -> None:
+    mapped = "::ffff:203.0.113.7"
+    assert [
+        one.source for one in map(parse, (line(mapped, mapped, 1), binary(mapped, mapped, 1))) if one
+    ] == [("203.0.113.7", 1)] * 2
 
 
 @given(HEADERS, st.data())

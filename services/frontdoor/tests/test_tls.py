@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 import socket
 import ssl
+import threading
 from pathlib import Path
-from struct import pack
+from struct import pack, unpack_from
 
 import pytest
 from door_harness import until
@@ -23,7 +24,7 @@ from door_sockets import (
 )
 from kafscale.testkit.authority import Authority
 from kafscale.wire.schema import produce
-from tls_clients import Certificates, asks_versions, connect, handshakes, hello
+from tls_clients import Certificates, asks_versions, connect, handshakes, hello, is_of
 
 INIT_PRODUCER_ID = framed(22, 0, 1, pack(">hi", -1, 0))
 SIZES = (0, 1, 100, 16_383, 16_384, 16_385, 70_000, 3 << 20, 17, 1 << 20, 65_536, 9 << 20, 5)
@@ -63,12 +64,18 @@ async def test_answers_of_all_sizes_arrive_whole_and_in_order(certificates: Cert
     """The service echoes a Fetch."""
     async with running(**certificates.settings()) as system:
         reader, writer = await connect(system, certificates.context())
-        bodies = [bytes([number]) * size for number, size in enumerate(SIZES)]
+        bodies = [fetch_body(number, size) for number, size in enumerate(SIZES)]
         writing = asyncio.ensure_future(write_all(writer, bodies))
         for number, body in enumerate(bodies):
             assert await read_answer(reader) == (number, body)
         await writing
         await close(writer)
+
+
+def fetch_body(number: int, size: int) -> bytes:
+    """A Fetch for nothing, which the front door sends on unchanged, and bytes after it."""
+    nothing = bytes(21)[:size]
+    return nothing + bytes([number + 1]) * (size - len(nothing))
 
 
 async def write_all(writer: asyncio.StreamWriter, bodies: list[bytes]) -> None:
@@ -87,7 +94,7 @@ async def test_what_a_client_does_not_read_counts_and_goes_on_when_it_reads(
         reader, writer = await connect(system, certificates.context())
         transport = writer.transport
         transport.pause_reading()  # type: ignore[attr-defined]
-        writing = asyncio.ensure_future(write_all(writer, [bytes([n]) * size for n in range(total)]))
+        writing = asyncio.ensure_future(write_all(writer, [fetch_body(n, size) for n in range(total)]))
         gateway = system.door.gateway
         await until(lambda: gateway.metrics.stalls.value == 0 and len(gateway.connections) == 1)
         (connection,) = gateway.connections
@@ -97,7 +104,7 @@ async def test_what_a_client_does_not_read_counts_and_goes_on_when_it_reads(
         assert unsent.buffered_bytes > 0
         transport.resume_reading()  # type: ignore[attr-defined]
         for number in range(total):
-            assert await read_answer(reader) == (number, bytes([number]) * size)
+            assert await read_answer(reader) == (number, fetch_body(number, size))
         await writing
         await until(lambda: gateway._answers.used_bytes == 0)
         await close(writer)
@@ -123,7 +130,7 @@ async def test_the_name_of_a_certificate_is_the_principal(certificates: Certific
         _, writer = await connect(system, alice)
         writer.write(INIT_PRODUCER_ID)
         await until(lambda: len(system.service.held) == 1)
-        assert system.service.held[0].meta.principal == "User:CN=alice,OU=Testing cert,O=Acme"
+        assert is_of(system.service.held[0].meta.principal, "alice")
         await close(writer)
         await until(lambda: system.service.cancelled == 1)
 
@@ -304,49 +311,78 @@ async def test_answers_are_sent_before_the_connection_ends_and_so_is_the_end(
 ) -> None:
     """A client that does not get TLS's own end cannot tell it from an attack."""
     async with running(**certificates.settings()) as system:
-        reader, writer = await connect(system, certificates.context())
-        writer.write(framed(1, 4, 3, bytes(5 << 20)))
-        await until(lambda: bool(system.door.gateway.connections))
+        asked, go_on = threading.Event(), threading.Event()
+        reading = asyncio.ensure_future(
+            asyncio.to_thread(ask_and_wait, system, certificates.context(), asked, go_on)
+        )
+        await until(asked.is_set)
         await until(lambda: system.door.gateway.metrics.by_key[1].requests.value == 1)
         (connection,) = system.door.gateway.connections
         connection.end_soon()
-        assert await read_answer(reader) == (3, bytes(5 << 20))
-        assert await reader.read() == b""
-        await close(writer)
+        go_on.set()
+        assert await reading == [pack(">i", 3) + bytes(5 << 20)]
+
+
+def ask_and_wait(
+    system: System, context: ssl.SSLContext, asked: threading.Event, go_on: threading.Event
+) -> list[bytes]:
+    """A request for a large answer. All answers until the server's end of TLS; without it, SSLEOFError."""
+    with (
+        socket.create_connection(("127.0.0.1", system.port), timeout=10) as raw,
+        context.wrap_socket(raw, server_hostname="localhost", suppress_ragged_eofs=False) as client,
+    ):
+        client.sendall(framed(1, 4, 3, bytes(5 << 20)))
+        asked.set()
+        go_on.wait(10)
+        received = bytearray()
+        while data := client.recv(1 << 16):
+            received += data
+        return answers_in(received)
+
+
+def answers_in(data: bytes | bytearray) -> list[bytes]:
+    found = []
+    while data:
+        (size,) = unpack_from(">i", data)
+        found.append(bytes(data[4 : 4 + size]))
+        data = data[4 + size :]
+    return found
 
 
 @on_uvloop
 async def test_a_half_that_a_client_closes_still_gets_its_answers(certificates: Certificates) -> None:
     async with running(**certificates.settings()) as system:
         answers = await asyncio.to_thread(ask_and_end, system, certificates.context())
-        assert answers.count(pack(">i", 9)) == 3
+        assert [answer[:4] for answer in answers] == [pack(">i", 9)] * 3
 
 
-def ask_and_end(system: System, context: ssl.SSLContext) -> bytes:
-    """Three requests and the client's end of TLS in one write; all that comes back until the server's end."""
+def ask_and_end(system: System, context: ssl.SSLContext) -> list[bytes]:
+    """Three requests and the client's end of TLS in one write; all answers until the server's end."""
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     client = context.wrap_bio(incoming, outgoing, server_hostname="localhost")
     with socket.create_connection(("127.0.0.1", system.port), timeout=10) as raw:
-        while True:
-            try:
-                client.do_handshake()
-                break
-            except ssl.SSLWantReadError:
-                raw.sendall(outgoing.read())
-                incoming.write(raw.recv(1 << 16))
+        while not shaken(client):
+            raw.sendall(outgoing.read())
+            incoming.write(raw.recv(1 << 16))
         client.write(API_VERSIONS_0 * 3)
         with contextlib.suppress(ssl.SSLError):
             client.unwrap()
         raw.sendall(outgoing.read())
-        received = b""
-        while True:
-            data = raw.recv(1 << 16)
-            if not data:
-                return received
+        received = bytearray()
+        while data := raw.recv(1 << 16):
             incoming.write(data)
             with contextlib.suppress(ssl.SSLWantReadError, ssl.SSLZeroReturnError):
                 while more := client.read(1 << 16):
                     received += more
+        return answers_in(received)
+
+
+def shaken(client: ssl.SSLObject) -> bool:
+    try:
+        client.do_handshake()
+    except ssl.SSLWantReadError:
+        return False
+    return True
 
 
 @on_uvloop

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import ssl
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
-from door_sockets import API_VERSIONS_0, System, close, read_answer, running
+from door_sockets import API_VERSIONS_0, System, close, read_answer
 from kafscale.runtime.grpc_identity import PemFiles
 from kafscale.testkit.authority import Authority
 
@@ -41,6 +40,11 @@ class Certificates:
         if client is not None:
             context.load_cert_chain(client.certificate, client.key)
         return context
+
+
+def is_of(principal: str, name: str) -> bool:
+    """Whether it is the principal of `Certificates.clients.client(name)`. The unit is drawn for each certificate."""
+    return re.fullmatch(rf"User:CN={name},OU=Testing cert \\#[^,]+,O=Acme", principal) is not None
 
 
 async def connect(system: System, context: ssl.SSLContext, listener: str = "SSL") -> Streams:
@@ -83,9 +87,3 @@ def handshakes(system: System, outcome: str, listener: str = "SSL") -> int:
         if reading.name == "kafscale_frontdoor_tls_handshakes_total":
             return sum(int(value) for labels, value in reading.values if labels == (listener, outcome))  # type: ignore[arg-type]
     return 0
-
-
-@asynccontextmanager
-async def secured(settings: dict[str, int | str]) -> AsyncIterator[System]:
-    async with running(**settings) as system:
-        yield system

@@ -24,7 +24,7 @@ def read_overrides(text: str) -> dict[str, int]:
     for part in filter(None, (part.strip() for part in text.split(","))):
         address, _, count = part.rpartition(":")
         try:
-            key = plain_address(str(ip_address(address.strip("[]"))))
+            key = str(ip_address(plain_address(address.strip("[]"))))
             counts[key] = int(count)
         except ValueError:
             raise ListenersWrong(f"{OVERRIDES}: {part!r} is not address:count, with an IP address") from None

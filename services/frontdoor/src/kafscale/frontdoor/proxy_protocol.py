@@ -66,7 +66,7 @@ def _line(data: bytes) -> ProxyHeader | None:
     except ValueError:
         raise ProxyHeaderWrong("a header line with a wrong address") from None
     port, _ = (_port(word) for word in words[3:])
-    return ProxyHeader(source=(str(source), port), size=size)
+    return ProxyHeader(source=(_text(source), port), size=size)
 
 
 def _port(word: bytes) -> int:
@@ -102,4 +102,9 @@ def _source(addresses: bytes, family: int) -> tuple[str, int]:
         raise ProxyHeaderWrong("a header without addresses")
     source = IPv4Address(addresses[:width]) if family == TCP4 else IPv6Address(addresses[:width])
     port, _ = PORTS.unpack_from(addresses, 2 * width)
-    return str(source), port
+    return _text(source), port
+
+
+def _text(address: IPv4Address | IPv6Address) -> str:
+    """As a socket for IPv4 shows it, also if the proxy listens on a socket for both families."""
+    return str(getattr(address, "ipv4_mapped", None) or address)
