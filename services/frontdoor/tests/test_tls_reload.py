@@ -107,7 +107,7 @@ async def test_a_pair_that_does_not_fit_is_said_once_and_the_old_one_stays(
             await reload(system)
             await reload(system)
         assert [line["event"] for line in logged] == ["certificate not loaded"]
-        assert "key values mismatch" in str(logged[0]["why"]).lower().replace("_", " ")
+        assert "key values mismatch" in str(logged[0]["why"])
         assert "PRIVATE" not in str(logged)
         assert await asks_versions(system, certificates.context())
         certificates.server.key.unlink()
@@ -200,20 +200,20 @@ def test_each_kind_of_bad_file_is_named_with_its_reason(certificates: Certificat
     other = certificates.servers.issue("other")
     expired = certificates.servers.issue("expired", expired=True)
     cases = {
-        "missing: No such file or directory": changed(good, certificate=tmp_path / "missing"),
+        "/missing: No such file or directory": changed(good, certificate=tmp_path / "missing"),
         "absent: No such file or directory": changed(good, key=tmp_path / "absent"),
         "junk": changed(good, certificate=junk),
         "empty": changed(good, key=empty),
         "key values mismatch": changed(good, key=other.key),
         "expired at 2020": settings_of(expired),
-        str(junk): changed(good, ca=junk, client_auth=ClientAuth.REQUIRED),
+        "junk: no certificate or crl found": changed(good, ca=junk, client_auth=ClientAuth.REQUIRED),
     }
     for says, settings in cases.items():
         with pytest.raises(TlsFilesWrong) as wrong:
             load(settings)
-        assert says.lower() in str(wrong.value).lower().replace("_", " "), str(wrong.value)
+        assert says in str(wrong.value)
     with pytest.raises(TlsFilesWrong, match="listener OUT: .*missing"):
-        ListenerTls("OUT", cases["missing: No such file or directory"])
+        ListenerTls("OUT", cases["/missing: No such file or directory"])
 
 
 def test_an_encrypted_key_needs_the_file_with_its_password(

@@ -57,10 +57,10 @@ def load(settings: TlsSettings) -> Loaded:
 
 
 def _why(settings: TlsSettings, error: OSError) -> str:
-    if not isinstance(error, ssl.SSLError):
-        return f"{error.filename}: {error.strerror}"
     names = ", ".join(str(path) for path in settings.files)
-    return f"{names}: {error.reason or 'not PEM'}"
+    if isinstance(error, ssl.SSLError):
+        return f"{names}: {(error.reason or 'not PEM').replace('_', ' ').lower()}"
+    return f"{error.filename or names}: {error.strerror}"  # OpenSSL does not say which file it could not open
 
 
 def _context(settings: TlsSettings) -> ssl.SSLContext:
