@@ -19,7 +19,7 @@ from door_fakes import (
     topic_id,
 )
 from kafscale.access.authorizer import Authorizer
-from kafscale.frontdoor.access import DoorAccess
+from kafscale.frontdoor.access import AccessMeans, DoorAccess
 from kafscale.frontdoor.api import Backend
 from kafscale.frontdoor.assembly import ROLES, FrontDoor, Means, Views, assemble
 from kafscale.frontdoor.authentication.credentials import CredentialSource
@@ -27,6 +27,7 @@ from kafscale.frontdoor.authentication.login import ListenerLogins
 from kafscale.frontdoor.backends import ServiceStream
 from kafscale.frontdoor.client import ClientConnection
 from kafscale.frontdoor.exchange import AckedRevision
+from kafscale.frontdoor.listener_security import ListenerSecurity, plain_listener
 from kafscale.frontdoor.settings import FrontdoorSettings
 from kafscale.runtime.authorization import Authorization
 from kafscale.runtime.budget import MemoryBudget
@@ -42,6 +43,7 @@ from kafscale.wire.schema import fetch, produce
 
 SETTLE_TURNS = 8
 NODES = (1, 2)
+PLAINTEXT = plain_listener("PLAINTEXT")
 
 
 @dataclass(frozen=True)
@@ -53,8 +55,13 @@ class Answer:
 class FakeClient:
     """Writes requests into the front door and reads its answers, without a socket."""
 
-    def __init__(self, door: FrontDoor, logins: ListenerLogins | None = None) -> None:
-        self.connection = ClientConnection(door.gateway, "PLAINTEXT", logins)
+    def __init__(
+        self,
+        door: FrontDoor,
+        logins: ListenerLogins | None = None,
+        security: ListenerSecurity = PLAINTEXT,
+    ) -> None:
+        self.connection = ClientConnection(door.gateway, security, logins=logins)
         self.transport = FakeTransport()
         self.transport.protocol = self.connection
         self.connection.connection_made(self.transport)
@@ -207,7 +214,7 @@ class Cluster:
             connect=self._connect,
             authorization=Authorization(authorizer, self.metrics),
             watch=self.watch,
-            access=access,
+            access=AccessMeans(copy=access, users=credentials),
         )
         views = Views(
             topics=self.topics,  # type: ignore[arg-type]
@@ -216,7 +223,7 @@ class Cluster:
             live=self.live,
             front_doors=self.front_doors,
         )
-        self.door = assemble(self.settings, views, means, credentials)
+        self.door = assemble(self.settings, views, means)
         self.front_doors.set(
             Instance(
                 role="frontdoor",

@@ -63,3 +63,11 @@ def test_whatever_comes_no_bound_is_passed_and_nobody_who_asked_is_displaced(
             asked.discard(number)
         assert len(limits) == len(inside) <= 5
         assert all(list(inside.values()).count(one) <= 2 for one in "abc")
+
+
+def test_an_address_may_have_a_bound_that_differs() -> None:
+    limits: ConnectionLimits[int] = ConnectionLimits(10, 1, {"a": 2, "b": 0})
+    assert [limits.enter(n, "a") for n in (0, 1)] == [(True, None)] * 2
+    assert limits.enter(2, "b") == (False, None)
+    assert limits.enter(3, "c") == (True, None)
+    assert limits.enter(4, "c") == (True, 3)

@@ -32,7 +32,6 @@ def test_listeners_are_written_as_in_kafka(text: str, expected: tuple[Listener, 
         ("PLAINTEXT://h:70000", "not NAME://host:port"),
         ("PLAINTEXT://::1:9092", "not NAME://host:port"),
         ("A://h:1,a://h:2", "twice"),
-        ("SASL_SSL://h:1", "not supported yet"),
     ],
 )
 def test_a_wrong_setting_is_refused_with_a_sentence_that_names_it(text: str, says: str) -> None:

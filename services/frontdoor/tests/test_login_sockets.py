@@ -22,11 +22,14 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from door_fakes import FakeLive, FakeOwners, FakeSlots, FakeTopics, instance
 from door_harness import settled, until
+from kafscale.frontdoor.access import AccessMeans
 from kafscale.frontdoor.api import Backend
 from kafscale.frontdoor.assembly import ROLES, FrontDoor, Means, Views, assemble, connect_streams
 from kafscale.frontdoor.client import ClientConnection
 from kafscale.frontdoor.exchange import AckedRevision
+from kafscale.frontdoor.listener_security import ListenerSecurity, SecurityProtocol
 from kafscale.frontdoor.settings import FrontdoorSettings
+from kafscale.runtime.authorization import Authorization
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import SystemClock
 from kafscale.runtime.metrics import Metrics
@@ -45,6 +48,7 @@ MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 EVERY = (*MECHANISMS, "OAUTHBEARER")
 USERS = alice()
 ISSUED_BY = Issuer()
+SECURITY = ListenerSecurity(name="SASL_PLAINTEXT", protocol=SecurityProtocol.SASL_PLAINTEXT)
 
 
 class System:
@@ -81,17 +85,20 @@ async def running(keys: Path, **settings: Any) -> AsyncIterator[System]:
     topics: Any = FakeTopics()
     views = Views(topics=topics, owners=FakeOwners(), slots=FakeSlots(), live=live, front_doors=FakeLive())
     async with asyncio.TaskGroup() as tasks:
+        metrics = Metrics("frontdoor")
         means = Means(
             node_id=7,
             clock=SystemClock(),
             tasks=tasks,
-            metrics=Metrics("frontdoor"),
+            metrics=metrics,
             tracer=None,
             budget=MemoryBudget(chosen.memory_bytes),
             acked=AckedRevision(),
-            connect=connect_streams(1, None),
+            connect=connect_streams(chosen, None),
+            authorization=Authorization(None, metrics),
+            access=AccessMeans(users=USERS),
         )
-        door = assemble(chosen, views, means, USERS)
+        door = assemble(chosen, views, means)
         system = System(door)
         server = grpc.aio.server(options=SERVER_OPTIONS)
         StreamServer(bulk={}, control={3: system.metadata}).add_to(server)
@@ -99,8 +106,8 @@ async def running(keys: Path, **settings: Any) -> AsyncIterator[System]:
         await server.start()
         live[Backend.ADMIN].set(replace(instance(Backend.ADMIN, 1), address=f"127.0.0.1:{backend_port}"))
         assert door.authentication is not None
-        logins = door.authentication.of("SASL_PLAINTEXT", encrypted=False)
-        factory = partial(ClientConnection, door.gateway, "SASL_PLAINTEXT", logins)
+        logins = door.authentication.of(SECURITY.name, encrypted=False)
+        factory = partial(ClientConnection, door.gateway, SECURITY, logins=logins)
         listening = await asyncio.get_running_loop().create_server(factory, "127.0.0.1", 0)
         system.port = listening.sockets[0].getsockname()[1]
         sweep = tasks.create_task(door.gateway.sweep())

@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import urllib.request
@@ -24,6 +25,7 @@ from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.membership.members import Instance, LiveView
 from kafscale.testkit.etcd import etcd, etcd_server, keyspace
+from tls_clients import Certificates
 
 __all__ = ["etcd", "etcd_server", "keyspace"]
 
@@ -228,6 +230,46 @@ async def test_a_taken_port_is_said_in_one_sentence(workers: str) -> None:
     *logged, said = done.stderr.splitlines()
     assert any("fewer connections than max.connections" in line for line in logged)
     assert said == f"listener PLAINTEXT cannot have 127.0.0.1:{port}: Address already in use"
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_files_that_cannot_be_used_end_the_start_with_one_sentence(tmp_path: Path, workers: str) -> None:
+    missing = tmp_path / "tls.crt"
+    flags = ["--listeners=SSL://127.0.0.1:0", f"--ssl-certificate={missing}", f"--ssl-key={missing}"]
+    command = [sys.executable, "-m", "kafscale.frontdoor", *flags, f"--frontdoor-workers={workers}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1] == f"listener SSL: {missing}: No such file or directory"
+
+
+async def test_workers_serve_tls_behind_a_proxy_and_count_together(
+    etcd_server: EtcdProcess, etcd: EtcdClient, keyspace: Keyspace, tmp_path: Path
+) -> None:
+    certificates = Certificates(tmp_path)
+    extra = {f"KAFSCALE_{name.upper()}": str(value) for name, value in certificates.mutual().items()}
+    extra |= {"KAFSCALE_FRONTDOOR_WORKERS": "2", "KAFSCALE_PROXY_PROTOCOL": "SSL=127.0.0.0/8"}
+    async with front_door(etcd_server, keyspace, tmp_path, **extra) as running:
+        (instance,) = await registered(etcd, keyspace)
+        (listener,) = instance.listeners
+        assert listener.name == "SSL"
+        alice = certificates.context(certificates.clients.client("alice"))
+        header = b"PROXY TCP4 203.0.113.7 127.0.0.1 1 2\r\n"
+        asking = (asyncio.to_thread(asks_through_proxy, listener.port, header, alice) for _ in range(20))
+        assert all(await asyncio.gather(*asking))
+        text = await asyncio.to_thread(scrape, instance.http_address)
+        succeeded = 'kafscale_frontdoor_tls_handshakes_total{listener="SSL",outcome="succeeded"}'
+        assert sample(text, succeeded) == 20
+        assert sample(text, "kafscale_frontdoor_tls_certificate_seconds{") > 86_400
+        running.process.send_signal(signal.SIGTERM)
+        assert await running.ended() == 0
+
+
+def asks_through_proxy(port: int, header: bytes, context: ssl.SSLContext) -> bool:
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as raw:
+        raw.sendall(header)
+        with context.wrap_socket(raw, server_hostname="localhost") as client:
+            client.sendall(API_VERSIONS_0)
+            return client.recv(8)[4:] == pack(">i", 9)
 
 
 def children_of(pid: int) -> list[int]:

@@ -1,8 +1,14 @@
 """Connections that have not logged in: a bounded number, the oldest gives way, one address cannot take every place."""
 
+from pathlib import Path
+
+from door_harness import Cluster, FakeClient
 from hypothesis import given
 from hypothesis import strategies as st
+from kafscale.access.principals import ANONYMOUS, user
+from kafscale.frontdoor.listener_security import ListenerSecurity, SecurityProtocol, TlsSettings
 from kafscale.frontdoor.strangers import Strangers
+from login_harness import alice
 
 ADDRESSES = st.sampled_from(["a", "b", "c"])
 
@@ -36,3 +42,32 @@ def test_there_is_always_a_place_and_never_too_many(steps: list[tuple[str, bool]
             del inside[number]
         assert len(strangers) == len(inside) <= 4
         assert all(list(inside.values()).count(one) <= 2 for one in "abc")
+
+
+def tls_listener(protocol: SecurityProtocol) -> ListenerSecurity:
+    files = TlsSettings(certificate=Path("c"), key=Path("k"))
+    return ListenerSecurity(name=protocol.value, protocol=protocol, tls=files)
+
+
+async def test_a_client_of_tls_is_a_stranger_until_it_has_asked(cluster: Cluster) -> None:
+    gateway = cluster.door.gateway
+    client = FakeClient(cluster.door, security=tls_listener(SecurityProtocol.SSL))
+    client.connection.established(user("CN=alice"))
+    assert len(gateway.strangers) == 1
+    assert client.connection.caller.principal == "User:CN=alice"
+    client.ask(18, 0)
+    assert len(gateway.strangers) == 0
+    plain = cluster.client()
+    assert len(gateway.strangers) == 0
+    for one in (client, plain):
+        one.leave()
+
+
+async def test_with_sasl_the_certificate_does_not_name_the_client() -> None:
+    async with Cluster.running(credentials=alice()) as cluster:
+        assert cluster.door.authentication is not None
+        logins = cluster.door.authentication.of("SASL_SSL", encrypted=True)
+        client = FakeClient(cluster.door, logins, tls_listener(SecurityProtocol.SASL_SSL))
+        client.connection.established(user("CN=alice"))
+        assert client.connection.caller.principal == ANONYMOUS
+        client.leave()

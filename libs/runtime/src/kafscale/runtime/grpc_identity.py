@@ -20,6 +20,7 @@ from typing import Final
 import grpc
 import grpc.aio
 import structlog
+from kafscale.runtime.file_stamps import Stamp, stamp_of
 
 log = structlog.get_logger("kafscale.process")
 
@@ -53,10 +54,9 @@ class PemFiles:
     key: Path
     ca: Path
 
-    def stamp(self) -> tuple[tuple[int, int, int], ...]:
-        """Differs when a file was replaced. Raises OSError."""
-        stats = [path.stat() for path in (self.certificate, self.key, self.ca)]
-        return tuple((stat.st_mtime_ns, stat.st_ino, stat.st_size) for stat in stats)
+    def stamp(self) -> Stamp:
+        """Raises OSError."""
+        return stamp_of((self.certificate, self.key, self.ca))
 
     def read(self) -> Pems:
         """Raises IdentityUnusable if a file cannot be read or the key is not that of the certificate."""

@@ -189,6 +189,20 @@ FRONTDOOR: Final = (
     ),
     counter("answers_dropped_total", "Large responses dropped because memory was full; their clients retry"),
     counter("worker_deaths_total", "Worker processes that died"),
+    counter(
+        "tls_handshakes_total",
+        "TLS handshakes of clients: `succeeded`, `failed`, `unfinished` (the client left, or took too long), `not_tls` "
+        "(other bytes), `no_principal` (no mapping rule matches)",
+        "listener",
+        "outcome",
+    ),
+    gauge("tls_certificate_seconds", "Time until the certificate that the listener uses expires", "listener"),
+    counter(
+        "tls_reloads_total",
+        "Changed certificate files: `loaded`, or `refused` because they cannot be used",
+        "listener",
+        "outcome",
+    ),
 )
 
 PRODUCE: Final = (

@@ -1,8 +1,8 @@
 """The key from which front doors compute the salts of users who do not exist.
 
 Laws: all front doors of a cluster have the same key. If a client got another salt for a name at another front door, it
-would know that the user does not exist. The first front door draws the key, and nothing replaces it. A value that cannot
-be such a key is not used: a short one could be found by trying.
+would know that the user does not exist. The first front door draws the key, and nothing replaces it. A value that
+cannot be such a key is not used: a short one could be found by trying.
 """
 
 from __future__ import annotations

@@ -6,6 +6,9 @@ import datetime
 from pathlib import Path
 
 import trustme
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 from kafscale.runtime.grpc_identity import PemFiles
 
 LONG_AGO = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
@@ -23,20 +26,57 @@ class Authority:
 
     def issue(self, *names: str, expired: bool = False, into: PemFiles | None = None) -> PemFiles:
         """A certificate with these DNS names and its key. `into`: in place of those, as `mv` does it."""
-        not_after = LONG_AGO + datetime.timedelta(days=1) if expired else None
-        issued = self._ca.issue_cert(*names, not_before=LONG_AGO if expired else None, not_after=not_after)
+        not_before, not_after = _validity(expired)
+        issued = self._ca.issue_cert(*names, not_before=not_before, not_after=not_after)
         files = into or PemFiles(self.folder / f"{names[0]}.pem", self.folder / f"{names[0]}.key", self.ca)
-        replace(files.certificate, b"".join(each.bytes() for each in issued.cert_chain_pems))
-        replace(files.key, issued.private_key_pem.bytes())
-        return files
+        return _write(issued, files)
+
+    def client(self, name: str, *, expired: bool = False) -> PemFiles:
+        """The certificate of a client: CN=name, O=Acme."""
+        files = PemFiles(self.folder / f"{name}.pem", self.folder / f"{name}.key", self.ca)
+        not_before, not_after = _validity(expired)
+        issued = self._ca.issue_cert(
+            f"{name}.client",
+            common_name=name,
+            organization_name="Acme",
+            not_before=not_before,
+            not_after=not_after,
+        )
+        return _write(issued, files)
 
     def role(self, role: str, *, expired: bool = False, into: PemFiles | None = None) -> PemFiles:
         """The certificate of a process of KafScale."""
         return self.issue(f"{role}.kafscale.internal", expired=expired, into=into)
 
+    def revoke(self, files: PemFiles) -> bytes:
+        """A list of revoked certificates (PEM) that has this one."""
+        now = datetime.datetime.now(datetime.UTC)
+        certificate = x509.load_pem_x509_certificate(files.certificate.read_bytes())
+        key = serialization.load_pem_private_key(self._ca.private_key_pem.bytes(), None)
+        assert isinstance(key, ec.EllipticCurvePrivateKey)
+        revoked = x509.RevokedCertificateBuilder().serial_number(certificate.serial_number)
+        builder = (
+            x509.CertificateRevocationListBuilder()
+            .issuer_name(certificate.issuer)
+            .last_update(now)
+            .next_update(now + datetime.timedelta(days=1))
+            .add_revoked_certificate(revoked.revocation_date(now).build())
+        )
+        return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+
     def trusted_in(self, files: PemFiles) -> None:
         """The owner of these files trusts this authority from now on, and no other."""
         replace(files.ca, self._ca.cert_pem.bytes())
+
+
+def _validity(expired: bool) -> tuple[datetime.datetime | None, datetime.datetime | None]:
+    return (LONG_AGO, LONG_AGO + datetime.timedelta(days=1)) if expired else (None, None)
+
+
+def _write(issued: trustme.LeafCert, files: PemFiles) -> PemFiles:
+    replace(files.certificate, b"".join(each.bytes() for each in issued.cert_chain_pems))
+    replace(files.key, issued.private_key_pem.bytes())
+    return files
 
 
 def replace(path: Path, content: bytes) -> None:

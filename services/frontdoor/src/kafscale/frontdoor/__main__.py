@@ -10,6 +10,7 @@ import structlog
 from kafscale.frontdoor.listeners import ListenersWrong, advertised, parse
 from kafscale.frontdoor.server import ROLE, bind_all, bind_for_workers, build
 from kafscale.frontdoor.settings import FrontdoorSettings
+from kafscale.frontdoor.tls_contexts import TlsFilesWrong, open_all
 from kafscale.frontdoor.workers import build_workers
 from kafscale.runtime.logs import configure_logs, say_why_it_ends
 from kafscale.runtime.process import run_service
@@ -41,10 +42,13 @@ def main() -> int:
     configure_logs(level=settings.log_level, form=settings.log_format, service=ROLE)  # the next line may log
     allow_descriptors(settings.max_connections)
     try:
+        tls = open_all(
+            settings.securities().values()
+        )  # workers read the files again, but here it is said why not
         binds = parse(settings.listeners, setting="KAFSCALE_LISTENERS")
         if settings.frontdoor_workers == 1:
             doors = bind_all(binds)
-            build_it = partial(build, doors=doors)
+            build_it = partial(build, doors=doors, tls=tls)
         else:
             of_workers = bind_for_workers(binds, settings.frontdoor_workers)
             doors = of_workers[0]
@@ -55,7 +59,7 @@ def main() -> int:
             setting="KAFSCALE_ADVERTISED_LISTENERS",
             own_host=socket.gethostname(),
         )
-    except ListenersWrong as wrong:
+    except (ListenersWrong, TlsFilesWrong) as wrong:
         say_why_it_ends(str(wrong))
         return USAGE_EXIT_CODE
     return run_service(ROLE, settings, build_it, listeners=shown)

@@ -8,15 +8,23 @@ of this front door has the change, or after CONFIRM_S: the change was made in an
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final, Protocol
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
 
 import structlog
 from kafscale.access.scram_credentials import ScramMechanism
+from kafscale.frontdoor.authentication.credentials import CredentialSource
 from kafscale.frontdoor.exchange import Exchange
+from kafscale.frontdoor.settings import FrontdoorSettings
+from kafscale.runtime.access import ProcessAccess
+from kafscale.runtime.clock import Clock
+from kafscale.runtime.dependencies import Need, wait_for
+from kafscale.storage.access_keys import AccessKeys
 from kafscale.storage.access_view import AccessView, StoredCredential
-from kafscale.storage.etcd.client import EtcdError
+from kafscale.storage.decoy_key import shared_decoy_key
+from kafscale.storage.etcd.client import EtcdClient, EtcdError
+from kafscale.storage.views import PrefixView
 from kafscale.wire.buffers import Buffer
 
 log = structlog.get_logger("kafscale.frontdoor")
@@ -79,6 +87,48 @@ class StoredUsers:
 
     def credential(self, user: str, mechanism: ScramMechanism) -> StoredCredential | None:
         return self.view.credential(user, mechanism)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccessMeans:
+    """What a front door has of users and ACLs: nothing, if no listener has logins and there is no authorizer.
+
+    `users`: where logins find the users. `views`: what is watched, by the names that metrics have for it.
+    """
+
+    copy: DoorAccess | None = None
+    users: CredentialSource | None = None
+    views: Mapping[str, PrefixView[Any]] = field(default_factory=dict)
+
+
+async def open_access(
+    settings: FrontdoorSettings, process: ProcessAccess, etcd: EtcdClient, clock: Clock
+) -> AccessMeans:
+    """Waits for etcd. Raises DecoyKeyDamaged."""
+    decides, has_logins = settings.authorizer != "none", settings.has_logins
+    if not decides and not has_logins:
+        return AccessMeans()
+    view = process.view
+    access = DoorAccess(copy=view, stale_ms=settings.access_stale_ms, decides=decides)
+    users = None
+    if has_logins:
+        users = StoredUsers(view=view, access=access, decoy_key=await decoy_key(etcd, view.keys, clock))
+    return AccessMeans(copy=access, users=users, views=process.views)
+
+
+async def decoy_key(etcd: EtcdClient, keys: AccessKeys, clock: Clock) -> bytes:
+    """Waits for etcd. Raises DecoyKeyDamaged."""
+    need = Need(
+        what="the key for users who do not exist, in etcd",
+        remedy="look at etcd: it answered a moment ago; a front door needs the rights to read and create this key",
+        probe=lambda: shared_decoy_key(etcd, keys),
+        not_yet=(EtcdError,),
+    )
+    return await wait_for(need, clock=clock, say=_unsaid)
+
+
+def _unsaid(_: str) -> None:
+    """The log says it, and the process is not ready."""
 
 
 class LateAnswer:

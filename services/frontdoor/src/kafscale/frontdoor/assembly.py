@@ -3,11 +3,11 @@
 import asyncio
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, assert_never
+from typing import TYPE_CHECKING, Final, assert_never
 
-from kafscale.frontdoor.access import DoorAccess
+from kafscale.frontdoor.access import AccessMeans
 from kafscale.frontdoor.api import Api, Backend, Forward, Own, ToGroup, ToGroups
 from kafscale.frontdoor.apis import SERVED, advertised
 from kafscale.frontdoor.authentication.credentials import CredentialSource
@@ -21,6 +21,7 @@ from kafscale.frontdoor.gateway import REQUESTS_SHARE, Gateway, Handler, Served
 from kafscale.frontdoor.group_calls import GroupCaller
 from kafscale.frontdoor.handlers.api_versions import ApiVersionsHandler
 from kafscale.frontdoor.lanes import LaneLimits
+from kafscale.frontdoor.listener_security import ListenerSecurity
 from kafscale.frontdoor.memory import AnswerMemory
 from kafscale.frontdoor.metrics import FrontdoorMetrics
 from kafscale.frontdoor.parts import Parts
@@ -37,10 +38,10 @@ from kafscale.runtime.stream.options import Stream
 from kafscale.runtime.tracing import Tracer
 from kafscale.storage.membership.records import Instance
 from kafscale.storage.topics import TopicsView
-from kafscale.storage.views import PrefixView
 
 if TYPE_CHECKING:
     from kafscale.frontdoor.authentication.authentication import Authentication
+    from kafscale.frontdoor.authentication.login import ListenerLogins
 
 ROLES: Final = (Backend.PRODUCE, Backend.FETCH, Backend.COORDINATOR, Backend.ADMIN)
 
@@ -70,8 +71,7 @@ class Means:
     connect: Connect
     authorization: Authorization
     watch: LoopWatch | None = None
-    access: DoorAccess | None = None
-    access_views: Mapping[str, PrefixView[Any]] = field(default_factory=dict)
+    access: AccessMeans = AccessMeans()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +80,17 @@ class FrontDoor:
     pools: Mapping[Backend, Pool]
     sender: LaneSender
     authentication: "Authentication | None"
+
+    def logins(self, securities: Mapping[str, ListenerSecurity]) -> "dict[str, ListenerLogins]":
+        """What the connections of the listeners with logins need, by listener."""
+        authentication = self.authentication
+        if authentication is None:
+            return {}
+        return {
+            name: authentication.of(name, encrypted=one.tls is not None)
+            for name, one in securities.items()
+            if one.protocol.uses_sasl
+        }
 
     async def close(self) -> None:
         if self.authentication is not None:
@@ -108,13 +119,8 @@ def connection_base() -> int:
     return secrets.randbits(31) << 32
 
 
-def assemble(
-    settings: FrontdoorSettings, views: Views, means: Means, credentials: CredentialSource | None = None
-) -> FrontDoor:
-    """`credentials`: where logins find the users; None if no listener has logins.
-
-    Raises NotEnforced if an API would be served without asking what the rules say.
-    """
+def assemble(settings: FrontdoorSettings, views: Views, means: Means) -> FrontDoor:
+    """Raises NotEnforced if an API would be served without asking what the rules say."""
     check_apis(SERVED)
     pools = {role: Pool(role, views.live[role], means.connect, means.tasks, means.tracer) for role in ROLES}
     parts = parts_of(settings, views, means, Routing(pools, views.owners, views.slots))
@@ -135,13 +141,13 @@ def assemble(
         metrics=metrics,
         tracer=means.tracer,
         connection_base=connection_base(),
-        with_logins=credentials is not None,
-        access=means.access,
+        with_logins=means.access.users is not None,
+        access=means.access.copy,
     )
     authentication: Authentication | None = None
-    if credentials is not None:
+    if means.access.users is not None:
         versions = ApiVersionsHandler(parts).answer
-        authentication = authentication_of(settings, means, metrics, versions, credentials)
+        authentication = authentication_of(settings, means, metrics, versions, means.access.users)
     return FrontDoor(gateway=gateway, pools=pools, sender=sender, authentication=authentication)
 
 
@@ -168,7 +174,7 @@ def parts_of(settings: FrontdoorSettings, views: Views, means: Means, routing: R
         front_doors=views.front_doors,
         routing=routing,
         forwarder=Forwarder(
-            routing=routing, clock=clock, acked=means.acked, tasks=means.tasks, access=means.access
+            routing=routing, clock=clock, acked=means.acked, tasks=means.tasks, access=means.access.copy
         ),
         groups=GroupCaller(
             routing=routing,

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final, cast
 
-from kafscale.access.principals import Principal
+from kafscale.access.principals import ANONYMOUS, Principal
 from kafscale.frontdoor.authentication.login import ListenerLogins, Login
 from kafscale.frontdoor.backends import Channel
 from kafscale.frontdoor.connection import BadFrame, Connection, Event, FrameTooLarge, Framing, Request, Slot
@@ -16,6 +16,8 @@ from kafscale.frontdoor.exchange import Caller, Exchange
 from kafscale.frontdoor.frame_timeouts import FrameTimer
 from kafscale.frontdoor.gateway import Gateway
 from kafscale.frontdoor.handlers.produce import is_silent
+from kafscale.frontdoor.listener_security import ListenerSecurity
+from kafscale.frontdoor.listeners import plain_address
 from kafscale.frontdoor.memory import SMALL_ANSWER_BYTES, Holder, UnsentAnswers, nobody
 from kafscale.wire.buffers import Buffer
 
@@ -24,10 +26,19 @@ EOF_GRACE_MS: Final = 1_000
 
 
 class ClientConnection(asyncio.BufferedProtocol):
-    def __init__(self, gateway: Gateway, listener: str, logins: ListenerLogins | None = None) -> None:
-        """`logins`: None if the listener's clients need no login."""
+    def __init__(
+        self,
+        gateway: Gateway,
+        security: ListenerSecurity,
+        peername: tuple[str, int] | None = None,
+        logins: ListenerLogins | None = None,
+    ) -> None:
+        """`peername`: the client's address and port, if a proxy named them. `logins`: None if the listener's clients
+        need no login."""
         self._gateway = gateway
-        self._listener = listener
+        self._security = security
+        self._peername = peername
+        self._established = False
         self._machine = Connection(
             gateway.limits,
             scratch=gateway.scratch,
@@ -51,23 +62,33 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._holder = Holder(address="", wake=self._settle, end=self._make_room, touched_ms=now_ms)
         self.exchanges: dict[Slot, Exchange] = {}
         unsent = UnsentAnswers(end=self._make_room, moved_ms=now_ms)
-        self.caller = Caller(connection_id=0, listener=listener, peer="", unsent=unsent)
+        self.caller = Caller(connection_id=0, listener=security.name, peer="", unsent=unsent)
 
     # ---- the transport's calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        peername = transport.get_extra_info("peername")
+        peername = self._peername or transport.get_extra_info("peername")
+        stranger = self._security.tls is not None or self._login is not None
         self._holder.address = _address(peername)
-        number = self._gateway.enter(self, self._holder.address, stranger=self._login is not None)
+        number = self._gateway.enter(self, self._holder.address, stranger=stranger)
         if number is None:
-            self._gateway.complaints.log("too many connections", listener=self._listener)
+            self._gateway.complaints.log("too many connections", listener=self._security.name)
             self._closing_ms = self._last_ms
             self._transport.abort()
             return
         self.caller.connection_id = number
         self.caller.peer = _peer_text(peername)
         self._transport.set_write_buffer_limits(high=SMALL_ANSWER_BYTES)
+        if self._security.tls is None:
+            self.established(ANONYMOUS)
+
+    def established(self, principal: Principal) -> None:
+        """The TLS handshake is done, or there is none. Before that, no byte comes here. With logins the principal is
+        that of the login alone, as in Kafka."""
+        self._established = True
+        if self._login is None:
+            self.caller.principal = principal
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._machine.get_buffer()
@@ -264,9 +285,13 @@ class ClientConnection(asyncio.BufferedProtocol):
             return
         self._gateway.metrics.hung_up.labels(label).inc()
         caller = self.caller
-        who = {"connection_id": caller.connection_id, "peer": caller.peer, "listener": self._listener}
+        who = {"connection_id": caller.connection_id, "peer": caller.peer, "listener": self._security.name}
         self._gateway.complaints.log(kind, **who, **fields)
         self._close(send=send)
+
+    def turned_away(self, kind: str, label: str, *, reason: str) -> None:
+        """The client did not do what its listener asks for, so nothing of it is answered."""
+        self._complain(kind, label, send=False, reason=reason)
 
     def cut_off(self, kind: str, label: str) -> None:
         """Closes without sending anything more, so its memory is free at once."""
@@ -325,6 +350,13 @@ class ClientConnection(asyncio.BufferedProtocol):
         if not self._ended:
             self._sweep_time(now_ms)
 
+    def _is_late(self, now_ms: int) -> bool:
+        """The time for the TLS handshake, and for the login with it, is over."""
+        if self._login is not None:
+            return self._login.is_late(now_ms)
+        limit_ms = self._gateway.settings.authentication_timeout_ms
+        return not self._established and now_ms - self._made_ms > limit_ms
+
     def _sweep_time(self, now_ms: int) -> None:
         """What the client may take its time for, and how much."""
         machine, gateway = self._machine, self._gateway
@@ -336,8 +368,8 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._complain(wrong, "half_request")
         elif self.caller.unsent.is_stuck(now_ms):
             self.cut_off("a client that takes no answers", "no_reader")
-        elif self._login is not None and self._login.is_late(now_ms):
-            self._complain("no authentication in time", "authentication_timeout")
+        elif self._is_late(now_ms):
+            self._complain("not authenticated in time", "authentication_timeout")
         elif (
             self._login is None
             and not self._has_asked
@@ -359,7 +391,7 @@ class ClientConnection(asyncio.BufferedProtocol):
 
 
 def _address(peername: object) -> str:
-    return str(peername[0]) if isinstance(peername, tuple) and peername else ""
+    return plain_address(str(peername[0])) if isinstance(peername, tuple) and peername else ""
 
 
 def _peer_text(peername: object) -> str:

@@ -5,16 +5,40 @@ left, the oldest such connection is closed, of the same address if the address i
 if all others have sent a request.
 """
 
-from collections.abc import Hashable
-from typing import Generic, TypeVar
+from collections.abc import Hashable, Mapping
+from ipaddress import ip_address
+from typing import Final, Generic, TypeVar
+
+from kafscale.frontdoor.listeners import ListenersWrong, plain_address
 
 C = TypeVar("C", bound=Hashable)
 
+OVERRIDES: Final = "KAFSCALE_MAX_CONNECTIONS_PER_IP_OVERRIDES"
+
+
+def read_overrides(text: str) -> dict[str, int]:
+    """`address:count,…`, as `max.connections.per.ip.overrides`, but without host names. Raises ListenersWrong."""
+    counts: dict[str, int] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        address, _, count = part.rpartition(":")
+        try:
+            key = str(ip_address(plain_address(address.strip("[]"))))
+            counts[key] = int(count)
+        except ValueError:
+            raise ListenersWrong(f"{OVERRIDES}: {part!r} is not address:count, with an IP address") from None
+        if counts[key] < 0:
+            raise ListenersWrong(f"{OVERRIDES}: {part!r} has a count below 0")
+    return counts
+
 
 class ConnectionLimits(Generic[C]):
-    def __init__(self, connections_max: int, address_max: int) -> None:
+    def __init__(
+        self, connections_max: int, address_max: int, overrides: Mapping[str, int] | None = None
+    ) -> None:
+        """`overrides`: other bounds for some addresses."""
         self._connections_max = connections_max
         self._address_max = address_max
+        self._overrides = overrides or {}
         self._addresses: dict[C, str] = {}
         self._counts: dict[str, int] = {}
         self._newcomers: dict[str, dict[C, None]] = {}
@@ -26,7 +50,7 @@ class ConnectionLimits(Generic[C]):
     def enter(self, connection: C, address: str) -> tuple[bool, C | None]:
         """Whether it has a place, and the connection that lost its place for it, which must be closed."""
         displaced: C | None = None
-        if self._counts.get(address, 0) >= self._address_max:
+        if self._counts.get(address, 0) >= self._overrides.get(address, self._address_max):
             displaced = next(iter(self._newcomers.get(address, ())), None)
         elif len(self._addresses) >= self._connections_max:
             displaced = next(iter(self._order), None)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
 from kafscale.access.authorizer import Rights
-from kafscale.access.principals import ANONYMOUS
+from kafscale.access.principals import ANONYMOUS, Principal
 from kafscale.frontdoor.api import Api, Backend
 from kafscale.frontdoor.backends import Channel
 from kafscale.frontdoor.connection import Request, Slot
@@ -76,7 +76,7 @@ class Caller:
     peer: str
     unsent: UnsentAnswers = field(default_factory=UnsentAnswers)
     fetch_turn: "FetchTurn | None" = None
-    principal: str = ANONYMOUS
+    principal: Principal = ANONYMOUS
     rights: Rights | None = None  # of the principal at the peer, once they were asked (authorization.py)
     controls: dict[Backend, Channel] = field(default_factory=dict)
     fetch_sessions: dict[int, Channel] = field(default_factory=dict)

@@ -14,7 +14,7 @@ import structlog
 from kafscale.frontdoor.access import DoorAccess
 from kafscale.frontdoor.api import Api
 from kafscale.frontdoor.connection import SCRATCH_BYTES, Limits, Request
-from kafscale.frontdoor.connection_limits import ConnectionLimits
+from kafscale.frontdoor.connection_limits import ConnectionLimits, read_overrides
 from kafscale.frontdoor.exchange import Caller, Client, Exchange
 from kafscale.frontdoor.fetch_turns import FetchTurns
 from kafscale.frontdoor.frame_timeouts import FrameTimeouts
@@ -121,7 +121,9 @@ class Gateway:
         self._turns = turns
         self._answers = turns.memory
         self._connection_limits: ConnectionLimits[Client] = ConnectionLimits(
-            settings.max_connections, settings.max_connections_per_ip
+            settings.max_connections,
+            settings.max_connections_per_ip,
+            read_overrides(settings.max_connections_per_ip_overrides),
         )
         self.has_large_answer = frozenset(key for key, one in served.items() if one.api.large_answer)
         self.alone_with_logins = self.has_large_answer | SASL_KEYS
@@ -139,9 +141,9 @@ class Gateway:
 
     # ---- connections
 
-    def enter(self, connection: Client, address: str, *, stranger: bool = False) -> int | None:
-        """A number for the connection that no other of this cluster has; None: there are too many. `stranger`: it has
-        to log in."""
+    def enter(self, connection: Client, address: str, *, stranger: bool) -> int | None:
+        """A number for the connection that no other of this cluster has; None: there are too many. `stranger`: its
+        listener has TLS or SASL."""
         if self.draining:
             self.metrics.hung_up.labels("too_many").inc()
             return None
@@ -155,7 +157,7 @@ class Gateway:
             self.metrics.hung_up.labels("too_many").inc()
             return None
         if stranger and (oldest := self.strangers.enter(connection, address)) is not None:
-            oldest.cut_off("too many connections have not authenticated", "displaced")
+            oldest.cut_off("too many connections have not authenticated or sent a request", "displaced")
         self.connections.add(connection)
         self.metrics.accepted.inc()
         self.metrics.connections.set(len(self.connections))
@@ -165,11 +167,11 @@ class Gateway:
     def has_asked(self, connection: Client) -> None:
         """Its first whole request is here: its place is its own."""
         self._connection_limits.settled(connection)
+        self.strangers.leave(connection)
 
     def logged_in(self, connection: Client, holder: Holder) -> RequestMemory:
         """It is no stranger any more; what it holds counts in this memory from now on."""
         self.has_asked(connection)
-        self.strangers.leave(connection)
         self.strangers.memory.leave(holder)
         self._sync()
         return self.requests

@@ -15,7 +15,6 @@ ADDRESS: Final = re.compile(
 )
 PORT_MAX: Final = 65_535
 ANY_HOSTS: Final = frozenset({"", "0.0.0.0", "::"})  # noqa: S104  (recognised, not bound)
-NOT_PLAIN: Final = ("SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 
 class ListenersWrong(ValueError):
@@ -30,10 +29,6 @@ def parse(text: str, *, setting: str) -> tuple[Listener, ...]:
         if found is None or int(found["port"]) > PORT_MAX:
             raise ListenersWrong(f"{setting}: {part!r} is not NAME://host:port")
         bind = Listener(name=found["name"].upper(), host=found["host"].strip("[]"), port=int(found["port"]))
-        if bind.name in NOT_PLAIN:
-            raise ListenersWrong(
-                f"{setting}: {bind.name} is not supported yet; use PLAINTEXT or a name of your own"
-            )
         if any(bind.name == other.name for other in binds):
             raise ListenersWrong(f"{setting}: {bind.name} is there twice")
         binds.append(bind)
@@ -61,3 +56,8 @@ def advertised(
     return tuple(
         Listener(name=bind.name, host=bind.host, port=bind.port or ports[bind.name]) for bind in shown
     )
+
+
+def plain_address(address: str) -> str:
+    """`1.2.3.4` for `::ffff:1.2.3.4`, as which a socket of both families shows it. Other addresses as they are."""
+    return address.removeprefix("::ffff:") if "." in address else address

@@ -6,23 +6,23 @@ views are loaded: until then a client is refused, and asks the next front door.
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import Final
 
 import structlog
-from kafscale.frontdoor.access import DoorAccess
+from kafscale.frontdoor.access import open_access
 from kafscale.frontdoor.assembly import ROLES, FrontDoor, Means, Views, assemble, connect_streams
-from kafscale.frontdoor.client import ClientConnection
+from kafscale.frontdoor.entrances import Entrances
 from kafscale.frontdoor.exchange import AckedRevision
 from kafscale.frontdoor.listeners import ListenersWrong
 from kafscale.frontdoor.owner_views import OwnersView, SlotsView
 from kafscale.frontdoor.settings import FrontdoorSettings
-from kafscale.runtime.access import ProcessAccess
-from kafscale.runtime.process import Runtime, ServiceParts
+from kafscale.frontdoor.tls_contexts import ListenerTls
+from kafscale.runtime.process import CannotServe, Runtime, ServiceParts
 from kafscale.runtime.process_metrics import watch_views
+from kafscale.storage.decoy_key import DecoyKeyDamaged
 from kafscale.storage.etcd.client import EtcdClient, EtcdError
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.membership.members import Listener, LiveView
@@ -119,7 +119,9 @@ class Service:
         etcd: EtcdClient,
         keyspace: Keyspace,
         topics: TopicsView,
+        tls: Mapping[str, ListenerTls],
     ) -> None:
+        """`tls`: of the listeners that have it, by name."""
         self._owners = OwnersView(etcd, keyspace)
         self._slots = SlotsView(etcd, keyspace)
         self._live = {role: LiveView(etcd, keyspace, role.value) for role in ROLES}
@@ -129,7 +131,7 @@ class Service:
         self._servers: list[asyncio.Server] = []
         self._settings = settings
         self._node_id = means.node_id
-        self._access = means.access
+        self._access = means.access.copy
         views = Views(
             topics=topics,
             owners=self._owners,
@@ -138,6 +140,10 @@ class Service:
             front_doors=self._front_doors,
         )
         self.door: FrontDoor = assemble(settings, views, means)
+        securities = settings.securities()
+        self._entrances = Entrances(
+            self.door.gateway, securities, tls, means.metrics, self.door.logins(securities)
+        )
         live = {f"live_{role.value}": view.view for role, view in self._live.items()}
         watch_views(
             means.metrics,
@@ -145,7 +151,7 @@ class Service:
             owners=self._owners.view,
             slots=self._slots.view,
             **live,
-            **means.access_views,
+            **means.access.views,
         )
 
     async def load(self) -> None:
@@ -158,6 +164,7 @@ class Service:
         self._tasks.create_task(self.door.gateway.sweep())
         if self._access is not None:
             await self._access.copy.ready()
+        self._tasks.create_task(self._entrances.run())
         await self._topics.ready()
         await self._owners.view.ready()
         await self._slots.view.ready()
@@ -171,7 +178,7 @@ class Service:
     async def listen(self, doors: Sequence[BoundListener]) -> None:
         loop = asyncio.get_running_loop()
         for door in doors:
-            factory = partial(ClientConnection, self.door.gateway, door.name)
+            factory = self._entrances.factory(door.name)
             self._servers.append(await loop.create_server(factory, sock=door.socket, backlog=BACKLOG))
             log.info("listening", listener=door.name, port=door.port)
 
@@ -184,29 +191,28 @@ class Service:
             await asyncio.sleep(self._settings.frontdoor_notice_ms / 1000)
         for server in self._servers:
             server.close()
+        self._entrances.close()
         await self.door.gateway.drain(self._settings.drain_timeout_ms)
 
     async def close(self) -> None:
         for server in self._servers:
             server.close()
+        self._entrances.close()
         for connection in tuple(self.door.gateway.connections):
             connection.abort()
         await self.door.close()
 
 
-def access_of(settings: FrontdoorSettings, access: ProcessAccess) -> DoorAccess | None:
-    """None: this front door needs neither users nor ACLs."""
-    if settings.authorizer == "none":
-        return None
-    return DoorAccess(copy=access.view, stale_ms=settings.access_stale_ms, decides=True)
-
-
 @asynccontextmanager
 async def build(
-    runtime: Runtime[FrontdoorSettings], *, doors: Sequence[BoundListener]
+    runtime: Runtime[FrontdoorSettings], *, doors: Sequence[BoundListener], tls: Mapping[str, ListenerTls]
 ) -> AsyncIterator[ServiceParts]:
     """One process: it serves the clients itself."""
     settings = runtime.settings
+    try:
+        access = await open_access(settings, runtime.access, runtime.etcd, runtime.clock)
+    except DecoyKeyDamaged as damaged:
+        raise CannotServe(str(damaged)) from damaged
     means = Means(
         node_id=runtime.registration.instance.node_id,
         clock=runtime.clock,
@@ -217,12 +223,13 @@ async def build(
         acked=AckedRevision(),
         connect=connect_streams(settings, runtime.identity),
         authorization=runtime.authorization,
-        access=access_of(settings, runtime.access),
-        access_views=runtime.access.views,
+        access=access,
     )
     runtime.metrics.watch("workers_ready", lambda: service.listening)
     runtime.metrics.watch("worker_deaths_total", lambda: 0)
-    service = Service(settings, means, etcd=runtime.etcd, keyspace=runtime.keyspace, topics=runtime.topics)
+    service = Service(
+        settings, means, etcd=runtime.etcd, keyspace=runtime.keyspace, topics=runtime.topics, tls=tls
+    )
 
     async def before_ready() -> None:
         await service.load()

@@ -2,9 +2,11 @@
 
 from typing import Final, Self
 
-from kafscale.frontdoor.authentication.enabled import MechanismsWrong, all_mechanisms
+from kafscale.frontdoor.authentication.enabled import MechanismsWrong, all_mechanisms, mechanisms_of
 from kafscale.frontdoor.authentication.key_url import UrlWrong, parse_keys_url
 from kafscale.frontdoor.authentication.mechanisms import OAUTHBEARER
+from kafscale.frontdoor.connection_limits import read_overrides
+from kafscale.frontdoor.listener_security import ListenerSecurity, read_securities
 from kafscale.frontdoor.listeners import ListenersWrong, parse
 from kafscale.runtime.settings import Addresses, ServiceSettings
 from kafscale.runtime.stream.frame import BODY_BYTES_MAX
@@ -30,6 +32,39 @@ class FrontdoorSettings(ServiceSettings):
         10_000,
         ge=1,
         description="Client connections of one process from one address; a load balancer is one address.",
+    )
+    max_connections_per_ip_overrides: str = Field(
+        "",
+        description="Other values of `max_connections_per_ip` for some addresses: address:count, comma-separated.",
+    )
+    listener_security_protocol_map: str = Field(
+        "",
+        description="What each listener speaks: NAME:PROTOCOL, comma-separated; PLAINTEXT, SSL, SASL_PLAINTEXT or "
+        "SASL_SSL. Default: the protocol of which the listener has the name, else PLAINTEXT.",
+    )
+    ssl_certificate: str = Field(
+        "", description="File with the certificate of listeners with TLS, and its chain (PEM)."
+    )
+    ssl_key: str = Field("", description="File with the key of the certificate (PEM).")
+    ssl_key_password_file: str = Field("", description="File with the password of an encrypted key.")
+    ssl_ca: str = Field(
+        "", description="File with the CAs that sign clients' certificates, and their revocation lists (PEM)."
+    )
+    ssl_client_auth: str = Field(
+        "", description="Whether clients need a certificate: none, requested, required. Default: none."
+    )
+    ssl_principal_mapping_rules: str = Field(
+        "", description="Rules that make a principal's name of a certificate's name. Default: DEFAULT."
+    )
+    ssl_enabled_protocols: str = Field("", description="Versions of TLS. Default: TLSv1.2,TLSv1.3.")
+    ssl_cipher_suites: str = Field(
+        "",
+        description="Cipher suites of TLS 1.2, by Java's or OpenSSL's names. Default: those with ECDHE and AEAD.",
+    )
+    proxy_protocol: str = Field(
+        "",
+        description="Listeners whose connections begin with a PROXY protocol header, and the networks of the proxies: "
+        "NAME=network;network.",
     )
     frontdoor_first_request_ms: int = Field(
         30_000,
@@ -165,7 +200,20 @@ class FrontdoorSettings(ServiceSettings):
     @model_validator(mode="after")
     def listeners_parse(self) -> Self:
         try:
-            parse(self.listeners, setting="KAFSCALE_LISTENERS")
-        except ListenersWrong as wrong:
+            for one in self.securities().values():
+                if one.protocol.uses_sasl:
+                    mechanisms_of(self.sasl_enabled_mechanisms, one.name)
+            read_overrides(self.max_connections_per_ip_overrides)
+        except (ListenersWrong, MechanismsWrong) as wrong:
             raise ValueError(str(wrong)) from wrong
         return self
+
+    @property
+    def has_logins(self) -> bool:
+        """Whether the clients of any listener log in."""
+        return any(one.protocol.uses_sasl for one in self.securities().values())
+
+    def securities(self) -> dict[str, ListenerSecurity]:
+        """How each listener is secured, by its name. Raises ListenersWrong, but not after validation."""
+        names = [listener.name for listener in parse(self.listeners, setting="KAFSCALE_LISTENERS")]
+        return read_securities(names, self)

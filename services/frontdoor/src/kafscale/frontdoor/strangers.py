@@ -1,4 +1,6 @@
-"""The connections that have not logged in yet: their number, and memory of their own. Pure.
+"""The connections on listeners with TLS or SASL whose client is not known yet. Pure.
+
+A connection is one of them until it has logged in, or without SASL until it has sent a whole request.
 
 Laws: strangers cannot stall clients, because the bytes of their unfinished logins do not count in the memory for
 requests. There are at most `CONNECTIONS_MAX` of them. A further one takes the place of the oldest, of the same address

@@ -11,28 +11,31 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
 import structlog
 import uvloop
+from kafscale.frontdoor.access import open_access
 from kafscale.frontdoor.assembly import Means, connect_streams
 from kafscale.frontdoor.exchange import REVISION_KINDS, AckedRevision
-from kafscale.frontdoor.server import ROLE, BoundListener, Service, access_of
+from kafscale.frontdoor.server import ROLE, BoundListener, Service
 from kafscale.frontdoor.settings import FrontdoorSettings
+from kafscale.frontdoor.tls_contexts import ListenerTls, TlsFilesWrong, open_all
 from kafscale.runtime.access import ProcessAccess, authorizer_of
 from kafscale.runtime.authorization import Authorization
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import LoopWatch, SystemClock
 from kafscale.runtime.dependencies import connect_etcd, open_identity
 from kafscale.runtime.http import exposition
-from kafscale.runtime.logs import configure_logs
+from kafscale.runtime.logs import configure_logs, say_why_it_ends
 from kafscale.runtime.loop_watchdog import Watchdog
 from kafscale.runtime.memory_tuning import calm_collector
 from kafscale.runtime.metrics import Metrics
 from kafscale.runtime.process_metrics import watch_loop
 from kafscale.runtime.process_tasks import OwnTasks
-from kafscale.runtime.settings_load import load_settings
+from kafscale.runtime.settings_load import USAGE_EXIT_CODE, load_settings
 from kafscale.runtime.tracing import open_tracer
 from kafscale.storage.claims import node_of
 from kafscale.storage.keys import Keyspace
@@ -81,9 +84,10 @@ async def _ask_pipe() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
 
 
 class Worker:
-    def __init__(self, settings: FrontdoorSettings, plan: Plan) -> None:
+    def __init__(self, settings: FrontdoorSettings, plan: Plan, tls: Mapping[str, ListenerTls]) -> None:
         self._settings = settings
         self._plan = plan
+        self._tls = tls
         self._clock = SystemClock()
         self._metrics = Metrics(ROLE)
         self._watch = LoopWatch(self._clock)
@@ -122,10 +126,11 @@ class Worker:
                     connect=connect_streams(self._settings, open_identity(self._settings)),
                     authorization=authorization,
                     watch=self._watch,
-                    access=access_of(self._settings, access),
-                    access_views=access.views,
+                    access=await open_access(self._settings, access, etcd, self._clock),
                 )
-                service = Service(self._settings, means, etcd=etcd, keyspace=keyspace, topics=topics)
+                service = Service(
+                    self._settings, means, etcd=etcd, keyspace=keyspace, topics=topics, tls=self._tls
+                )
                 try:
                     await self._serve(service, tasks)
                 finally:
@@ -167,8 +172,8 @@ class Worker:
         self._stop.set()
 
 
-async def _main(settings: FrontdoorSettings, plan: Plan) -> None:
-    await Worker(settings, plan).run()
+async def _main(settings: FrontdoorSettings, plan: Plan, tls: Mapping[str, ListenerTls]) -> None:
+    await Worker(settings, plan, tls).run()
 
 
 def main() -> int:
@@ -181,7 +186,12 @@ def main() -> int:
         instance=plan.instance,
         worker=str(plan.number),
     )
-    uvloop.run(_main(settings, plan))
+    try:
+        tls = open_all(settings.securities().values())
+    except TlsFilesWrong as wrong:
+        say_why_it_ends(str(wrong))
+        return USAGE_EXIT_CODE
+    uvloop.run(_main(settings, plan, tls))
     return 0
 
 

@@ -15,12 +15,15 @@ from typing import Final
 
 import msgspec
 import structlog
+from kafscale.frontdoor.access import decoy_key
 from kafscale.frontdoor.server import BoundListener
 from kafscale.frontdoor.settings import FrontdoorSettings
 from kafscale.frontdoor.worker import METRICS, PLAN_VARIABLE, READY, Plan, make_page
 from kafscale.runtime.metrics import Metrics
-from kafscale.runtime.process import Runtime, ServiceParts
+from kafscale.runtime.process import CannotServe, Runtime, ServiceParts
+from kafscale.storage.access_keys import AccessKeys
 from kafscale.storage.backoff import Backoff
+from kafscale.storage.decoy_key import DecoyKeyDamaged
 
 log = structlog.get_logger("kafscale.frontdoor.workers")
 
@@ -157,6 +160,15 @@ class Workers:
         os.close(self._page)
 
 
+async def _check_decoy_key(runtime: Runtime[FrontdoorSettings]) -> None:
+    """Each worker reads it, but the process that ends says why. Raises CannotServe."""
+    if runtime.settings.has_logins:
+        try:
+            await decoy_key(runtime.etcd, AccessKeys(runtime.keyspace), runtime.clock)
+        except DecoyKeyDamaged as damaged:
+            raise CannotServe(str(damaged)) from damaged
+
+
 @asynccontextmanager
 async def build_workers(
     runtime: Runtime[FrontdoorSettings], *, doors: Sequence[Sequence[BoundListener]], argv: Sequence[str]
@@ -169,6 +181,7 @@ async def build_workers(
     )
 
     async def before_ready() -> None:
+        await _check_decoy_key(runtime)
         await workers.start(runtime.task_group)
 
     async def drain() -> None:

@@ -1,0 +1,73 @@
+"""What stands between a listening socket and a client's connection, by the security of the listener.
+
+A plain listener has nothing there. Otherwise the header of a proxy comes first, then TLS, then the connection.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from kafscale.frontdoor.authentication.login import ListenerLogins
+from kafscale.frontdoor.client import ClientConnection
+from kafscale.frontdoor.gateway import Gateway
+from kafscale.frontdoor.handshake_turns import HandshakeTurns
+from kafscale.frontdoor.listener_security import ListenerSecurity
+from kafscale.frontdoor.proxy_arrival import Peername, ProxyArrival, ProxyArrivals
+from kafscale.frontdoor.tls_contexts import CertificateWatch, ListenerTls
+from kafscale.frontdoor.tls_stream import TlsStream
+from kafscale.runtime.metrics import Metrics
+
+
+class Entrances:
+    """Those of one process. `run` keeps the certificates current."""
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        securities: Mapping[str, ListenerSecurity],
+        tls: Mapping[str, ListenerTls],
+        metrics: Metrics,
+        logins: Mapping[str, ListenerLogins],
+    ) -> None:
+        """All by listener; `tls` and `logins` for those that have it."""
+        self._logins = logins
+        self._gateway = gateway
+        self._securities = securities
+        self._tls = tls
+        self._turns = HandshakeTurns(gateway.clock)
+        self._outcomes = metrics.counters("tls_handshakes_total")
+        self.arrivals = ProxyArrivals()
+        self.certificates = CertificateWatch(tls, metrics)
+
+    def factory(self, listener: str) -> Callable[[], asyncio.BufferedProtocol]:
+        """For the server of this listener."""
+        security = self._securities[listener]
+        behind = partial(self._connection, security)
+        if security.proxy_protocol:
+            return partial(ProxyArrival, self._gateway, security, self.arrivals, behind)
+        if security.tls is None:
+            return partial(ClientConnection, self._gateway, security, logins=self._logins.get(listener))
+        return behind
+
+    def _connection(
+        self, security: ListenerSecurity, peername: Peername | None = None
+    ) -> asyncio.BufferedProtocol:
+        connection = ClientConnection(self._gateway, security, peername, self._logins.get(security.name))
+        if security.tls is None:
+            return connection
+        return TlsStream(
+            connection,
+            self._tls[security.name],
+            turns=self._turns,
+            outcomes=self._outcomes,
+            scratch=self._gateway.scratch,
+        )
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        if self._tls:
+            await self.certificates.run()
+
+    def close(self) -> None:
+        """The connections that are not one of the gateway's yet."""
+        self.arrivals.close()
