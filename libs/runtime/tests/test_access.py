@@ -63,7 +63,7 @@ async def write(etcd: EtcdClient, keys: AccessKeys, stored: AclBinding, value: b
 def allows(runtime: Runtime[ServiceSettings], principal: Principal, name: str) -> bool:
     decides = runtime.authorization.authorizer
     assert decides is not None
-    return decides.rights(principal, HOST).allowed(Operation.READ, ResourceType.TOPIC, name)
+    return decides.explain(principal, HOST, Operation.READ, ResourceType.TOPIC, name).allowed
 
 
 async def test_without_the_setting_a_process_asks_nobody_and_watches_nothing(

@@ -1,0 +1,281 @@
+"""A cluster with SASL_SSL, SCRAM users and ACLs, as an operator starts it, and what real clients can do in it.
+
+Laws: a user with the ACLs produces and consumes in a group, and one without them gets TOPIC_AUTHORIZATION_FAILED. An
+administrator's next request sees the change before it. A removed ACL takes effect within seconds, on connections that
+are open too. A wrong password is SASL_AUTHENTICATION_FAILED. No log has a password or a key of a user.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+from kafscale.testkit.authority import Authority
+
+from e2e.harness.apache import kafka_version
+from e2e.harness.deployment import Deployment
+from e2e.harness.kafka_tools import require_java, tools
+from e2e.harness.services import until
+
+HOST = "127.0.0.1"
+ADMINS, ALICES, BOBS = "admins-password", "alices-password", "bobs-password"
+TIMEOUT_S = 30.0
+SOON_S = 10.0
+"""A change of ACLs reaches every process by its watch, usually in milliseconds, but the machine may be busy."""
+READ, WRITE = AclOperation.READ, AclOperation.WRITE
+TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
+
+pytestmark = pytest.mark.timeout(600)
+
+
+@dataclass(frozen=True)
+class Secured:
+    deployment: Deployment
+    ca: Path
+    folder: Path
+
+    def client(self, user: str, password: str, mechanism: str = "SCRAM-SHA-512") -> dict[str, Any]:
+        """Settings of librdkafka."""
+        return {
+            "bootstrap.servers": self.deployment.bootstrap,
+            "security.protocol": "SASL_SSL",
+            "ssl.ca.location": str(self.ca),
+            "sasl.mechanism": mechanism,
+            "sasl.username": user,
+            "sasl.password": password,
+        }
+
+    def properties(self, user: str, password: str) -> Path:
+        """Settings of Java's clients, in a file."""
+        login = "org.apache.kafka.common.security.scram.ScramLoginModule"
+        path = self.folder / f"{user}.properties"
+        path.write_text(
+            "security.protocol=SASL_SSL\n"
+            "ssl.truststore.type=PEM\n"
+            f"ssl.truststore.location={self.ca}\n"
+            "sasl.mechanism=SCRAM-SHA-256\n"
+            f'sasl.jaas.config={login} required username="{user}" password="{password}";\n'
+        )
+        return path
+
+    @property
+    def admin(self) -> AdminClient:
+        return AdminClient(self.client("admin", ADMINS))
+
+
+def done(futures: Mapping[Any, Any]) -> None:
+    for future in futures.values():
+        future.result(TIMEOUT_S)
+
+
+def rule(user: str, operation: AclOperation, kind: ResourceType, name: str) -> AclBinding:
+    who = f"User:{user}"
+    return AclBinding(kind, name, ResourcePatternType.LITERAL, who, "*", operation, AclPermissionType.ALLOW)
+
+
+def filter_of(acl: AclBinding) -> AclBindingFilter:
+    return AclBindingFilter(
+        acl.restype,
+        acl.name,
+        acl.resource_pattern_type,
+        acl.principal,
+        acl.host,
+        acl.operation,
+        acl.permission_type,
+    )
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    folder = tmp_path_factory.mktemp("secured")
+    authority = Authority(folder / "tls")
+    files = authority.issue(HOST)
+    first = folder / "first-users"
+    first.write_text(f"admin:{ADMINS}\n")
+    deployment = Deployment(folder, 2, on_s3=False)
+    try:
+        deployment.start_etcd()
+        deployment.start_services(
+            {
+                "KAFSCALE_LISTENERS": f"SASL_SSL://{deployment.bootstrap}",
+                "KAFSCALE_SSL_CERTIFICATE": str(files.certificate),
+                "KAFSCALE_SSL_KEY": str(files.key),
+                "KAFSCALE_SASL_ENABLED_MECHANISMS": "SCRAM-SHA-512,SCRAM-SHA-256,PLAIN",
+                "KAFSCALE_AUTHORIZER": "acl",
+                "KAFSCALE_SUPER_USERS": "User:admin",
+                "KAFSCALE_BOOTSTRAP_USERS_FILE": str(first),
+            }
+        )
+        deployment.wait_ready()
+        one = Secured(deployment, authority.ca, folder)
+        upsertions = [
+            UserScramCredentialUpsertion(user, ScramCredentialInfo(mechanism, 4096), password.encode())
+            for user, password in (("alice", ALICES), ("bob", BOBS))
+            for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512)
+        ]
+        done(one.admin.alter_user_scram_credentials(upsertions))
+        yield one
+    finally:
+        deployment.kill()
+
+
+@pytest.fixture
+def topic(secured: Secured) -> str:
+    """A new one to which no ACL applies."""
+    name = f"orders-{uuid.uuid4().hex[:8]}"
+    done(secured.admin.create_topics([NewTopic(name, num_partitions=2)]))
+    return name
+
+
+def refusal(producer: Producer, topic: str) -> int | None:
+    """The error of one record, None if it was acknowledged."""
+    found: list[KafkaError | None] = []
+    producer.produce(topic, b"record", on_delivery=lambda error, _: found.append(error))
+    producer.flush(TIMEOUT_S)
+    (error,) = found
+    return None if error is None else error.code()
+
+
+def producer_of(secured: Secured, user: str, password: str, **more: Any) -> Producer:
+    return Producer({**secured.client(user, password, **more), "message.timeout.ms": 20_000})
+
+
+def consumer_of(secured: Secured, user: str, password: str, group: str) -> Consumer:
+    return Consumer({**secured.client(user, password), "group.id": group, "auto.offset.reset": "earliest"})
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN"])
+def test_a_user_with_the_acls_produces_and_consumes_in_a_group(
+    secured: Secured, topic: str, mechanism: str
+) -> None:
+    rights = [
+        rule("alice", WRITE, TOPIC, topic),
+        rule("alice", READ, TOPIC, topic),
+        rule("alice", READ, GROUP, topic),
+    ]
+    done(secured.admin.create_acls(rights))
+    assert refusal(producer_of(secured, "alice", ALICES, mechanism=mechanism), topic) is None
+    consumer = Consumer(
+        {
+            **secured.client("alice", ALICES, mechanism),
+            "group.id": topic,
+            "auto.offset.reset": "earliest",
+        }
+    )
+    try:
+        consumer.subscribe([topic])
+        message = consumer.poll(TIMEOUT_S)
+        assert message is not None
+        assert message.error() is None
+        assert message.value() == b"record"
+        consumer.commit(message, asynchronous=False)
+        where = TopicPartition(topic, message.partition())
+        assert consumer.committed([where], timeout=TIMEOUT_S)[0].offset == 1
+    finally:
+        consumer.close()
+
+
+def test_a_user_without_acls_can_neither_write_nor_read_nor_see_the_topic(
+    secured: Secured, topic: str
+) -> None:
+    assert refusal(producer_of(secured, "bob", BOBS), topic) == KafkaError.TOPIC_AUTHORIZATION_FAILED
+    consumer = consumer_of(secured, "bob", BOBS, topic)
+    try:
+        consumer.assign([TopicPartition(topic, 0)])
+        message = consumer.poll(TIMEOUT_S)
+        assert message is not None
+        assert message.error().code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+    finally:
+        consumer.close()
+    seen = AdminClient(secured.client("bob", BOBS)).list_topics(timeout=TIMEOUT_S).topics
+    assert topic not in seen
+    with pytest.raises(KafkaException) as refused:
+        done(AdminClient(secured.client("bob", BOBS)).create_topics([NewTopic("bobs", 1)]))
+    assert refused.value.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+
+
+def test_an_acl_that_is_removed_takes_effect_on_an_open_connection(secured: Secured, topic: str) -> None:
+    write = rule("bob", WRITE, TOPIC, topic)
+    done(secured.admin.create_acls([write]))
+    producer = producer_of(secured, "bob", BOBS)
+    assert refusal(producer, topic) is None
+    done(secured.admin.delete_acls([filter_of(write)]))
+    assert refusal(producer, topic) == KafkaError.TOPIC_AUTHORIZATION_FAILED
+    done(secured.admin.create_acls([write]))
+    until("bob may write again", lambda: refusal(producer, topic) is None, SOON_S)
+
+
+def test_the_next_request_of_an_administrator_sees_the_change_before_it(secured: Secured) -> None:
+    """DESCRIBE on the cluster is asked by the front door itself."""
+    describe = rule("bob", AclOperation.DESCRIBE, ResourceType.BROKER, "kafka-cluster")
+    own, bob = secured.admin, AdminClient(secured.client("bob", BOBS))
+    everything = AclBindingFilter(
+        ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
+    )
+    for _ in range(5):
+        done(own.create_acls([describe]))
+        assert describe in bob.describe_acls(everything).result(TIMEOUT_S)
+        done(own.delete_acls([filter_of(describe)]))
+        with pytest.raises(KafkaException) as refused:
+            bob.describe_acls(everything).result(TIMEOUT_S)
+        assert refused.value.args[0].code() == KafkaError.CLUSTER_AUTHORIZATION_FAILED
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN"])
+@pytest.mark.parametrize(("user", "password"), [("alice", BOBS), ("nobody", ALICES)])
+def test_a_wrong_password_and_an_unknown_user_are_refused(
+    secured: Secured, user: str, password: str, mechanism: str
+) -> None:
+    errors: list[KafkaError] = []
+    client = AdminClient({**secured.client(user, password, mechanism), "error_cb": errors.append})
+    until(
+        "the client learned why it was refused",
+        lambda: client.poll(0.1) >= 0 and any(e.code() == KafkaError._AUTHENTICATION for e in errors),
+        TIMEOUT_S,
+    )
+    assert any("Authentication failed" in error.str() for error in errors)
+
+
+def test_javas_tools_administer_and_use_the_cluster(secured: Secured, tmp_path: Path) -> None:
+    require_java()
+    own = secured.properties("admin", ADMINS)
+    alice, bob = secured.properties("alice", ALICES), secured.properties("bob", BOBS)
+    with tools(kafka_version(), secured.deployment.bootstrap, tmp_path) as jvm:
+        assert jvm.run(f"kafka-topics --command-config {own} --create --topic java --partitions 1").exit == 0
+        add = f"kafka-acls --command-config {own} --add --allow-principal User:alice --topic java"
+        assert jvm.run(f"{add} --producer").exit == 0
+        assert jvm.run(f"{add} --consumer --group java").exit == 0
+        produced = jvm.run(f"kafka-console-producer --producer.config {alice} --topic java <<< one")
+        assert "Exception" not in produced.text, produced.text
+        read = "--topic java --group java --from-beginning --max-messages 1 --timeout-ms 60000"
+        assert "one" in jvm.run(f"kafka-console-consumer --consumer.config {alice} {read}").out
+        refused = jvm.run(f"kafka-console-producer --producer.config {bob} --topic java <<< two")
+        assert "TopicAuthorizationException" in refused.text, refused.text
+        wrong = secured.properties("alice", BOBS)
+        assert "SaslAuthenticationException" in jvm.run(f"kafka-topics --command-config {wrong} --list").text
+
+
+def test_no_log_has_a_secret_and_the_audit_log_has_what_was_refused(secured: Secured) -> None:
+    said = "".join(path.read_text() for path in (secured.deployment.folder / "log").glob("*.log"))
+    for secret in (ADMINS, ALICES, BOBS):
+        assert secret not in said
+    for line in ('"event":"authentication failed"', '"event":"denied"', '"principal":"User:bob"'):
+        assert line in said
