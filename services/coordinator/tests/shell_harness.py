@@ -128,7 +128,6 @@ class Coordinator:
                 registration=SimpleNamespace(instance=self.instance, is_fresh=lambda _now_s: self.fresh),
                 topics=self.topics,
                 task_group=tasks,
-                authorizer=self.authorizer,
                 authorization=Authorization(self.authorizer, self.metrics),
             )
             front_doors = LiveView(self.etcd, self.keys, "frontdoor")

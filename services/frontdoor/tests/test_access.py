@@ -6,18 +6,30 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from door_fakes import Sent
 from door_harness import Cluster, settled, until
+from kafscale.access.scram_credentials import ScramMechanism
 from kafscale.frontdoor import access as door_access
-from kafscale.frontdoor.access import DoorAccess
+from kafscale.frontdoor.access import AccessMeans, DoorAccess, StoredUsers, open_access
 from kafscale.frontdoor.api import Backend, Forward
 from kafscale.frontdoor.apis import SERVED
+from kafscale.frontdoor.settings import FrontdoorSettings
+from kafscale.runtime.access import ProcessAccess
+from kafscale.runtime.clock import SystemClock
+from kafscale.runtime.metrics import Metrics
 from kafscale.runtime.stream.frame import ReplyStatus
-from kafscale.storage.etcd.client import EtcdError
+from kafscale.storage.access_keys import AccessKeys
+from kafscale.storage.etcd.client import EtcdClient, EtcdError
+from kafscale.storage.keys import Keyspace
+from kafscale.storage.user_writes import create_user, credentials_for
+from kafscale.testkit.fixtures import etcd, etcd_server, keyspace
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.schema import create_acls, describe_acls, metadata
+
+__all__ = ["etcd", "etcd_server", "keyspace"]
 
 CONTROL = "control"
 STALE_MS = 300_000
@@ -58,6 +70,20 @@ async def door(*, decides: bool = True, **settings: int) -> AsyncIterator[Door]:
     async with Cluster.running(access=access, **settings) as cluster:
         cluster.serve(Backend.ADMIN, 1)
         yield Door(cluster, copy)
+
+
+class _Ended(Exception):
+    """Ends the tasks of a process."""
+
+
+@asynccontextmanager
+async def process_access(etcd: EtcdClient, keyspace: Keyspace) -> AsyncIterator[ProcessAccess]:
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            yield ProcessAccess(etcd, keyspace, acls_only=False, metrics=Metrics("frontdoor"), tasks=tasks)
+            raise _Ended
+    except* _Ended:
+        pass
 
 
 CREATE = b"".join(map(bytes, create_acls.encode_request(create_acls.CreateAclsRequest(), 3)))
@@ -165,3 +191,43 @@ async def test_connections_end_when_the_acls_are_too_old_if_acls_decide(decides:
         assert late.hung_up is decides
         one.copy.age = 0
         assert not one.cluster.client().hung_up
+
+
+def test_users_are_as_fresh_as_the_copy_and_their_key_is_not_printed() -> None:
+    copy: Any = FakeCopy()
+    access = DoorAccess(copy=copy, stale_ms=STALE_MS, decides=False)
+    users = StoredUsers(view=copy, access=access, decoy_key=b"secret-decoy-key")
+    assert users.fresh
+    copy.age = STALE_MS / 1000 + 0.1
+    assert not users.fresh
+    assert "secret" not in f"{users!r} {AccessMeans(copy=access, users=users)!r}"
+
+
+async def test_a_front_door_without_logins_and_authorizer_watches_nothing(
+    etcd: EtcdClient, keyspace: Keyspace
+) -> None:
+    async with process_access(etcd, keyspace) as process:
+        means = await open_access(FrontdoorSettings(), process, etcd, SystemClock())
+        assert (means, process.views) == (AccessMeans(), {})
+        assert not (await etcd.range(AccessKeys(keyspace).decoy_key)).kvs
+
+
+async def test_logins_find_the_stored_users_and_all_front_doors_have_one_key(
+    etcd: EtcdClient, keyspace: Keyspace
+) -> None:
+    settings = FrontdoorSettings(listeners="SASL_PLAINTEXT://127.0.0.1:0")
+    mechanism = ScramMechanism.SCRAM_SHA_256
+    keys, decoy_keys = AccessKeys(keyspace), set()
+    assert await create_user(etcd, keys, "alice", credentials_for("alice-secret", [mechanism]))
+    for _ in range(2):
+        async with process_access(etcd, keyspace) as process:
+            means = await open_access(settings, process, etcd, SystemClock())
+            assert means.copy is not None
+            assert means.users is not None
+            await means.copy.copy.ready()
+            assert means.users.credential("alice", mechanism) is not None
+            assert means.users.credential("bob", mechanism) is None
+            assert means.users.fresh
+            assert not means.copy.shuts_out
+            decoy_keys.add(means.users.decoy_key)
+    assert len(decoy_keys) == 1

@@ -144,14 +144,34 @@ def test_the_principal_of_a_client_without_a_certificate_is_anonymous() -> None:
     assert tls.principal(None) == "User:ANONYMOUS"
 
 
-@pytest.mark.parametrize("protocol", ["SASL_PLAINTEXT", "SASL_SSL"])
-def test_sasl_is_refused_at_start(protocol: str) -> None:
-    with pytest.raises(ValidationError, match=f"listener A: {protocol} is not supported yet"):
+@pytest.mark.parametrize(
+    ("protocol", "has_logins"),
+    [("PLAINTEXT", False), ("SSL", False), ("SASL_PLAINTEXT", True), ("SASL_SSL", True)],
+)
+def test_clients_log_in_on_listeners_with_sasl(protocol: str, has_logins: bool) -> None:
+    files = FILES if protocol.endswith("SSL") else {}
+    settings = FrontdoorSettings(
+        listeners="A://h:1,B://h:2",
+        listener_security_protocol_map=f"A:{protocol},B:PLAINTEXT",
+        **files,  # type: ignore[arg-type]
+    )
+    assert settings.has_logins is has_logins
+
+
+def test_a_listener_with_sasl_needs_a_mechanism() -> None:
+    with pytest.raises(ValidationError, match="names no mechanism for listener A"):
         FrontdoorSettings(
             listeners="A://h:1",
-            listener_security_protocol_map=f"A:{protocol}",
-            **FILES if protocol == "SASL_SSL" else {},  # type: ignore[arg-type]
+            listener_security_protocol_map="A:SASL_PLAINTEXT",
+            sasl_enabled_mechanisms="OTHER=PLAIN",
         )
+
+
+def test_with_sasl_no_rule_is_asked_about_a_certificate() -> None:
+    """A rule that matches no name would refuse the client, which the login names."""
+    tls = securities("SASL_SSL", ssl_principal_mapping_rules="RULE:^none$/x/", **FILES)["SASL_SSL"].tls
+    assert tls is not None
+    assert tls.principal(b"not even a certificate") == "User:ANONYMOUS"
 
 
 def test_overrides_are_addresses_with_counts() -> None:

@@ -56,7 +56,7 @@ class Coordination:
         self.committer = Committer(runtime.etcd, clock=runtime.clock, metrics=CommitMetrics(runtime.metrics))
         self.space = EtcdSpace(runtime.etcd, settings.etcd_quota_bytes)
         self.group_configs = GroupConfigView(runtime.etcd, runtime.keyspace, settings.consumer_rules())
-        self.expressions = Expressions(runtime.authorizer, self._schedule_topics)
+        self.expressions = Expressions(runtime.authorization.authorizer, self._schedule_topics)
         self.groups = self._groups()
         world = World(
             etcd=runtime.etcd,
