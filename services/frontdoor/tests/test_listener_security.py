@@ -16,7 +16,7 @@ from kafscale.frontdoor.listener_security import (
     read_securities,
     values_by_listener,
 )
-from kafscale.frontdoor.listeners import ListenersWrong, plain_address
+from kafscale.frontdoor.listeners import ListenersWrong, address_of, plain_address
 from kafscale.frontdoor.settings import FrontdoorSettings
 from pydantic import ValidationError
 
@@ -131,7 +131,7 @@ def test_only_names_of_listeners_divide_a_value() -> None:
 def test_a_network_is_trusted_for_its_listener_alone() -> None:
     found = securities("A", "B", proxy_protocol="A=10.0.0.0/8;fd00::/8")
     assert [one.proxy_protocol for one in found.values()] == [True, False]
-    trusted = ("10.1.2.3", "::ffff:10.1.2.3", "fd00::1", "fd00::1%eth0")
+    trusted = ("10.1.2.3", "fd00::1", "fd00::1%eth0")
     assert all(found["A"].trusts(address) for address in trusted)
     assert not any(found["A"].trusts(address) for address in ("11.1.2.3", "fe80::1", "", "x"))
     assert not found["B"].trusts("10.1.2.3")
@@ -194,3 +194,8 @@ def test_other_overrides_are_refused(text: str) -> None:
 )
 def test_an_address_is_the_same_on_a_socket_of_both_families(shown: str, plain: str) -> None:
     assert plain_address(shown) == plain
+    assert address_of((shown, 1)) == plain
+
+
+def test_a_peer_that_has_left_has_no_address() -> None:
+    assert address_of(None) == ""

@@ -158,6 +158,22 @@ def test_a_session_of_before_does_not_let_a_client_in_again(
     on_uvloop(run)()
 
 
+@on_uvloop
+async def test_a_session_ends_with_the_certificate_that_it_began_with(certificates: Certificates) -> None:
+    async with running(**certificates.mutual()) as system:
+        alice = certificates.context(certificates.clients.client("alice"))
+        alice.maximum_version = ssl.TLSVersion.TLSv1_2  # with TLS 1.3 no session can be resumed
+        first = await asyncio.to_thread(ask, system, alice, None)
+        second = await asyncio.to_thread(ask, system, alice, first)
+        assert first is not None
+        assert second is not None
+        assert second.id == first.id, "it was resumed"
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("kafscale.frontdoor.tls_stream.wall_s", lambda: 1e11)
+            with pytest.raises((ssl.SSLError, ConnectionError)):
+                await asyncio.to_thread(ask, system, alice, first)
+
+
 def ask(system: System, context: ssl.SSLContext, session: ssl.SSLSession | None) -> ssl.SSLSession | None:
     """One request; the session that the client could resume. Raises SSLError and OSError."""
     with (

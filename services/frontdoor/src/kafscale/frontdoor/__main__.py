@@ -42,9 +42,8 @@ def main() -> int:
     configure_logs(level=settings.log_level, form=settings.log_format, service=ROLE)  # the next line may log
     allow_descriptors(settings.max_connections)
     try:
-        tls = open_all(
-            settings.securities().values()
-        )  # workers read the files again, but here it is said why not
+        # Workers read the files themselves. Files that cannot be used must end the parent, so it reads them too.
+        tls = open_all(settings.securities().values())
         binds = parse(settings.listeners, setting="KAFSCALE_LISTENERS")
         if settings.frontdoor_workers == 1:
             doors = bind_all(binds)

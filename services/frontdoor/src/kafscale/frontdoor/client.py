@@ -17,7 +17,7 @@ from kafscale.frontdoor.frame_timeouts import FrameTimer
 from kafscale.frontdoor.gateway import Gateway
 from kafscale.frontdoor.handlers.produce import is_silent
 from kafscale.frontdoor.listener_security import ListenerSecurity
-from kafscale.frontdoor.listeners import plain_address
+from kafscale.frontdoor.listeners import address_of
 from kafscale.frontdoor.memory import SMALL_ANSWER_BYTES, Holder, UnsentAnswers, nobody
 from kafscale.wire.buffers import Buffer
 
@@ -70,7 +70,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._transport = cast(asyncio.Transport, transport)
         peername = self._peername or transport.get_extra_info("peername")
         stranger = self._security.tls is not None or self._login is not None
-        self._holder.address = _address(peername)
+        self._holder.address = address_of(peername)
         number = self._gateway.enter(self, self._holder.address, stranger=stranger)
         if number is None:
             self._gateway.complaints.log("too many connections", listener=self._security.name)
@@ -388,10 +388,6 @@ class ClientConnection(asyncio.BufferedProtocol):
             exchange.hang_up("the request timed out")
         else:
             exchange.call.expire()
-
-
-def _address(peername: object) -> str:
-    return plain_address(str(peername[0])) if isinstance(peername, tuple) and peername else ""
 
 
 def _peer_text(peername: object) -> str:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from kafscale.access.mapping import MappingRule, MappingRuleWrong, parse_rules, principal_name
 from kafscale.access.principals import ANONYMOUS, Principal, user
 from kafscale.frontdoor.certificate_names import subject_name
-from kafscale.frontdoor.listeners import ListenersWrong, plain_address
+from kafscale.frontdoor.listeners import ListenersWrong
 
 if TYPE_CHECKING:
     from kafscale.frontdoor.settings import FrontdoorSettings
@@ -118,7 +118,7 @@ class ListenerSecurity:
     def trusts(self, address: str) -> bool:
         """Whether a connection from this address may say on behalf of which client it comes."""
         try:
-            parsed = ip_address(plain_address(address).partition("%")[0])
+            parsed = ip_address(address.partition("%")[0])
         except ValueError:
             return False
         return any(parsed in network for network in self.proxies)

@@ -58,6 +58,11 @@ def advertised(
     )
 
 
+def address_of(peername: object) -> str:
+    """The address in what a socket says of its peer; empty if the peer has left already."""
+    return plain_address(str(peername[0])) if isinstance(peername, tuple) and peername else ""
+
+
 def plain_address(address: str) -> str:
     """`1.2.3.4` for `::ffff:1.2.3.4`, as which a socket of both families shows it. Other addresses as they are."""
     return address.removeprefix("::ffff:") if "." in address else address

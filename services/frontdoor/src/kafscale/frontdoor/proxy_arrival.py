@@ -11,6 +11,7 @@ from typing import Final, cast
 
 from kafscale.frontdoor.gateway import Gateway
 from kafscale.frontdoor.listener_security import ListenerSecurity
+from kafscale.frontdoor.listeners import address_of
 from kafscale.frontdoor.proxy_protocol import HEADER_BYTES_MAX, ProxyHeaderWrong, parse
 
 HEADER_S: Final = 5.0
@@ -55,11 +56,12 @@ class ProxyArrival(asyncio.BufferedProtocol):
         self._timer: asyncio.TimerHandle | None = None
         self._header = bytearray(HEADER_BYTES_MAX)
         self._filled = 0
+        self._proxy = ""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        peername = transport.get_extra_info("peername")
-        if not self._security.trusts(str(peername[0])):
+        self._proxy = address_of(transport.get_extra_info("peername"))
+        if not self._security.trusts(self._proxy):
             self.refuse("not from a trusted proxy")
             return
         self._arrivals.enter(self)
@@ -94,10 +96,9 @@ class ProxyArrival(asyncio.BufferedProtocol):
     def refuse(self, reason: str) -> None:
         if self._transport is None or self._transport.is_closing():
             return
-        peername = self._transport.get_extra_info("peername")
         self._gateway.metrics.hung_up.labels("proxy_protocol").inc()
         self._gateway.complaints.log(
-            "no PROXY protocol header", listener=self._security.name, proxy=str(peername[0]), reason=reason
+            "no PROXY protocol header", listener=self._security.name, proxy=self._proxy, reason=reason
         )
         self.abort()
 

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Final
 
 import structlog
-from cryptography import x509
 from kafscale.frontdoor.listener_security import ClientAuth, ListenerSecurity, TlsSettings, TlsVersion
 from kafscale.runtime.file_stamps import Stamp, stamp_of
 from kafscale.runtime.metrics import Metrics
@@ -88,6 +87,8 @@ def _password(settings: TlsSettings) -> bytes:
 
 def _end_of(certificate: Path) -> float:
     """Of the first certificate in the file, which is the listener's own."""
+    from cryptography import x509  # megabytes, for listeners with TLS only
+
     try:
         end = x509.load_pem_x509_certificate(certificate.read_bytes()).not_valid_after_utc
     except ValueError as error:

@@ -13,10 +13,10 @@ taken, so the memory of answers could not be bounded. It also has no place betwe
 import asyncio
 import contextlib
 import ssl
-import time
 from collections import deque
 from collections.abc import Iterable
 from enum import Enum, auto
+from time import time as wall_s
 from typing import Any, Final, cast
 
 from kafscale.frontdoor.certificate_names import CertificateUnreadable
@@ -77,7 +77,8 @@ class TlsStream(asyncio.Transport, asyncio.BufferedProtocol):
         self._connection.connection_made(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self._scratch
+        # A stranger holds what it sent before its handshake begins, so it may send one record.
+        return self._scratch if self._stage is Stage.OPEN else self._scratch[:RECORD_BYTES]
 
     def buffer_updated(self, nbytes: int) -> None:
         self._in.write(self._scratch[:nbytes])
@@ -145,7 +146,8 @@ class TlsStream(asyncio.Transport, asyncio.BufferedProtocol):
     def _identify(self, established: ssl.SSLObject) -> None:
         """The handshake is done: which principal is the client?"""
         certificate = established.getpeercert()
-        if certificate and ssl.cert_time_to_seconds(str(certificate["notAfter"])) < time.time():
+        # OpenSSL looks at the dates in a full handshake only.
+        if certificate and ssl.cert_time_to_seconds(str(certificate["notAfter"])) < wall_s():
             self._refuse("failed", "the certificate expired after the session began")
             return
         try:
