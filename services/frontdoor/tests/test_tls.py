@@ -22,6 +22,7 @@ from door_sockets import (
     read_answer,
     running,
 )
+from kafscale.frontdoor.strangers import Strangers
 from kafscale.testkit.authority import Authority
 from kafscale.wire.schema import produce
 from tls_clients import Certificates, asks_versions, connect, handshakes, hello, is_of
@@ -273,7 +274,7 @@ async def test_clients_that_stop_in_the_handshake_hold_up_nobody(certificates: C
 @on_uvloop
 async def test_beyond_their_bound_the_oldest_silent_connection_goes(certificates: Certificates) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("kafscale.frontdoor.connection_limits.STRANGERS_MAX", 20)
+        patch.setattr(Strangers.__init__, "__kwdefaults__", {"connections_max": 40})  # half for an address
         async with running(**certificates.settings()) as system:
             served_reader, served = await connect(system, certificates.context())
             served.write(API_VERSIONS_0)
