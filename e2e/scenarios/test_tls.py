@@ -315,10 +315,8 @@ def test_a_certificate_is_renewed_under_load_without_a_failed_request(secured: S
         writes_until("clients are served", lambda: bool(visitors.serials) and len(acked) > 100)
         for _ in range(2):
             secured.servers.issue("localhost", HOST, into=secured.server)
-            renewed = serial_in(secured.server)
-            writes_until(
-                "the new certificate is served", lambda renewed=renewed: visitors.serials[-1] == renewed
-            )
+            new = serial_in(secured.server)
+            writes_until("the new certificate is served", lambda new=new: visitors.serials[-1] == new)
     finally:
         visitors.stop.set()
         visiting.join(20)

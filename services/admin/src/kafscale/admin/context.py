@@ -74,11 +74,7 @@ def assembled(
         cluster_id=cluster_id,
         topics=topics,
         store=store,
-        auto_creation=AutoCreation(
-            store,
-            enabled=settings.auto_create_topics_enable,
-            per_request=settings.auto_create_topics_per_request,
-        ),
+        auto_creation=_auto_creation(settings, store),
         group_config_store=GroupConfigStore(etcd, keys, settings.group_configs_max),
         group_config_table=group_table(settings),
         log_starts=LogStarts(etcd, keys),
@@ -90,4 +86,12 @@ def assembled(
         partition_sizes=PartitionSizes(etcd, keys),
         large_answers=asyncio.Lock(),
         authorization=authorization,
+    )
+
+
+def _auto_creation(settings: AdminSettings, store: TopicStore) -> AutoCreation:
+    return AutoCreation(
+        store,
+        enabled=settings.auto_create_topics_enable,
+        per_request=settings.auto_create_topics_per_request,
     )

@@ -64,34 +64,31 @@ def assemble(
     authorization: Authorization,
     shared: SharedCache | None = None,
 ) -> FetchService:
-    heads = _heads(settings, etcd, keyspace, clock, tasks)
+    heads, thread = _heads(settings, etcd, keyspace, clock, tasks), BatchThread()
     cache = SegmentCache(store, _cache_limits(settings), tasks, budget, shared, heads.slices_beside)
     manifests = _manifests(settings, store, tasks)
-    locator, lookup = Locator(manifests), Lookup(topics, heads)
-    limits = _read_limits(settings)
+    locator, lookup, limits = Locator(manifests), Lookup(topics, heads), _read_limits(settings)
     reader = Reader(keyspace=keyspace, cache=cache, locator=locator, lookup=lookup, limits=limits)
-    thread = BatchThread()
     finder = OffsetFinder(reader, locator, cache, thread)
+    fetch = FetchHandler(
+        lookup=lookup,
+        heads=heads,
+        reader=reader,
+        cache=cache,
+        clock=clock,
+        limits=_fetch_limits(settings),
+        metrics=metrics,
+        down_converter=DownConverter(thread),
+        authorization=authorization,
+    )
+    offsets = ListOffsetsHandler(lookup=lookup, finder=finder, clock=clock, authorization=authorization)
+    epochs = OffsetForLeaderEpochHandler(lookup=lookup, finder=finder, authorization=authorization)
     return FetchService(
         heads=heads,
         cache=cache,
-        fetch=FetchHandler(
-            lookup=lookup,
-            heads=heads,
-            reader=reader,
-            cache=cache,
-            clock=clock,
-            limits=_fetch_limits(settings),
-            metrics=metrics,
-            down_converter=DownConverter(thread),
-            authorization=authorization,
-        ),
-        list_offsets=ListOffsetsHandler(
-            lookup=lookup, finder=finder, clock=clock, authorization=authorization
-        ),
-        offset_for_leader_epoch=OffsetForLeaderEpochHandler(
-            lookup=lookup, finder=finder, authorization=authorization
-        ),
+        fetch=fetch,
+        list_offsets=offsets,
+        offset_for_leader_epoch=epochs,
         reader=reader,
         manifests=manifests,
         batch_thread=thread,

@@ -66,6 +66,11 @@ def request_memory(
     return clients, Strangers(strangers_bytes, address_share=address_share)
 
 
+def connection_limits(settings: FrontdoorSettings) -> ConnectionLimits[Client]:
+    overrides = read_overrides(settings.max_connections_per_ip_overrides)
+    return ConnectionLimits(settings.max_connections, settings.max_connections_per_ip, overrides)
+
+
 class Served(NamedTuple):
     """An API and the handler of its requests."""
 
@@ -120,11 +125,7 @@ class Gateway:
         self._dirty: list[Client] = []
         self._turns = turns
         self._answers = turns.memory
-        self._connection_limits: ConnectionLimits[Client] = ConnectionLimits(
-            settings.max_connections,
-            settings.max_connections_per_ip,
-            read_overrides(settings.max_connections_per_ip_overrides),
-        )
+        self._connection_limits = connection_limits(settings)
         self.has_large_answer = frozenset(key for key, one in served.items() if one.api.large_answer)
         self.alone_with_logins = self.has_large_answer | SASL_KEYS
         self.settings = settings

@@ -132,14 +132,7 @@ class Service:
         self._settings = settings
         self._node_id = means.node_id
         self._access = means.access.copy
-        views = Views(
-            topics=topics,
-            owners=self._owners,
-            slots=self._slots,
-            live=self._live,
-            front_doors=self._front_doors,
-        )
-        self.door: FrontDoor = assemble(settings, views, means)
+        self.door: FrontDoor = assemble(settings, self._views(), means)
         securities = settings.securities()
         self._entrances = Entrances(
             self.door.gateway, securities, tls, means.metrics, self.door.logins(securities)
@@ -152,6 +145,15 @@ class Service:
             slots=self._slots.view,
             **live,
             **means.access.views,
+        )
+
+    def _views(self) -> Views:
+        return Views(
+            topics=self._topics,
+            owners=self._owners,
+            slots=self._slots,
+            live=self._live,
+            front_doors=self._front_doors,
         )
 
     async def load(self) -> None:

@@ -103,18 +103,19 @@ class Worker:
             await self._run()
 
     async def _run(self) -> None:
-        etcd = connect_etcd(self._settings)
-        keyspace = Keyspace(self._settings.namespace)
-        tracer = open_tracer(ROLE, self._plan.instance, self._settings)
+        settings = self._settings
+        etcd = connect_etcd(settings)
+        keyspace = Keyspace(settings.namespace)
+        tracer = open_tracer(ROLE, self._plan.instance, settings)
         self._metrics.watch("trace_spans_lost_total", lambda: 0 if tracer is None else tracer.delivery.lost)
         try:
             async with OwnTasks() as tasks:
                 topics = TopicsView(etcd, keyspace)
                 tasks.create_task(topics.run())
-                budget = MemoryBudget(self._settings.memory_bytes // self._plan.workers)
+                budget = MemoryBudget(settings.memory_bytes // self._plan.workers)
                 watch_loop(self._metrics, self._watch, budget)
                 access = ProcessAccess(etcd, keyspace, acls_only=False, metrics=self._metrics, tasks=tasks)
-                authorization = Authorization(authorizer_of(self._settings, access), self._metrics)
+                authorization = Authorization(authorizer_of(settings, access), self._metrics)
                 means = Means(
                     node_id=node_of(self._plan.instance),
                     clock=self._clock,
@@ -123,14 +124,12 @@ class Worker:
                     tracer=tracer,
                     budget=budget,
                     acked=AckedRevision(open_page(self._plan.page, self._plan.workers), self._plan.number),
-                    connect=connect_streams(self._settings, open_identity(self._settings)),
+                    connect=connect_streams(settings, open_identity(settings)),
                     authorization=authorization,
                     watch=self._watch,
-                    access=await open_access(self._settings, access, etcd, self._clock),
+                    access=await open_access(settings, access, etcd, self._clock),
                 )
-                service = Service(
-                    self._settings, means, etcd=etcd, keyspace=keyspace, topics=topics, tls=self._tls
-                )
+                service = Service(settings, means, etcd=etcd, keyspace=keyspace, topics=topics, tls=self._tls)
                 try:
                     await self._serve(service, tasks)
                 finally:

@@ -117,8 +117,7 @@ class Registration:
         kind of error. Serve on `address` before joining: a successor connects to it to see whether the holder lives.
         """
         pace = pace or Pace()
-        boot_id = uuid.uuid4().hex
-        started_ms = time.time_ns() // 1_000_000
+        boot_id, started_ms = uuid.uuid4().hex, time.time_ns() // 1_000_000
         while True:
             chosen = await choose_node_id(etcd, keyspace, role=role, node_id=node_id, pace=pace)
             instance = Instance(
