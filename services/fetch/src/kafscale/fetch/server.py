@@ -69,29 +69,36 @@ def assemble(
     manifests = _manifests(settings, store, tasks)
     locator, lookup, limits = Locator(manifests), Lookup(topics, heads), _read_limits(settings)
     reader = Reader(keyspace=keyspace, cache=cache, locator=locator, lookup=lookup, limits=limits)
-    finder = OffsetFinder(reader, locator, cache, thread)
-    fetch = FetchHandler(
-        lookup=lookup,
-        heads=heads,
-        reader=reader,
-        cache=cache,
-        clock=clock,
-        limits=_fetch_limits(settings),
-        metrics=metrics,
-        down_converter=DownConverter(thread),
-        authorization=authorization,
-    )
-    offsets = ListOffsetsHandler(lookup=lookup, finder=finder, clock=clock, authorization=authorization)
-    epochs = OffsetForLeaderEpochHandler(lookup=lookup, finder=finder, authorization=authorization)
+    offsets, epochs = _by_offset(OffsetFinder(reader, locator, cache, thread), lookup, clock, authorization)
     return FetchService(
         heads=heads,
         cache=cache,
-        fetch=fetch,
+        fetch=FetchHandler(
+            lookup=lookup,
+            heads=heads,
+            reader=reader,
+            cache=cache,
+            clock=clock,
+            limits=_fetch_limits(settings),
+            metrics=metrics,
+            down_converter=DownConverter(thread),
+            authorization=authorization,
+        ),
         list_offsets=offsets,
         offset_for_leader_epoch=epochs,
         reader=reader,
         manifests=manifests,
         batch_thread=thread,
+    )
+
+
+def _by_offset(
+    finder: OffsetFinder, lookup: Lookup, clock: Clock, authorization: Authorization
+) -> tuple[ListOffsetsHandler, OffsetForLeaderEpochHandler]:
+    """The handlers of the calls that look for offsets."""
+    return (
+        ListOffsetsHandler(lookup=lookup, finder=finder, clock=clock, authorization=authorization),
+        OffsetForLeaderEpochHandler(lookup=lookup, finder=finder, authorization=authorization),
     )
 
 
