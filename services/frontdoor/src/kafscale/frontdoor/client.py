@@ -73,7 +73,6 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._holder.address = address_of(peername)
         number = self._gateway.enter(self, self._holder.address, stranger=stranger)
         if number is None:
-            self._gateway.complaints.log("too many connections", listener=self._security.name)
             self._closing_ms = self._last_ms
             self._transport.abort()
             return

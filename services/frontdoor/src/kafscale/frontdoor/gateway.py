@@ -42,6 +42,7 @@ REQUESTS_SHARE: Final = 0.5
 FETCH: Final = int(ApiKey.FETCH)
 STALE: Final = "access_stale"
 """The reason, in the metric, of connections that were closed because the ACLs are too old."""
+TOO_OLD: Final = "the copy of the ACLs is too old to decide by"
 API_VERSIONS: Final = int(ApiKey.API_VERSIONS)
 SASL_KEYS: Final = frozenset({int(ApiKey.SASL_HANDSHAKE), int(ApiKey.SASL_AUTHENTICATE)})
 
@@ -143,20 +144,17 @@ class Gateway:
     # ---- connections
 
     def enter(self, connection: Client, address: str, *, stranger: bool) -> int | None:
-        """A number for the connection that no other of this cluster has; None: there are too many. `stranger`: its
+        """A number for the connection that no other of this cluster has; None: it must be closed. `stranger`: its
         listener has TLS or SASL."""
         if self.draining:
-            self.metrics.hung_up.labels("too_many").inc()
-            return None
+            return self._refuse(connection, "too many connections", "too_many")
         if self._shuts_out:
-            self.metrics.hung_up.labels(STALE).inc()
-            return None
+            return self._refuse(connection, TOO_OLD, STALE)
         entered, displaced = self._connection_limits.enter(connection, address)
         if displaced is not None:
             displaced.cut_off("connection limit reached, and no request was sent", "displaced")
         if not entered:
-            self.metrics.hung_up.labels("too_many").inc()
-            return None
+            return self._refuse(connection, "too many connections", "too_many")
         if stranger and (oldest := self.strangers.enter(connection, address)) is not None:
             oldest.cut_off("too many connections have not authenticated or sent a request", "displaced")
         self.connections.add(connection)
@@ -164,6 +162,10 @@ class Gateway:
         self.metrics.connections.set(len(self.connections))
         self._next_connection += 1
         return self._next_connection
+
+    def _refuse(self, connection: Client, kind: str, label: str) -> None:
+        self.metrics.hung_up.labels(label).inc()
+        self.complaints.log(kind, listener=connection.caller.listener)
 
     def has_asked(self, connection: Client) -> None:
         """Its first whole request is here: its place is its own."""
@@ -341,7 +343,7 @@ class Gateway:
     def _shut_out(self) -> None:
         """Nothing is answered any more, also not what was allowed: the ACLs may have changed since."""
         for connection in tuple(self.connections):
-            connection.cut_off("the copy of the ACLs is too old to decide by", STALE)
+            connection.cut_off(TOO_OLD, STALE)
 
     async def drain(self, timeout_ms: int) -> None:
         """Answers the requests in flight and closes; after the timeout it cuts the rest off."""
