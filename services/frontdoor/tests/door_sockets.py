@@ -14,8 +14,10 @@ from typing import ParamSpec
 import grpc.aio
 import uvloop
 from door_fakes import FakeLive, FakeOwners, FakeSlots, FakeTopics, instance
+from kafscale.frontdoor.access import AccessMeans
 from kafscale.frontdoor.api import Backend
 from kafscale.frontdoor.assembly import ROLES, FrontDoor, Means, Views, assemble, connect_streams
+from kafscale.frontdoor.authentication.credentials import CredentialSource
 from kafscale.frontdoor.entrances import Entrances
 from kafscale.frontdoor.exchange import AckedRevision
 from kafscale.frontdoor.settings import FrontdoorSettings
@@ -109,8 +111,10 @@ async def serving(service: Service) -> AsyncIterator[int]:
 
 
 @asynccontextmanager
-async def running(**settings: int | str) -> AsyncIterator[System]:
-    """A front door with a socket for each of its listeners, on free ports."""
+async def running(
+    credentials: CredentialSource | None = None, **settings: int | str
+) -> AsyncIterator[System]:
+    """A front door with a socket for each of its listeners, on free ports. `credentials`: for listeners with SASL."""
     service = Service()
     live = {role: FakeLive() for role in ROLES}
     topics, slots = FakeTopics(), FakeSlots()
@@ -137,6 +141,7 @@ async def running(**settings: int | str) -> AsyncIterator[System]:
             acked=AckedRevision(),
             connect=connect_streams(chosen, None),
             authorization=Authorization(None, metrics),
+            access=AccessMeans(users=credentials),
         )
         door = assemble(chosen, views, means)
         for role in (Backend.PRODUCE, Backend.FETCH, Backend.COORDINATOR):
