@@ -19,7 +19,6 @@ from kafscale.frontdoor.apis import SERVED
 from kafscale.frontdoor.settings import FrontdoorSettings
 from kafscale.runtime.access import ProcessAccess
 from kafscale.runtime.clock import SystemClock
-from kafscale.runtime.metrics import Metrics
 from kafscale.runtime.stream.frame import ReplyStatus
 from kafscale.storage.access_keys import AccessKeys
 from kafscale.storage.etcd.client import EtcdClient, EtcdError
@@ -80,7 +79,7 @@ class _Ended(Exception):
 async def process_access(etcd: EtcdClient, keyspace: Keyspace) -> AsyncIterator[ProcessAccess]:
     try:
         async with asyncio.TaskGroup() as tasks:
-            yield ProcessAccess(etcd, keyspace, acls_only=False, metrics=Metrics("frontdoor"), tasks=tasks)
+            yield ProcessAccess(etcd, keyspace, acls_only=False, tasks=tasks)
             raise _Ended
     except* _Ended:
         pass

@@ -7,12 +7,11 @@ every record of it could be read: half of the ACLs may lack the half that denies
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kafscale.access.authorizer import Authorizer
-from kafscale.runtime.metrics import Metrics
-from kafscale.runtime.process_metrics import watch_access
+from kafscale.runtime.metrics import Metrics, Row
 from kafscale.runtime.settings import ServiceSettings
 from kafscale.storage.access_view import AccessView
 from kafscale.storage.etcd.client import EtcdClient
@@ -24,18 +23,11 @@ class ProcessAccess:
     """The view of one process, which starts in `tasks` at its first use. `acls_only`: without users and quotas."""
 
     def __init__(
-        self,
-        etcd: EtcdClient,
-        keyspace: Keyspace,
-        *,
-        acls_only: bool,
-        metrics: Metrics,
-        tasks: asyncio.TaskGroup,
+        self, etcd: EtcdClient, keyspace: Keyspace, *, acls_only: bool, tasks: asyncio.TaskGroup
     ) -> None:
         self._etcd = etcd
         self._keyspace = keyspace
         self._acls_only = acls_only
-        self._metrics = metrics
         self._tasks = tasks
         self._view: AccessView | None = None
 
@@ -45,13 +37,18 @@ class ProcessAccess:
         if self._view is None:
             self._view = AccessView(self._etcd, self._keyspace, acls_only=self._acls_only)
             self._tasks.create_task(self._view.run())
-            watch_access(self._metrics, self._view)
         return self._view
 
     @property
     def views(self) -> Mapping[str, PrefixView[Any]]:
         """The views that run, for `watch_views`; none if nothing has used them."""
         return {} if self._view is None else self._view.views
+
+    def _age(self) -> Iterable[Row]:
+        return [] if self._view is None else [((), self._view.age_s())]
+
+    def watch(self, metrics: Metrics) -> None:
+        metrics.watch_each("access_view_age_seconds", self._age)
 
 
 def authorizer_of(settings: ServiceSettings, access: ProcessAccess) -> Authorizer | None:

@@ -12,7 +12,6 @@ from kafscale.runtime.metric_table import EVERY_SERVICE
 from kafscale.runtime.metrics import Metrics, Row
 from kafscale.runtime.stream.server import StreamServer
 from kafscale.runtime.tracing import Tracer
-from kafscale.storage.access_view import AccessView
 from kafscale.storage.membership.members import Registration
 from kafscale.storage.views import PrefixView
 
@@ -53,11 +52,6 @@ def watch_views(metrics: Metrics, **views: PrefixView[Any]) -> None:
     metrics.watch_each(
         "unreadable_values", lambda: (((name,), len(view.unreadable)) for name, view in views.items())
     )
-
-
-def watch_access(metrics: Metrics, access: AccessView) -> None:
-    """The age of the view of ACLs, quotas and users. Every process that has one calls this once."""
-    metrics.watch("access_view_age_seconds", access.age_s)
 
 
 def by_kind(streams: StreamServer, field: str) -> Iterator[Row]:

@@ -55,13 +55,8 @@ class Runtime(Generic[S]):
 
     def __post_init__(self) -> None:
         self.budget = MemoryBudget(self.settings.memory_bytes)
-        self.access = ProcessAccess(
-            self.etcd,
-            self.keyspace,
-            acls_only=self.role not in READS_USERS,
-            metrics=self.metrics,
-            tasks=self.task_group,
-        )
+        acls_only = self.role not in READS_USERS
+        self.access = ProcessAccess(self.etcd, self.keyspace, acls_only=acls_only, tasks=self.task_group)
 
     @property
     def topics(self) -> TopicsView:
@@ -75,6 +70,7 @@ class Runtime(Generic[S]):
     def authorization(self) -> Authorization:
         """What the handlers of this process ask. The process closes it when the service has ended."""
         if self._authorization is None:
+            self.access.watch(self.metrics)
             authorizer = authorizer_of(self.settings, self.access)
             self._authorization = Authorization(authorizer, self.metrics)
         return self._authorization

@@ -114,8 +114,8 @@ class Worker:
                 tasks.create_task(topics.run())
                 budget = MemoryBudget(settings.memory_bytes // self._plan.workers)
                 watch_loop(self._metrics, self._watch, budget)
-                access = ProcessAccess(etcd, keyspace, acls_only=False, metrics=self._metrics, tasks=tasks)
-                authorization = Authorization(authorizer_of(settings, access), self._metrics)
+                access = ProcessAccess(etcd, keyspace, acls_only=False, tasks=tasks)
+                authorization = self._authorization(access)
                 means = Means(
                     node_id=node_of(self._plan.instance),
                     clock=self._clock,
@@ -142,6 +142,10 @@ class Worker:
             await etcd.close()
             if tracer is not None:
                 await asyncio.to_thread(tracer.close)
+
+    def _authorization(self, access: ProcessAccess) -> Authorization:
+        access.watch(self._metrics)
+        return Authorization(authorizer_of(self._settings, access), self._metrics)
 
     async def _serve(self, service: Service, tasks: asyncio.TaskGroup) -> None:
         try:
