@@ -13,7 +13,7 @@ Names are percent-encoded. So no name contains `/`, and none is `<default>`.
 Each transaction that changes a family also puts its marker. One read of the markers shows whether a copy of the
 families is current (access_view.py).
 
-Only admins and front doors need to read `user/` and `secret/`. Give no other user of etcd these rights.
+Only admins and front doors read `user/`, and only front doors `secret/`. Give no other user of etcd these rights.
 """
 
 from __future__ import annotations
