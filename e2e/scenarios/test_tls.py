@@ -14,13 +14,13 @@ import socket
 import ssl
 import subprocess
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from struct import pack
 
 import confluent_kafka
-import kafka
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafscale.runtime.grpc_identity import PemFiles
@@ -32,6 +32,10 @@ from e2e.harness.clients import require
 from e2e.harness.deployment import Deployment
 from e2e.harness.kafka_tools import require_java, tools
 from e2e.harness.services import until
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)  # kafka-python reads its resources the old way
+    import kafka
 
 HOST = "127.0.0.1"
 COUNT = 200

@@ -23,6 +23,7 @@ from door_sockets import (
     running,
 )
 from kafscale.frontdoor.strangers import Strangers
+from kafscale.frontdoor.tls_stream import AHEAD_BYTES_MAX, RECORD_BYTES
 from kafscale.testkit.authority import Authority
 from kafscale.wire.schema import produce
 from tls_clients import Certificates, asks_versions, connect, handshakes, hello, is_of
@@ -103,6 +104,8 @@ async def test_what_a_client_does_not_read_counts_and_goes_on_when_it_reads(
         await until(lambda: unsent.waiting_bytes > size // 2)
         assert gateway._answers.used_bytes == unsent.waiting_bytes
         assert unsent.buffered_bytes > 0
+        # Only a part is encrypted. The rest stays as the views that came from the service.
+        assert connection._transport._socket.get_write_buffer_size() < AHEAD_BYTES_MAX + 2 * RECORD_BYTES  # type: ignore[attr-defined]
         transport.resume_reading()  # type: ignore[attr-defined]
         for number in range(total):
             assert await read_answer(reader) == (number, fetch_body(number, size))

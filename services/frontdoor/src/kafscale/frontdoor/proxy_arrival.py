@@ -90,7 +90,7 @@ class ProxyArrival(asyncio.BufferedProtocol):
         transport.set_protocol(successor)
         successor.connection_made(transport)
         if rest and not transport.is_closing():
-            successor.get_buffer(-1)[: len(rest)] = rest
+            memoryview(successor.get_buffer(-1))[: len(rest)] = rest
             successor.buffer_updated(len(rest))
 
     def refuse(self, reason: str) -> None:

@@ -232,7 +232,7 @@ class TlsStream(asyncio.Transport, asyncio.BufferedProtocol):
         """0: there is no whole record, or the client has ended."""
         assert self._ssl is not None
         try:
-            count: int = self._ssl.read(len(room), room)  # type: ignore[arg-type, assignment]
+            count: int = self._ssl.read(len(room), room)  # type: ignore[assignment]
         except ssl.SSLWantReadError:
             return 0
         except ssl.SSLError as error:
@@ -291,7 +291,7 @@ class TlsStream(asyncio.Transport, asyncio.BufferedProtocol):
         assert self._ssl is not None
         while self._backlog and room > 0:
             data = self._backlog[0]
-            count = self._ssl.write(data[:RECORD_BYTES])  # type: ignore[arg-type]
+            count = self._ssl.write(data[:RECORD_BYTES])
             room -= count
             self._backlog_bytes -= count
             if count == len(data):
