@@ -37,7 +37,11 @@ SERVICES: dict[str, tuple[Build, type[ServiceSettings], ApiKey]] = {
     "coordinator": (coordinator.build, CoordinatorSettings, ApiKey.HEARTBEAT),
     "fetch": (fetch.build, FetchSettings, ApiKey.LIST_OFFSETS),
     "produce": (produce.build, ProduceSettings, ApiKey.DESCRIBE_PRODUCERS),
-    "frontdoor": (lambda runtime: frontdoor.build(runtime, doors=(), tls={}), FrontdoorSettings, ApiKey.METADATA),
+    "frontdoor": (
+        lambda runtime: frontdoor.build(runtime, doors=(), tls={}),
+        FrontdoorSettings,
+        ApiKey.METADATA,
+    ),
 }
 
 
