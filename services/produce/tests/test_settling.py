@@ -14,7 +14,7 @@ from kafscale.produce.metrics import ProduceMetrics
 from kafscale.produce.pace import Pace
 from kafscale.produce.pieces import Pieces
 from kafscale.produce.server import fresh_id
-from kafscale.produce.settler import Settler
+from kafscale.produce.settler import LARGE_AT_ONCE_MAX, READS_AT_ONCE_MAX, Settler
 from kafscale.runtime.clock import SystemClock
 from kafscale.runtime.exposition import registry_of
 from kafscale.runtime.metrics import Metrics
@@ -185,6 +185,57 @@ async def test_a_bundle_that_is_gone_is_counted_and_a_store_that_is_away_is_not(
     assert await rewritten(store, keyspace, log, metrics=metrics) is None
     assert counted(metrics, "unreadable_slices_total") == 1
     assert counted(metrics, "settled_bytes_total", source="store") == 0
+
+
+class Gathering(FaultyStore):
+    """Holds each GET until `wanted` of them wait."""
+
+    def __init__(self, inner: MemoryStore, wanted: int) -> None:
+        super().__init__(inner)
+        self.at_once = self.most = 0
+        self._wanted = wanted
+        self._all = asyncio.Event()
+
+    async def get(
+        self, key: str, *, if_match: str | None = None, start: int = 0, end: int | None = None
+    ) -> bytes:
+        self.at_once += 1
+        self.most = max(self.most, self.at_once)
+        if self.at_once >= self._wanted:
+            self._all.set()
+        try:
+            await self._all.wait()
+            return await super().get(key, if_match=if_match, start=start, end=end)
+        finally:
+            self.at_once -= 1
+
+
+async def test_the_slices_of_a_run_are_read_together(
+    store: MemoryStore, keyspace: Keyspace, log: LogBuilder
+) -> None:
+    async with asyncio.timeout(LATE_S):
+        assert isinstance(await rewritten(Gathering(store, 3), keyspace, log), Seg)
+
+
+async def test_many_small_plans_are_under_way_at_a_time(
+    store: MemoryStore, keyspace: Keyspace, log: LogBuilder
+) -> None:
+    gathering = Gathering(store, 2 * LARGE_AT_ONCE_MAX * 3)
+    one = settler(gathering, keyspace, Metrics("produce"))
+    id_ = PartitionId(topic=log.topic.name, topic_id=log.topic.topic_id, partition=0)
+    plans = [SettleRun(plan=n, run=log.head.tail, epoch=EPOCH) for n in range(2 * LARGE_AT_ONCE_MAX)]
+    async with asyncio.timeout(LATE_S):
+        await asyncio.gather(*(one.rewrite(id_, plan, Kept(KeptBudget(0))) for plan in plans))
+
+
+async def test_reads_of_slices_have_a_bound(etcd: EtcdClient, keyspace: Keyspace, store: MemoryStore) -> None:
+    log = LogBuilder(etcd, keyspace, store, await create_topic(etcd, keyspace, "t"), as_slices=True)
+    for _ in range(READS_AT_ONCE_MAX + 8):
+        await log.append(records(1))
+    gathering = Gathering(store, READS_AT_ONCE_MAX)
+    async with asyncio.timeout(LATE_S):
+        assert isinstance(await rewritten(gathering, keyspace, log), Seg)
+    assert gathering.most == READS_AT_ONCE_MAX
 
 
 def counted(metrics: Metrics, name: str, **labels: str) -> float | None:

@@ -7,9 +7,9 @@ settling). Tests run the service's own rules on a simulated clock and compare. A
 - Records have one size, arrive at random times, and are spread evenly over the partitions. Each arrives in a request of
   its own. So every partition writes all the time, which is the most expensive case for that rate.
 - `Tuning.flush_ms` passes from a seal to its commit. No request fails, and no partition changes its owner.
-- Consumers keep up, and there are as many fetch instances as owners, with equal shares of the partitions. A fetch
-  instance reads a segment with one GET, and with one GET the slices of a bundle that one request to etcd commits and
-  that it serves. Each record is read `Load.reads` times. There is no shared cache.
+- Consumers keep up, and there are as many fetch instances as owners, with the same node ids. So each serves the
+  partitions of one owner. It reads a segment with one GET, and with one GET the slices of a bundle that one request to
+  etcd commits. Each record is read `Load.reads` times. There is no shared cache.
 - Producers are idempotent. So a checkpoint writes a producer snapshot and a manifest.
 - Every object that is written is deleted later: bundles and snapshots soon, segments by retention.
 - Not counted: what upkeep reads and lists, consumers that read old records, indexes that readers load.
@@ -130,12 +130,15 @@ def slices_per_s(load: Load, tuning: Tuning) -> float:
 
 
 def reads_of_slices_per_s(load: Load, tuning: Tuning) -> float:
-    """GETs of fetch instances that read each slice once, soon after its commit."""
+    """GETs of fetch instances that read each slice once, soon after its commit.
+
+    Rendezvous hashing gives a fetch instance the partitions of the owner with the same node id. So a single instance
+    reads what one request to etcd commits of a bundle.
+    """
     slices = slices_per_s(load, tuning)
     in_each = slices / (bundles_per_s(load, tuning) * load.owners)
     together = min(in_each, JOBS_PER_REQUEST_MAX)  # a change wakes consumers, who then read
-    readers: float = load.owners * (1 - (1 - 1 / load.owners) ** together)  # that serve one of them or more
-    return slices / max(together, 1.0) * max(readers, 1.0)
+    return slices / max(together, 1.0)
 
 
 def settled_run(load: Load, tuning: Tuning, slices: float) -> Run:
