@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from types import FunctionType
 
 from kafscale.admin import handlers
 from kafscale.admin.cluster_view import cluster_id
-from kafscale.admin.context import assembled
+from kafscale.admin.context import AdminContext, assembled
 from kafscale.admin.deletion import Deletions
 from kafscale.admin.settings import AdminSettings
 from kafscale.runtime.authorization import enforced
@@ -16,6 +17,7 @@ from kafscale.runtime.etcd_space import EtcdSpace
 from kafscale.runtime.process import Runtime, ServiceParts
 from kafscale.runtime.process_metrics import watch_views
 from kafscale.runtime.stream.handlers import exported
+from kafscale.runtime.stream.inbound import Handler
 from kafscale.runtime.stream.server import task_handler
 from kafscale.storage.heads import decode_owner
 from kafscale.storage.membership.members import LiveView
@@ -54,13 +56,15 @@ async def build(runtime: Runtime[AdminSettings]) -> AsyncIterator[ServiceParts]:
         await front_doors.loaded()
         await owners.ready()
 
-    control = {
-        key: task_handler(make(context), runtime.task_group)
-        for key, make in exported(handlers, "handler", FunctionType).items()
-    }
-    enforced(handlers, control)
     try:
-        yield ServiceParts(control=control, before_ready=before_ready)
+        yield ServiceParts(control=_control(context, runtime.task_group), before_ready=before_ready)
     finally:
         for task in tasks:
             task.cancel()
+
+
+def _control(context: AdminContext, tasks: asyncio.TaskGroup) -> dict[int, Handler]:
+    """Raises NotEnforced if a handler does not ask what the rules say."""
+    made = exported(handlers, "handler", FunctionType)
+    enforced(handlers, made)
+    return {key: task_handler(make(context), tasks) for key, make in made.items()}

@@ -66,12 +66,10 @@ def assemble(
 ) -> FetchService:
     heads = _heads(settings, etcd, keyspace, clock, tasks)
     cache = SegmentCache(store, _cache_limits(settings), tasks, budget, shared, heads.slices_beside)
-    manifests = _manifests(settings, store, tasks)
+    manifests, thread = _manifests(settings, store, tasks), BatchThread()
     locator, lookup = Locator(manifests), Lookup(topics, heads)
-    limits = _read_limits(settings)
-    reader = Reader(keyspace=keyspace, cache=cache, locator=locator, lookup=lookup, limits=limits)
-    thread = BatchThread()
-    finder = OffsetFinder(reader, locator, cache, thread)
+    reader = _reader(settings, keyspace, cache, locator, lookup)
+    offsets, ends = _offset_apis(OffsetFinder(reader, locator, cache, thread), lookup, clock, authorization)
     return FetchService(
         heads=heads,
         cache=cache,
@@ -86,15 +84,20 @@ def assemble(
             down_converter=DownConverter(thread),
             authorization=authorization,
         ),
-        list_offsets=ListOffsetsHandler(
-            lookup=lookup, finder=finder, clock=clock, authorization=authorization
-        ),
-        offset_for_leader_epoch=OffsetForLeaderEpochHandler(
-            lookup=lookup, finder=finder, authorization=authorization
-        ),
+        list_offsets=offsets,
+        offset_for_leader_epoch=ends,
         reader=reader,
         manifests=manifests,
         batch_thread=thread,
+    )
+
+
+def _offset_apis(
+    finder: OffsetFinder, lookup: Lookup, clock: Clock, authorization: Authorization
+) -> tuple[ListOffsetsHandler, OffsetForLeaderEpochHandler]:
+    return (
+        ListOffsetsHandler(lookup=lookup, finder=finder, clock=clock, authorization=authorization),
+        OffsetForLeaderEpochHandler(lookup=lookup, finder=finder, authorization=authorization),
     )
 
 
@@ -128,12 +131,15 @@ def _cache_limits(settings: FetchSettings) -> CacheLimits:
     )
 
 
-def _read_limits(settings: FetchSettings) -> ReadLimits:
-    return ReadLimits(
+def _reader(
+    settings: FetchSettings, keyspace: Keyspace, cache: SegmentCache, locator: Locator, lookup: Lookup
+) -> Reader:
+    limits = ReadLimits(
         join_segments_max=settings.fetch_join_segments,
         readahead_segments=settings.readahead_segments,
         wait_ms=settings.fetch_read_timeout_ms,
     )
+    return Reader(keyspace=keyspace, cache=cache, locator=locator, lookup=lookup, limits=limits)
 
 
 def _fetch_limits(settings: FetchSettings) -> FetchLimits:
