@@ -36,13 +36,11 @@ from kafscale.wire.schema import (
     list_groups,
     module_of,
     offset_fetch,
+    produce,
 )
 
 CONTROL = "control"
 SEVERAL = (9, 15, 42, 69)
-BY_CLUSTER = [
-    key for key, api in SERVED.items() if whole_needs(api) and key not in {k for k, _ in ONE_GROUP} | {22}
-]
 
 
 @asynccontextmanager
@@ -526,8 +524,6 @@ async def test_a_transactional_id_that_may_not_be_written_fails_the_whole_reques
 
 
 def ask_in_transaction(client: FakeClient, transaction: str, acks: int) -> None:
-    from kafscale.wire.schema import produce
-
     entry = produce.ProduceRequestPartition(index=0, records=b"r")
     topic = produce.ProduceRequestTopic(name="mine", partition_data=[entry])
     message = produce.ProduceRequest(

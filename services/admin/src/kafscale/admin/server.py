@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from types import FunctionType
@@ -18,6 +19,7 @@ from kafscale.runtime.metrics import Metrics
 from kafscale.runtime.process import CannotServe, Runtime, ServiceParts
 from kafscale.runtime.process_metrics import watch_views
 from kafscale.runtime.stream.handlers import exported
+from kafscale.runtime.stream.inbound import Handler
 from kafscale.runtime.stream.server import task_handler
 from kafscale.storage.heads import decode_owner
 from kafscale.storage.membership.members import LiveView
@@ -57,11 +59,8 @@ async def build(runtime: Runtime[AdminSettings]) -> AsyncIterator[ServiceParts]:
         await bootstrap(etcd, access.keys, first_users)
         await access.loaded()  # a damaged record affects the calls about it, not the whole service
 
-    exports = exported(handlers, "handler", FunctionType)
-    control = {key: task_handler(make(context), runtime.task_group) for key, make in exports.items()}
-    enforced(handlers, control)
     try:
-        yield ServiceParts(control=control, before_ready=before_ready)
+        yield ServiceParts(control=_control(context, runtime.task_group), before_ready=before_ready)
     finally:
         for task in tasks:
             task.cancel()
@@ -85,3 +84,10 @@ def _first_users(settings: AdminSettings) -> dict[str, str]:
         return read_users(settings.bootstrap_users_file)
     except UsersFileWrong as wrong:
         raise CannotServe(f"KAFSCALE_BOOTSTRAP_USERS_FILE: {wrong}") from wrong
+
+
+def _control(context: AdminContext, tasks: asyncio.TaskGroup) -> dict[int, Handler]:
+    """Raises NotEnforced if a handler does not ask what the rules say."""
+    made = exported(handlers, "handler", FunctionType)
+    enforced(handlers, made)
+    return {key: task_handler(make(context), tasks) for key, make in made.items()}

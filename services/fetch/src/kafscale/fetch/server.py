@@ -67,8 +67,8 @@ def assemble(
     heads, thread = _heads(settings, etcd, keyspace, clock, tasks), BatchThread()
     cache = SegmentCache(store, _cache_limits(settings), tasks, budget, shared, heads.slices_beside)
     manifests = _manifests(settings, store, tasks)
-    locator, lookup, limits = Locator(manifests), Lookup(topics, heads), _read_limits(settings)
-    reader = Reader(keyspace=keyspace, cache=cache, locator=locator, lookup=lookup, limits=limits)
+    locator, lookup = Locator(manifests), Lookup(topics, heads)
+    reader = _reader(settings, keyspace, cache, locator, lookup)
     offsets, epochs = _by_offset(OffsetFinder(reader, locator, cache, thread), lookup, clock, authorization)
     return FetchService(
         heads=heads,
@@ -132,12 +132,15 @@ def _cache_limits(settings: FetchSettings) -> CacheLimits:
     )
 
 
-def _read_limits(settings: FetchSettings) -> ReadLimits:
-    return ReadLimits(
+def _reader(
+    settings: FetchSettings, keyspace: Keyspace, cache: SegmentCache, locator: Locator, lookup: Lookup
+) -> Reader:
+    limits = ReadLimits(
         join_segments_max=settings.fetch_join_segments,
         readahead_segments=settings.readahead_segments,
         wait_ms=settings.fetch_read_timeout_ms,
     )
+    return Reader(keyspace=keyspace, cache=cache, locator=locator, lookup=lookup, limits=limits)
 
 
 def _fetch_limits(settings: FetchSettings) -> FetchLimits:
