@@ -71,8 +71,12 @@ async def test_a_producer_that_has_ended_is_gone_at_once_without_the_collector(e
             gc.enable()
 
 
-@pytest.mark.parametrize("ending", ["silent", "stranger", "handshaken", "delayed", "checking", "refused", "logged in"])
-async def test_a_client_with_a_login_that_has_ended_is_gone_at_once_without_the_collector(ending: str) -> None:
+@pytest.mark.parametrize(
+    "ending", ["silent", "stranger", "handshaken", "delayed", "checking", "refused", "logged in"]
+)
+async def test_a_client_with_a_login_that_has_ended_is_gone_at_once_without_the_collector(
+    ending: str,
+) -> None:
     delay_ms = 10_000 if ending == "delayed" else 0
     settings = {"sasl_enabled_mechanisms": "PLAIN", "connection_failed_authentication_delay_ms": delay_ms}
     async with Cluster.running(alice(), **settings) as cluster:  # type: ignore[arg-type]
