@@ -177,6 +177,7 @@ def test_the_authorization_id_is_the_name() -> None:
 
 def test_critical_extensions_are_refused() -> None:
     assert cause(ISSUED_BY.token(headers={"crit": ["exp"], "exp": 1})) is Cause.MALFORMED
+    assert cause(ISSUED_BY.token(headers={"crit": ["b64"], "b64": False})) is Cause.MALFORMED
 
 
 def test_a_changed_token_is_refused() -> None:
