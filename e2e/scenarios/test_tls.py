@@ -223,7 +223,7 @@ def pkcs8(files: PemFiles) -> bytes:
 def reaches(config: dict[str, str]) -> bool:
     """Whether a client gets Metadata."""
     try:
-        AdminClient(config | {"log_level": "0"}).list_topics(timeout=5)
+        AdminClient({**config, "log_level": 0}).list_topics(timeout=5)
     except confluent_kafka.KafkaException:
         return False
     return True
@@ -272,6 +272,10 @@ class Visitors:
                 self.serials.append(ask(self.secured.ports["SSL"], context))
             except OSError as error:
                 self.failures.append(repr(error))
+
+    def see(self, serial: str) -> Callable[[], bool]:
+        """Whether the last of them saw this certificate."""
+        return lambda: self.serials[-1:] == [serial]
 
 
 def ask(port: int, context: ssl.SSLContext) -> str:
@@ -326,10 +330,7 @@ def test_a_certificate_is_renewed_under_load_without_a_failed_request(secured: S
         )
         for _ in range(2):
             secured.servers.issue("localhost", HOST, into=secured.server)
-            renewed = serial_in(secured.server)
-            writer.writes_until(
-                "the new certificate is served", lambda renewed=renewed: visitors.serials[-1] == renewed
-            )
+            writer.writes_until("the new certificate is served", visitors.see(serial_in(secured.server)))
     finally:
         visitors.stop.set()
         visiting.join(20)
