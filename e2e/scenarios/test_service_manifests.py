@@ -33,6 +33,7 @@ COMBINATIONS: Final[Mapping[str, tuple[str, tuple[str, ...], str]]] = {
     "jobs beside upkeep": ("production", ("spark-cronjobs", "etcd-certificate"), ""),
     "development with all there is": ("dev", ("prometheus", "keda", "redis", "traces"), ""),
     "production with a shared cache": ("production", ("redis",), ""),
+    "production with signed entries in it": ("production", ("redis", "redis-keys"), ""),
 }
 
 
