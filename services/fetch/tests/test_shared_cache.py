@@ -9,9 +9,9 @@ from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects import MemoryStore
 from kafscale.storage.topics import Topic
+from kafscale.testkit.forgery import forged
 from kafscale.testkit.logbuilder import LogBuilder, create_topic, records
 from kafscale.testkit.objects import FaultyStore
-from kafscale.wire.batches import crc32c
 from kafscale.wire.errors import ErrorCode
 
 SEGMENTS = 5
@@ -159,7 +159,6 @@ async def test_a_range_that_is_not_the_slice_is_not_served(
 
 # -- with a key, against somebody who can write to redis --------------------------------------------------
 
-CRC32C_POLYNOMIAL = 0x11EDC6F41
 MAC_KEY = bytes(range(32))
 SIGNED = SignedEntries([MAC_KEY])
 ANOTHER_KEY = SignedEntries([bytes(32)])
@@ -173,15 +172,6 @@ def keyed(tmp_path) -> dict[str, object]:
     return {**PATIENT, "redis_mac_key_file": file}
 
 
-def forged(data: bytes) -> bytes:
-    """Other records with the same CRC-32C. A CRC is linear: the bits of its polynomial, anywhere, do not change it."""
-    changed, at = bytearray(data), len(data) // 2
-    for n in range(33):
-        changed[at + n // 8] ^= (CRC32C_POLYNOMIAL >> (32 - n) & 1) << n % 8
-    assert (bytes(changed) == data, crc32c(changed)) == (False, crc32c(data))
-    return bytes(changed)
-
-
 async def test_forged_records_with_the_right_checksum_are_served_without_a_key_only(
     etcd, keyspace, store, topic, log, serve, redis_server, keyed
 ) -> None:
@@ -189,9 +179,9 @@ async def test_forged_records_with_the_right_checksum_are_served_without_a_key_o
     first = log.segments[0]
     name = ObjectName(keyspace.segment_key(topic.name, 0, first.base), first.etag)
     data = await store.inner.get(name.key)
-    head = SIGNED.sealed(name, [data], in_ranges=False)[: -len(data)]
-    redis_server.client.set(entry_key(*name), sealed([forged(data)]))
-    redis_server.client.set(SIGNED.key(name), head + forged(data))
+    head, lie = SIGNED.sealed(name, [data], in_ranges=False)[: -len(data)], forged(data, len(data) // 2)
+    redis_server.client.set(entry_key(*name), sealed([lie]))
+    redis_server.client.set(SIGNED.key(name), head + lie)
     async with serve(etcd, keyspace, store, redis_server.url, **PATIENT) as plain:
         served = bytes((await plain.fetch(topic, 0)).records)
         assert len(served) == len(log.expected(0))
