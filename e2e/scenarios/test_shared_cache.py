@@ -196,22 +196,29 @@ def test_bundles_that_were_just_written_cost_no_read_of_the_store(
         assert (after[0], after[1] > before[1]) == (before[0], True)
 
 
+def entries_in(redis: RedisServer) -> dict[ObjectName, bytes]:
+    """The signed entries, by the objects that they hold."""
+    found = {}
+    for key in redis.client.keys(f"{signed_entries.PREFIX}*"):
+        value = redis.client.get(key)
+        assert isinstance(key, bytes)
+        assert isinstance(value, bytes)
+        object_key, _, etag = key.decode().removeprefix(signed_entries.PREFIX).rpartition(":")
+        found[ObjectName(object_key, etag)] = value
+    return found
+
+
 def poison(redis: RedisServer) -> int:
     """Every entry becomes the work of somebody without the key; returns how many. All checksums are right."""
-    values = {key: redis.client.get(key) for key in sorted(redis.client.keys(f"{signed_entries.PREFIX}*"))}
-    stranger = signed_entries.SignedEntries([bytes(32)])
-    for n, (key, value) in enumerate(values.items()):
-        object_key, _, etag = key.decode().removeprefix(signed_entries.PREFIX).rpartition(":")
-        name = ObjectName(object_key, etag)
+    entries, stranger = entries_in(redis), signed_entries.SignedEntries([bytes(32)])
+    values = [*entries.values()]
+    for n, (name, value) in enumerate(entries.items()):
         lie = forged(value, len(value) // 2)
-        poisons = {
-            0: lie,
-            1: [*values.values()][n - 1],
-            2: stranger.sealed(name, [lie[signed_entries.HEAD_SIZE :]], in_ranges=True),
-        }
-        redis.client.set(key, poisons[n % len(poisons)])
-        redis.client.set(entry_key(*name), sealed([lie[signed_entries.HEAD_SIZE :]]))
-    return len(values)
+        body = lie[signed_entries.HEAD_SIZE :]
+        poisons = (lie, values[n - 1], stranger.sealed(name, [body], in_ranges=True))
+        redis.client.set(stranger.key(name), poisons[n % len(poisons)])
+        redis.client.set(entry_key(*name), sealed([body]))
+    return len(entries)
 
 
 @pytest.mark.parametrize("bundles", ["true", "false"], ids=["bundles", "segments"])

@@ -127,12 +127,19 @@ def forged(value: bytes) -> bytes:
     return value[: HEAD_SIZE - 16] + mac + value[HEAD_SIZE:]
 
 
+def resized(value: bytes, size: int) -> bytes:
+    """Its pieces claim to be of a larger object."""
+    pieces = [value[at : at + RECORD] for at in range(0, len(value), RECORD)]
+    return b"".join(piece[:4] + struct.pack(">Q", size) + piece[12:] for piece in pieces)
+
+
 @pytest.mark.parametrize(
     "poison",
     [
         lambda value: value[RECORD : 2 * RECORD] + value[:RECORD] + value[2 * RECORD :],
         lambda value: value[RECORD : 2 * RECORD] * 2 + value[2 * RECORD :],
         lambda value: value[: HEAD_SIZE - 16] + value[RECORD + HEAD_SIZE - 16 :],
+        lambda value: resized(value, 4 * PIECE_BYTES),
         lambda value: ENTRIES.sealed(NAME, [content(PIECE_BYTES)], in_ranges=True),
         lambda value: (
             ENTRIES.sealed(NAME, [content(4 * PIECE_BYTES)], in_ranges=True)[:RECORD] + value[RECORD:]
@@ -145,6 +152,7 @@ def forged(value: bytes) -> bytes:
         "pieces swapped",
         "a piece repeated",
         "a piece moved",
+        "another size claimed",
         "a shorter object",
         "a piece of a longer object",
         "signed with another key",

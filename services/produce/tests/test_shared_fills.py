@@ -16,7 +16,7 @@ from kafscale.runtime.clock import SystemClock
 from kafscale.runtime.metrics import Metrics
 from kafscale.runtime.shared_cache import SharedCache, open_shared_cache
 from kafscale.runtime.shared_cache.entries import PREFIX, ObjectName, entry_key, sealed
-from kafscale.runtime.shared_cache.signed_entries import SignedEntries
+from kafscale.runtime.shared_cache.signed_entries import PIECE_BYTES, SignedEntries
 from kafscale.storage.keys import BundleId
 from kafscale.storage.objects import IfAbsent
 from kafscale.testkit.objects import Fault, FaultyStore, scripted
@@ -54,7 +54,7 @@ async def test_with_a_key_what_is_put_there_is_signed(
         redis_mac_key_file=tmp_path / "keys",
     )
     topic = await cluster.topic()
-    assert (await node.send(topic, 0, batch(b"x"))).base_offset == 0
+    assert (await node.send(topic, 0, batch(bytes(PIECE_BYTES)))).base_offset == 0
     await until(lambda: node.metric("shared_cache_fills_total") == 1, "the fill")
     [seg] = (await cluster.head(topic)).tail
     assert seg.is_slice == bundles
