@@ -152,7 +152,11 @@ def seaweed_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seaweed
 def running(folder: Path, s3: SeaweedServer, **settings: str) -> Iterator[Shared]:
     redis = RedisServer(folder / "redis")
     redis.start()
-    env = {**SETTINGS, **s3_env(s3), "KAFSCALE_NAMESPACE": uuid.uuid4().hex, "KAFSCALE_REDIS_URL": redis.url}
+    bucket = (
+        uuid.uuid4().hex
+    )  # `kafscale up` has one namespace, so clusters in one bucket would share their objects
+    s3.wait_ready(bucket)
+    env = {**SETTINGS, **s3_env(s3), "KAFSCALE_S3_BUCKET": bucket, "KAFSCALE_REDIS_URL": redis.url}
     cluster = Cluster(
         data_dir=folder / "data",
         scale={"fetch": FETCHERS},
