@@ -35,6 +35,7 @@ COMBINATIONS: Final[Mapping[str, tuple[str, tuple[str, ...], str]]] = {
     "development with all there is": ("dev", ("prometheus", "keda", "redis", "traces"), ""),
     "production with a shared cache": ("production", ("redis",), ""),
     "certificates between the services": ("production", ("internal-tls",), ""),
+    "production with signed entries in it": ("production", ("redis", "redis-keys"), ""),
 }
 
 

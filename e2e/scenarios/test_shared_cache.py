@@ -3,6 +3,7 @@
 Laws: with redis on, ten consumers cost at most 1.2 reads of the store for each segment, and none for a log that was
 just written; without it the same consumers cost more, so that the first law says something. Whatever becomes of redis
 in the middle of it, each consumer gets each record and no error. A service that has no use for redis does not load it.
+With a key, records that somebody else put into redis reach no consumer.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
+from kafscale.runtime.shared_cache import signed_entries
+from kafscale.runtime.shared_cache.entries import ObjectName, entry_key, sealed
+from kafscale.testkit.forgery import forged
 from kafscale.testkit.redis import RedisServer
 from kafscale.testkit.seaweed import SeaweedServer, require_weed
 
@@ -75,8 +79,12 @@ class Shared:
     def segments(self) -> float:
         return self.total("produce", "flushes_total")
 
+    @property
+    def bundles(self) -> float:
+        return self.total("produce", "bundle_slices_count")
+
     def is_filled(self) -> bool:
-        return self.total("produce", "shared_cache_fills_total") == self.segments
+        return self.total("produce", "shared_cache_fills_total") == (self.bundles or self.segments)
 
     def reads_per_segment(self, consume: Callable[[], None]) -> float:
         before = self.total("fetch", "cache_loads_total")
@@ -144,7 +152,11 @@ def seaweed_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seaweed
 def running(folder: Path, s3: SeaweedServer, **settings: str) -> Iterator[Shared]:
     redis = RedisServer(folder / "redis")
     redis.start()
-    env = {**SETTINGS, **s3_env(s3), "KAFSCALE_NAMESPACE": uuid.uuid4().hex, "KAFSCALE_REDIS_URL": redis.url}
+    bucket = (
+        uuid.uuid4().hex
+    )  # `kafscale up` has one namespace, so clusters in one bucket would share their objects
+    s3.wait_ready(bucket)
+    env = {**SETTINGS, **s3_env(s3), "KAFSCALE_S3_BUCKET": bucket, "KAFSCALE_REDIS_URL": redis.url}
     cluster = Cluster(
         data_dir=folder / "data",
         scale={"fetch": FETCHERS},
@@ -180,15 +192,55 @@ def test_bundles_that_were_just_written_cost_no_read_of_the_store(
     with running(
         tmp_path, seaweed_server, KAFSCALE_BUNDLES="true", KAFSCALE_REDIS_TIMEOUT_MS=PATIENT_MS
     ) as shared:
-        bundles = shared.total("produce", "bundle_slices_count")
-        assert bundles > 0
-        until(
-            "each bundle is put there", lambda: shared.total("produce", "shared_cache_fills_total") == bundles
-        )
+        assert shared.bundles > 0
+        until("each bundle is put there", shared.is_filled)
         before = shared.total("fetch", "cache_loads_total"), shared.total("fetch", "shared_cache_hits_total")
         shared.consume()
         after = shared.total("fetch", "cache_loads_total"), shared.total("fetch", "shared_cache_hits_total")
         assert (after[0], after[1] > before[1]) == (before[0], True)
+
+
+def entries_in(redis: RedisServer) -> dict[ObjectName, bytes]:
+    """The signed entries, by the objects that they hold."""
+    found = {}
+    for key in redis.client.keys(f"{signed_entries.PREFIX}*"):
+        value = redis.client.get(key)
+        assert isinstance(key, bytes)
+        assert isinstance(value, bytes)
+        object_key, _, etag = key.decode().removeprefix(signed_entries.PREFIX).rpartition(":")
+        found[ObjectName(object_key, etag)] = value
+    return found
+
+
+def poison(redis: RedisServer) -> int:
+    """Every entry becomes the work of somebody without the key; returns how many. All checksums are right."""
+    entries, stranger = entries_in(redis), signed_entries.SignedEntries([bytes(32)])
+    values = [*entries.values()]
+    for n, (name, value) in enumerate(entries.items()):
+        lie = forged(value, len(value) // 2)
+        body = lie[signed_entries.HEAD_SIZE :]
+        poisons = (lie, values[n - 1], stranger.sealed(name, [body], in_ranges=True))
+        redis.client.set(stranger.key(name), poisons[n % len(poisons)])
+        redis.client.set(entry_key(*name), sealed([body]))
+    return len(entries)
+
+
+@pytest.mark.parametrize("bundles", ["true", "false"], ids=["bundles", "segments"])
+def test_no_consumer_gets_what_somebody_else_put_into_redis(
+    tmp_path: Path, seaweed_server: SeaweedServer, bundles: str
+) -> None:
+    keys = tmp_path / "mac-keys"
+    keys.write_text(f"{bytes(range(32)).hex()}\n")
+    settings = {"KAFSCALE_BUNDLES": bundles, "KAFSCALE_REDIS_TIMEOUT_MS": PATIENT_MS}
+    with running(tmp_path, seaweed_server, KAFSCALE_REDIS_MAC_KEY_FILE=str(keys), **settings) as shared:
+        until("all is put there", shared.is_filled)
+        shared.consume(at_once=1, waves=1)
+        assert shared.total("fetch", "shared_cache_hits_total") > 0
+        assert shared.total("fetch", "shared_cache_rejected_total") == 0
+        assert poison(shared.redis) > 3
+        shared.consume(at_once=2, waves=1)
+        assert shared.total("fetch", "shared_cache_rejected_total") > 0
+        assert shared.total("fetch", "corrupt_reads_total") == 0
 
 
 def test_ten_consumers_of_a_cold_log_cost_little_more_than_one(patient: Shared) -> None:

@@ -266,12 +266,13 @@ FETCH: Final = Dashboard(
         line(
             "Shared cache",
             "Nothing while KAFSCALE_REDIS_URL is not set. Errors and calls not made: redis is slow or gone, which only "
-            "costs speed.",
+            "costs speed. Not signed: somebody else writes to redis, or services have different keys.",
             "ops",
             (rate("kafscale_fetch_shared_cache_hits_total"), "found"),
             (rate("kafscale_fetch_shared_cache_misses_total"), "not there"),
             (rate("kafscale_fetch_shared_cache_errors_total"), "failed or late"),
             (rate("kafscale_fetch_shared_cache_skips_total"), "not made"),
+            (rate("kafscale_fetch_shared_cache_rejected_total"), "not signed"),
         ),
         line(
             "Lost or damaged",

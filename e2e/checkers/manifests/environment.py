@@ -34,7 +34,12 @@ SETTINGS: Final[Mapping[str, type[ServiceSettings]]] = {
 PREFIX: Final = "KAFSCALE_"
 REFERENCE: Final = re.compile(r"\$\(([A-Za-z_][A-Za-z0-9_]*)\)")
 HASHED: Final = re.compile(r".+-[a-z0-9]{10}")
-BEFOREHAND: Final = {"kafscale-credentials", "kafscale-etcd-ca", "kafscale-etcd-certificate"}
+BEFOREHAND: Final = {
+    "kafscale-credentials",
+    "kafscale-etcd-ca",
+    "kafscale-etcd-certificate",
+    "kafscale-redis-keys",
+}
 """Secrets that the operator makes."""
 FIELDS: Final = {"metadata.name": "kafscale-0", "status.podIP": "10.0.0.9"}
 """Values for the fields of a pod that does not run."""

@@ -3,11 +3,13 @@
 import asyncio
 
 import pytest
-from kafscale.runtime.shared_cache.entries import entry_key, sealed
+from kafscale.runtime.shared_cache.entries import ObjectName, entry_key, sealed
+from kafscale.runtime.shared_cache.signed_entries import SignedEntries
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects import MemoryStore
 from kafscale.storage.topics import Topic
+from kafscale.testkit.forgery import forged
 from kafscale.testkit.logbuilder import LogBuilder, create_topic, records
 from kafscale.testkit.objects import FaultyStore
 from kafscale.wire.errors import ErrorCode
@@ -153,3 +155,102 @@ async def test_a_range_that_is_not_the_slice_is_not_served(
     assert bundle_gets(store) == 1
     if damage in ("another bundle", "a flipped bit"):
         assert redis_server.client.get(entry) is None, "the damaged entry is deleted"
+
+
+# -- with a key, against somebody who can write to redis --------------------------------------------------
+
+MAC_KEY = bytes(range(32))
+SIGNED = SignedEntries([MAC_KEY])
+ANOTHER_KEY = SignedEntries([bytes(32)])
+
+
+@pytest.fixture
+def keyed(tmp_path) -> dict[str, object]:
+    """Settings of a service that signs its entries."""
+    file = tmp_path / "mac-keys"
+    file.write_text(MAC_KEY.hex())
+    return {**PATIENT, "redis_mac_key_file": file}
+
+
+async def test_forged_records_with_the_right_checksum_are_served_without_a_key_only(
+    etcd, keyspace, store, topic, log, serve, redis_server, keyed
+) -> None:
+    """So the poison is real, and no checksum finds it."""
+    first = log.segments[0]
+    name = ObjectName(keyspace.segment_key(topic.name, 0, first.base), first.etag)
+    data = await store.inner.get(name.key)
+    head, lie = SIGNED.sealed(name, [data], in_ranges=False)[: -len(data)], forged(data, len(data) // 2)
+    redis_server.client.set(entry_key(*name), sealed([lie]))
+    redis_server.client.set(SIGNED.key(name), head + lie)
+    async with serve(etcd, keyspace, store, redis_server.url, **PATIENT) as plain:
+        served = bytes((await plain.fetch(topic, 0)).records)
+        assert len(served) == len(log.expected(0))
+        assert served != log.expected(0)
+    async with serve(etcd, keyspace, store, redis_server.url, **keyed) as client:
+        assert bytes((await client.fetch(topic, 0)).records) == log.expected(0)
+        assert client.metric("shared_cache_rejected_total") == 1
+
+
+@pytest.mark.parametrize("poison", ["flipped", "swapped", "older", "truncated", "checksum", "stranger"])
+async def test_a_poisoned_segment_is_not_served(
+    etcd, keyspace, store, topic, log, serve, until, redis_server, keyed, poison
+) -> None:
+    first, second, *_ = log.segments
+    name = ObjectName(keyspace.segment_key(topic.name, 0, first.base), first.etag)
+    other = ObjectName(keyspace.segment_key(topic.name, 0, second.base), second.etag)
+    data, of_other = await store.inner.get(name.key), await store.inner.get(other.key)
+    assert len(data) == len(of_other)
+    value = SIGNED.sealed(name, [data], in_ranges=False)
+    poisoned = {
+        "flipped": value[:200] + bytes([value[200] ^ 1]) + value[201:],
+        "swapped": SIGNED.sealed(other, [of_other], in_ranges=False),
+        "older": SIGNED.sealed(name._replace(etag="older"), [data], in_ranges=False),
+        "truncated": value[:-1],
+        "checksum": sealed([data]),
+        "stranger": ANOTHER_KEY.sealed(name, [data], in_ranges=False),
+    }[poison]
+    redis_server.client.set(SIGNED.key(name), poisoned)
+    async with serve(etcd, keyspace, store, redis_server.url, **keyed) as client:
+        assert bytes((await client.fetch(topic, 0)).records) == log.expected(0)
+        await filled(client, until)
+        assert client.metric("shared_cache_rejected_total") == 1
+        assert client.metric("shared_cache_misses_total") == SEGMENTS
+        assert client.metric("shared_cache_hits_total") == 0
+        assert client.service.cache.counters.corrupt == 0, "the records were not even looked at"
+    assert redis_server.client.get(SIGNED.key(name)) == value, "the reader has put the segment there again"
+
+
+@pytest.mark.parametrize(
+    "poison", ["nothing", "flipped", "swapped", "older", "truncated", "checksum", "stranger"]
+)
+async def test_a_slice_of_a_poisoned_bundle_is_not_served(
+    etcd, keyspace, store, topic, log, serve, redis_server, keyed, poison
+) -> None:
+    log.as_slices = True
+    seg = await log.append(records(5, size=500, label="slice-"))
+    other = await log.append(records(5, size=500, label="other-"))
+    assert (other.position, other.size) == (seg.position, seg.size)
+    name = ObjectName(log.segment_key(seg), seg.etag)
+    data, of_other = await store.inner.get(name.key), await store.inner.get(log.segment_key(other))
+    value = SIGNED.sealed(name, [data], in_ranges=True)
+    at = 28 + seg.position + 100
+    poisoned = {
+        "nothing": value,
+        "flipped": value[:at] + bytes([value[at] ^ 1]) + value[at + 1 :],
+        "swapped": SIGNED.sealed(ObjectName(log.segment_key(other), other.etag), [of_other], in_ranges=True),
+        "older": SIGNED.sealed(name._replace(etag="older"), [data], in_ranges=True),
+        "truncated": value[:at],
+        "checksum": sealed([data]),
+        "stranger": ANOTHER_KEY.sealed(name, [data], in_ranges=True),
+    }[poison]
+    redis_server.client.set(SIGNED.key(name), poisoned)
+    store.requests.clear()
+    async with serve(etcd, keyspace, store, redis_server.url, **keyed) as client:
+        answer = await client.fetch(topic, 25, partition_max_bytes=1)
+        assert bytes(answer.records) == log.expected(25, 29)
+        is_good = poison == "nothing"
+        assert client.metric("shared_cache_hits_total") == is_good
+        assert client.metric("shared_cache_rejected_total") == (not is_good)
+        assert client.service.cache.counters.corrupt == 0
+    assert bundle_gets(store) == (not is_good)
+    assert redis_server.client.get(SIGNED.key(name)) == (value if is_good else None)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
+import pytest
 from kafscale.produce.log.model import Part, PutObject
 from kafscale.produce.settings import ProduceSettings
 from kafscale.produce.shared_fills import BundleFills, SharedFills
@@ -13,7 +15,8 @@ from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import SystemClock
 from kafscale.runtime.metrics import Metrics
 from kafscale.runtime.shared_cache import SharedCache, open_shared_cache
-from kafscale.runtime.shared_cache.entries import PREFIX, entry_key, sealed
+from kafscale.runtime.shared_cache.entries import PREFIX, ObjectName, entry_key, sealed
+from kafscale.runtime.shared_cache.signed_entries import PIECE_BYTES, SignedEntries
 from kafscale.storage.keys import BundleId
 from kafscale.storage.objects import IfAbsent
 from kafscale.testkit.objects import Fault, FaultyStore, scripted
@@ -37,6 +40,30 @@ async def test_a_committed_segment_is_put_there_as_it_is_in_the_store(
         assert redis_server.client.get(entry_key(key, seg.etag)) == sealed([await cluster.store.get(key)])
     assert len(redis_server.client.keys(f"{PREFIX}*")) == 3, "and no index"
     assert node.runtime.budget.used_bytes == 0
+
+
+@pytest.mark.parametrize("bundles", [False, True], ids=["segments", "bundles"])
+async def test_with_a_key_what_is_put_there_is_signed(
+    cluster: Cluster, redis_server: RedisServer, tmp_path: Path, bundles: bool
+) -> None:
+    (tmp_path / "keys").write_text(bytes(range(32)).hex())
+    node = await cluster.node(
+        bundles=bundles,
+        redis_url=redis_server.url,
+        redis_timeout_ms=PATIENT_MS,
+        redis_mac_key_file=tmp_path / "keys",
+    )
+    topic = await cluster.topic()
+    assert (await node.send(topic, 0, batch(bytes(PIECE_BYTES)))).base_offset == 0
+    await until(lambda: node.metric("shared_cache_fills_total") == 1, "the fill")
+    [seg] = (await cluster.head(topic)).tail
+    assert seg.is_slice == bundles
+    keys = cluster.keyspace
+    key = keys.bundle_key(BundleId(seg.bundle)) if bundles else keys.segment_key(topic.name, 0, seg.base)
+    name, signed = ObjectName(key, seg.etag), SignedEntries([bytes(range(32))])
+    value = signed.sealed(name, [await cluster.store.get(key)], in_ranges=bundles)
+    assert redis_server.client.get(signed.key(name)) == value
+    assert redis_server.client.dbsize() == 1
 
 
 async def test_what_is_not_committed_is_not_put_there(cluster: Cluster, redis_server: RedisServer) -> None:

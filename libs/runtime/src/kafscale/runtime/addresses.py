@@ -1,6 +1,6 @@
 """Parses and checks addresses in settings. Pure. A mistake is a ValueError that names the expected form."""
 
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 PORT_MAX = 65_535
 
@@ -51,3 +51,9 @@ def check_redis_url(url: str) -> str:
             "with special characters percent-encoded"
         )
     return url
+
+
+def has_password(url: str) -> bool:
+    """Whether a URL of redis has one, before the host or as an option."""
+    parts = urlsplit(url)
+    return parts.password is not None or "password" in parse_qs(parts.query)

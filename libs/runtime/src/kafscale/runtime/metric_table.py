@@ -110,6 +110,10 @@ SHARED_CACHE: Final = (
     ),
     counter("shared_cache_errors_total", "Calls to the shared cache that failed or were late"),
     counter("shared_cache_corrupt_total", "Entries of the shared cache deleted as damaged"),
+    counter(
+        "shared_cache_rejected_total",
+        "Entries of the shared cache deleted because no key in KAFSCALE_REDIS_MAC_KEY_FILE signed them",
+    ),
     counter("shared_cache_fills_total", "Segments put into the shared cache"),
     counter(
         "shared_cache_dropped_fills_total",

@@ -37,7 +37,7 @@ from kafscale.runtime.process_tasks import OwnTasks
 from kafscale.runtime.service import Runtime, ServiceParts
 from kafscale.runtime.settings import ServiceSettings
 from kafscale.runtime.settings_load import load_settings
-from kafscale.runtime.shared_cache import BadRedisUrl
+from kafscale.runtime.shared_cache import CacheUnusable
 from kafscale.runtime.stream.server import StreamServer
 from kafscale.runtime.tracing import Tracer, open_tracer
 from kafscale.storage.etcd.client import EtcdClient, EtcdError
@@ -135,7 +135,7 @@ class _Process(Generic[S]):
             RegistrationRefused,
             StoreUnsuitable,
             BadEndpoint,
-            BadRedisUrl,
+            CacheUnusable,
         ) as group:
             exit_code = FAILED_EXIT_CODE
             for error in leaves(group):

@@ -85,7 +85,7 @@ class Runtime(Generic[S]):
             self._authorization.close()
 
     def open_shared_cache(self) -> SharedCache | None:
-        """The shared cache, or None if the settings name none. Call it once per process. Raises BadRedisUrl."""
+        """The shared cache, or None if the settings name none. Call it once per process. Raises CacheUnusable."""
         return open_shared_cache(
             self.settings,
             clock=self.clock,

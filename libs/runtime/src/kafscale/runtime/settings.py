@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Literal, Self
 
 from kafscale.access.principals import Principal, parse_super_users
-from kafscale.runtime.addresses import check_etcd_url, check_redis_url, check_url, split_address
+from kafscale.runtime.addresses import check_etcd_url, check_redis_url, check_url, has_password, split_address
 from kafscale.storage.keys import check_namespace
 from kafscale.storage.objects import EncryptionKind, StoreKind
 from pydantic import Field, SecretStr, field_validator, model_validator
@@ -154,6 +154,14 @@ class ServiceSettings(BaseSettings):
         None,
         description="Redis that produce and fetch services share as a segment cache. Default: none.",
     )
+    redis_password_file: Path | None = Field(
+        None, description="File with the password for KAFSCALE_REDIS_URL, if the URL has none."
+    )
+    redis_mac_key_file: Path | None = Field(
+        None,
+        description="File with the keys that sign entries in Redis, one per line, hex or base64, 32 to 64 bytes each. "
+        "The first signs, all verify. Default: entries have a checksum only.",
+    )
     redis_timeout_ms: int = Field(
         20,
         ge=1,
@@ -222,6 +230,11 @@ class ServiceSettings(BaseSettings):
         if len({path is None for path in (self.grpc_certificate, self.grpc_key, self.grpc_ca)}) > 1:
             raise ValueError(
                 "KAFSCALE_GRPC_CERTIFICATE, KAFSCALE_GRPC_KEY and KAFSCALE_GRPC_CA are given together or not at all"
+            )
+        url = self.redis_url
+        if self.redis_password_file is not None and url is not None and has_password(url.get_secret_value()):
+            raise ValueError(
+                "KAFSCALE_REDIS_PASSWORD_FILE and a password in KAFSCALE_REDIS_URL exclude each other"
             )
         if self.s3_sse_kms_key_id is not None and self.s3_sse != "aws:kms":
             raise ValueError("KAFSCALE_S3_SSE_KMS_KEY_ID needs KAFSCALE_S3_SSE=aws:kms")

@@ -64,7 +64,7 @@ class BundleFills:
         """`undecided` partitions may commit a slice of it."""
         if self._shared is None or not undecided:
             return
-        fill = self._shared.prepare(key, etag, body)
+        fill = self._shared.prepare(key, etag, body, in_ranges=True)
         if fill is not None:
             self._written[bundle_id] = _Written(fill, undecided)
 

@@ -2,11 +2,11 @@
 
 A read has a deadline that grows with the object, and a circuit breaker stops the calls to a server that does not
 answer. Fills wait in a queue of bounded length and bytes. Their bytes count in the process's memory budget; beyond a
-bound, fills are dropped.
+bound, fills are dropped. A value that does not pass for the object (`entries.py`) is deleted, and is a miss.
 """
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
@@ -14,9 +14,9 @@ import structlog
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.metrics import Metrics
-from kafscale.runtime.settings import MIB, ServiceSettings
+from kafscale.runtime.settings import MIB
 from kafscale.runtime.shared_cache.breaker import Breaker, BreakerState
-from kafscale.runtime.shared_cache.entries import HEAD_SIZE, entry_key, sealed, unsealed
+from kafscale.runtime.shared_cache.entries import Entries, ObjectName
 from kafscale.wire.buffers import Buffer
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
+B = TypeVar("B", bytes, memoryview)
 
 FILLS_WAITING_MAX: Final = 1_024
 FILL_BYTES_MAX: Final = 64 * MIB
@@ -47,23 +48,14 @@ class SharedCacheLimits:
 class Fill(NamedTuple):
     """An object to be written to the cache; its bytes are reserved."""
 
-    key: str
+    name: ObjectName
     parts: Sequence[Buffer]
     size: int
+    in_ranges: bool
 
 
 class CacheUnavailable(Exception):
     """The server did not answer, or not usefully. It may or may not have executed the call."""
-
-
-class BadRedisUrl(Exception):
-    """The text does not contain the URL, which may hold a password."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "KAFSCALE_REDIS_URL has a database or an option that redis-py does not know: write redis://host:port/db, "
-            "or rediss:// for TLS, with a user:password@ before the host where one is needed"
-        )
 
 
 class SharedCacheMetrics:
@@ -76,6 +68,7 @@ class SharedCacheMetrics:
         self.skips = counter("shared_cache_skips_total")
         self.errors = counter("shared_cache_errors_total")
         self.corrupt = counter("shared_cache_corrupt_total")
+        self.rejected = counter("shared_cache_rejected_total")
         self.fills = counter("shared_cache_fills_total")
         self.dropped = counter("shared_cache_dropped_fills_total")
         self.read_bytes = counter("shared_cache_read_bytes_total")
@@ -95,7 +88,9 @@ class SharedCache:
         clock: Clock,
         budget: MemoryBudget,
         metrics: SharedCacheMetrics,
+        entries: Entries,
     ) -> None:
+        self._entries = entries
         self._client = client
         self._limits = limits
         self._clock = clock
@@ -106,47 +101,43 @@ class SharedCache:
         self._fill_bytes = 0
 
     async def get(self, object_key: str, etag: str, size: int) -> memoryview | None:
-        """The object of `size` bytes; None if the cache lacks it, or on any error."""
+        """The object of `size` bytes, which was not filled `in_ranges`; None if the cache lacks it, or on any error."""
         if size > self._limits.max_object_bytes or not self._may_call():
             return None
-        key = entry_key(object_key, etag)
+        name, entries = ObjectName(object_key, etag), self._entries
         try:
-            value = await self._called(self._client.get(key), size)
+            value = await self._called(self._whole(name, size), size)
         except (CacheUnavailable, TimeoutError):
             return None
         if value is None:
             self._metrics.misses.inc()
             return None
-        found = unsealed(value)
-        if found is None or len(found) != size:
-            self._metrics.misses.inc()
-            await self._delete(key)
-            return None
-        self._metrics.hits.inc()
-        self._metrics.read_bytes.inc(size)
-        return found
+        found = await self._worked(size, lambda: entries.opened(name, value, size))
+        return await self._counted(name, found)
 
     async def get_range(self, object_key: str, etag: str, start: int, end: int) -> bytes | None:
-        """Bytes [start, end) of an object, whose size the caller need not know; None if the cache lacks them, or on any
-        error. The entry's checksum covers the whole object: the caller checks the range, and calls `discard`."""
-        if end > self._limits.max_object_bytes or not self._may_call():
+        """Bytes [start, end) of an object that was filled `in_ranges`, whose size the caller need not know; None if the
+        cache lacks them, or on any error. A checksum covers the whole object: the caller checks the range, and calls
+        `discard`."""
+        if not start < end <= self._limits.max_object_bytes or not self._may_call():
             return None
-        first = HEAD_SIZE + start
-        ranged = self._client.get_range(entry_key(object_key, etag), first, HEAD_SIZE + end - 1)
+        name, entries = ObjectName(object_key, etag), self._entries
+        first, last = entries.extent(start, end)
         try:
-            found = await self._called(ranged, end - start)
+            value = await self._called(
+                self._client.get_range(entries.key(name), first, last - 1), last - first
+            )
         except (CacheUnavailable, TimeoutError):
             return None
-        if len(found) != end - start:
+        if not value:
             self._metrics.misses.inc()
             return None
-        self._metrics.hits.inc()
-        self._metrics.read_bytes.inc(len(found))
-        return found
+        found = await self._worked(end - start, lambda: entries.opened_range(name, value, start, end))
+        return await self._counted(name, found)
 
     async def discard(self, object_key: str, etag: str) -> None:
         """Deletes an entry whose content is wrong."""
-        await self._delete(entry_key(object_key, etag))
+        await self._delete_damaged(ObjectName(object_key, etag))
 
     def fill(self, object_key: str, etag: str, parts: Sequence[Buffer]) -> None:
         """Queues the object, or drops it if there is no room. The parts must not change any more."""
@@ -154,8 +145,11 @@ class SharedCache:
         if fill is not None:
             self.submit(fill)
 
-    def prepare(self, object_key: str, etag: str, parts: Sequence[Buffer]) -> Fill | None:
-        """Reserves memory for a fill, for `submit` or `give_up` later; None if there is no room."""
+    def prepare(
+        self, object_key: str, etag: str, parts: Sequence[Buffer], *, in_ranges: bool = False
+    ) -> Fill | None:
+        """Reserves memory for a fill, for `submit` or `give_up` later; None if there is no room. `in_ranges`: readers
+        use `get_range`."""
         size = sum(map(len, parts))
         if size > self._limits.max_object_bytes:
             return None
@@ -163,7 +157,7 @@ class SharedCache:
             self._metrics.dropped.inc()
             return None
         self._fill_bytes += size
-        return Fill(entry_key(object_key, etag), parts, size)
+        return Fill(ObjectName(object_key, etag), parts, size, in_ranges)
 
     def submit(self, fill: Fill) -> None:
         try:
@@ -196,7 +190,11 @@ class SharedCache:
     async def _make(self, fill: Fill) -> None:
         if not self._may_call():
             return
-        put = self._client.set(fill.key, sealed(fill.parts), ttl_ms=self._limits.ttl_ms)
+        name, entries = fill.name, self._entries
+        value = await self._worked(
+            fill.size, lambda: entries.sealed(name, fill.parts, in_ranges=fill.in_ranges)
+        )
+        put = self._client.set(entries.key(name), value, ttl_ms=self._limits.ttl_ms)
         try:
             await self._called(put, fill.size)
         except (CacheUnavailable, TimeoutError):
@@ -204,9 +202,45 @@ class SharedCache:
         self._metrics.fills.inc()
         self._metrics.written_bytes.inc(fill.size)
 
-    async def _delete(self, key: str) -> None:
+    async def _whole(self, name: ObjectName, size: int) -> bytes | None:
+        key, extent = self._entries.key(name), self._entries.whole(size)
+        if extent is None:
+            return await self._client.get(key)
+        return await self._client.get_range(key, extent[0], extent[1] - 1) or None
+
+    # -- entries -------------------------------------------------------------------------------------
+
+    async def _worked(self, size: int, work: Callable[[], T]) -> T:
+        """Does work on `size` bytes, in a thread if it would hold up the event loop."""
+        longest = self._entries.inline_bytes_max
+        return work() if longest is None or size <= longest else await asyncio.to_thread(work)
+
+    async def _counted(self, name: ObjectName, found: B | None) -> B | None:
+        """What was found; without it the value was not the object, and is deleted."""
+        if found is None:
+            self._metrics.misses.inc()
+            await self._refuse(name)
+            return None
+        self._metrics.hits.inc()
+        self._metrics.read_bytes.inc(len(found))
+        return found
+
+    async def _refuse(self, name: ObjectName) -> None:
+        if not self._entries.are_signed:
+            await self._delete_damaged(name)
+            return
+        key = self._entries.key(name)
+        self._metrics.rejected.inc()
+        log.warning("shared cache entry rejected", key=key, why="no key of this process signed it")
+        await self._delete(key)
+
+    async def _delete_damaged(self, name: ObjectName) -> None:
+        key = self._entries.key(name)
         self._metrics.corrupt.inc()
         log.warning("shared cache entry damaged", key=key)
+        await self._delete(key)
+
+    async def _delete(self, key: str) -> None:
         if not self._may_call():
             return
         try:
@@ -243,34 +277,3 @@ class SharedCache:
                 log.info("shared cache available")
             self._metrics.breaker.set(self._breaker.state)
             self._metrics.seconds.observe((self._clock.now_ms() - started_ms) / 1000)
-
-
-def open_shared_cache(
-    settings: ServiceSettings,
-    *,
-    clock: Clock,
-    budget: MemoryBudget,
-    metrics: Metrics,
-    tasks: asyncio.TaskGroup,
-) -> SharedCache | None:
-    """The cache that the settings name; without one, redis-py is not imported. Does no I/O.
-
-    A task of `tasks` writes the fills and closes the connections. Raises BadRedisUrl.
-    """
-    counted = SharedCacheMetrics(metrics)
-    if settings.redis_url is None:
-        return None
-    from kafscale.runtime.shared_cache.redis_client import RedisClient
-
-    try:
-        client = RedisClient(settings.redis_url.get_secret_value())
-    except (ValueError, TypeError):
-        raise BadRedisUrl from None
-    limits = SharedCacheLimits(
-        timeout_ms=settings.redis_timeout_ms,
-        max_object_bytes=settings.redis_max_object_bytes,
-        ttl_ms=settings.redis_ttl_ms,
-    )
-    shared = SharedCache(client, limits, clock=clock, budget=budget, metrics=counted)
-    tasks.create_task(shared.run(), name="shared-cache")
-    return shared

@@ -18,6 +18,7 @@ from redis.asyncio import Connection, ConnectionPool
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as HungUp
+from redis.exceptions import RedisError
 
 CONNECTIONS_MAX: Final = 16
 OPENING_TIMEOUT_S: Final = 10
@@ -29,8 +30,9 @@ class RedisClient:
     A call has no deadline; the caller sets one. Each raises CacheUnavailable.
     """
 
-    def __init__(self, url: str) -> None:
-        """Raises ValueError or TypeError if redis-py does not accept the URL or its options."""
+    def __init__(self, url: str, password: str | None = None) -> None:
+        """`password`: for a URL without one. Raises ValueError or TypeError if redis-py does not accept the URL or its
+        options."""
         pool = ConnectionPool.from_url(
             url,
             protocol=2,
@@ -38,9 +40,13 @@ class RedisClient:
             socket_timeout=None,
             socket_connect_timeout=None,
             retry=Retry(NoBackoff(), 0),
+            **({} if password is None else {"password": password}),
         )
         make: Callable[[], Connection] = pool.make_connection
-        self._closed = [make() for _ in range(CONNECTIONS_MAX)]
+        try:
+            self._closed = [make() for _ in range(CONNECTIONS_MAX)]
+        except RedisError as error:
+            raise ValueError(str(error)) from error
         self._idle: list[Connection] = []
         self._line = asyncio.Semaphore(CONNECTIONS_MAX)
         self._opening: asyncio.Task[None] | None = None
