@@ -46,6 +46,7 @@ class Watch:
         self._member: Member | None = None
         self._backoff = Backoff(first_ms=BACKOFF_FIRST_MS, cap_ms=BACKOFF_MAX_MS)
         self._failed = False  # since the last batch: the first failure is retried at once
+        self._logged_in_anew = False  # because etcd refused the watch
         self.resumes = 0
         """Streams opened after the first."""
 
@@ -108,6 +109,7 @@ class Watch:
             if response.compact_revision:
                 raise WatchCompacted(response.compact_revision)
             raise _cancelled(response.cancel_reason, self._endpoint())
+        self._logged_in_anew = False
         if not response.events:
             return None
         events = [*self._held, *map(decode_event, response.events)]
@@ -121,18 +123,25 @@ class Watch:
         return WatchBatch(tuple(events), complete) if events else None
 
     async def _recover(self, failure: EtcdError) -> None:
-        """Ends the stream, and waits before the next one. Raises a refusal that a new token cannot cure."""
+        """Ends the stream, and waits before the next one. Raises a refusal that a new token has not cured."""
         member = self._member
         self._drop()
         self.resumes += 1
         if isinstance(failure, EtcdRejected):
-            if not self._pool.forget_token(failure):
+            if not self._pool.forget_token(failure) and not self._log_in_anew(failure):
                 raise failure
         elif member is not None:
             self._pool.failed(member)
         if self._failed:
             await self._backoff.sleep()
         self._failed = True
+
+    def _log_in_anew(self, refused: EtcdRejected) -> bool:
+        """Once in a row. etcd refuses a watch with a stale token by the same words as one without a right."""
+        if refused.code is not grpc.StatusCode.PERMISSION_DENIED or self._logged_in_anew:
+            return False
+        self._logged_in_anew = self._pool.drop_token()
+        return self._logged_in_anew
 
     def _drop(self) -> None:
         call, self._call, self._member, self._held = self._call, None, None, []
@@ -152,6 +161,7 @@ def _message(answer: object) -> pb.WatchResponse:
 def _cancelled(reason: str, endpoint: str) -> EtcdUnknown | EtcdRejected:
     if "permission denied" in reason:
         return EtcdRejected(grpc.StatusCode.PERMISSION_DENIED, reason, endpoint)
-    if "invalid auth token" in reason or "user name is empty" in reason:
-        return EtcdRejected(grpc.StatusCode.UNAUTHENTICATED, reason, endpoint)
+    refused = EtcdRejected(grpc.StatusCode.UNAUTHENTICATED, reason, endpoint)
+    if refused.is_stale_token:
+        return refused
     return EtcdUnknown(UnknownKind.OTHER, f"etcd cancelled the watch: {reason}", endpoint)
