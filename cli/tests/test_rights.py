@@ -60,8 +60,10 @@ def applied(passwords: Path, *words: str) -> list[str]:
 
 
 @asynccontextmanager
-async def users_of(server: EtcdProcess, **access: str) -> AsyncIterator[EtcdUsers]:
-    users = EtcdUsers(EtcdClient.connect([server.endpoint], **access).access)
+async def users_of(
+    server: EtcdProcess, user: str | None = None, password: str | None = None
+) -> AsyncIterator[EtcdUsers]:
+    users = EtcdUsers(EtcdClient.connect([server.endpoint], user=user, password=password).access)
     try:
         yield users
     finally:
@@ -113,7 +115,7 @@ async def test_what_was_changed_by_hand_is_put_right(
     ]
     async with users_of(server, user="root", password=f"{SECRET}root") as users:
         assert await users.rights_of_role(PRODUCE) == wanted
-        assert await users.roles_of_user(PRODUCE) == {PRODUCE}
+        assert await users.roles_of_user(PRODUCE) == frozenset({PRODUCE})
     client = EtcdClient.connect([server.endpoint], user=PRODUCE, password=f"{SECRET}produce")
     await client.put(KEYS.heads_prefix() + b"x", b"")
     with pytest.raises(EtcdRejected, match="permission denied"):

@@ -20,6 +20,7 @@ from kafscale.storage.etcd.users import EtcdUsers
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.membership.members import InstanceState, Pace, Registration
 from kafscale.storage.rights.etcd import KeyRange, Permission
+from kafscale.testkit.authority import Authority
 from kafscale.testkit.etcd import start_etcd
 
 PASSWORD = "correct horse"
@@ -293,6 +294,51 @@ async def test_tls_in_both_directions(tmp_path: Path, certificates: Certificates
         with pytest.raises(EtcdUnknown):
             await distrustful.put(b"a", b"2", timeout_s=0.5)
         await distrustful.close()
+
+
+async def test_the_common_name_of_a_certificate_is_a_user_that_needs_no_login(
+    tmp_path: Path, certificates: Certificates
+) -> None:
+    with start_etcd(tmp_path, tls=certificates.server, extra=("--bcrypt-cost=4",)) as server:
+        client = EtcdClient.connect([server.endpoint], tls=certificates.client)
+        users = EtcdUsers(client.access)
+        await users.add_role("reader")
+        await users.grant("reader", KeyRange(b"a"), Permission.READ)
+        await users.add_user("client", PASSWORD)  # the certificate's common name
+        await users.grant_role("client", "reader")
+        await users.close()
+        await enable_auth(client)
+        assert await client.get(b"a") is None
+        with pytest.raises(EtcdRejected, match="permission denied"):
+            await client.put(b"a", b"1")
+        await client.close()
+
+
+async def test_replaced_certificates_are_used_when_a_connection_is_made_anew(tmp_path: Path) -> None:
+    first, second = Authority(tmp_path / "first"), Authority(tmp_path / "second")
+    ours, theirs = first.role("fetch"), first.issue("127.0.0.1")
+    trusted = tmp_path / "clients-ca.pem"
+    trusted.write_bytes(first.ca.read_bytes())
+    tls = MemberTls(cert=theirs.certificate, key=theirs.key, client_ca=trusted)
+    with start_etcd(tmp_path, tls=tls) as server:
+        files = EtcdTls(ca=ours.ca, cert=ours.certificate, key=ours.key)
+        client = EtcdClient.connect([server.endpoint], tls=files)
+        await client.put(b"a", b"1")
+        server.kill()
+        second.issue("127.0.0.1", into=theirs)
+        trusted.write_bytes(second.ca.read_bytes())
+        await server.start()
+        with pytest.raises(EtcdUnknown):  # the files of this client are not replaced yet
+            await client.put(b"a", b"2", timeout_s=1)
+        second.role("fetch", into=ours)
+        second.trusted_in(ours)
+        with pytest.raises(EtcdUnknown):  # this failure makes it look at the files
+            await client.put(b"a", b"2", timeout_s=1)
+        await client.put(b"a", b"3", timeout_s=10)
+        kv = await client.get(b"a")
+        assert kv is not None
+        assert kv.value == b"3"
+        await client.close()
 
 
 def test_a_stale_token_is_told_from_a_missing_right() -> None:

@@ -8,8 +8,8 @@ Facts of S3 that shape the table:
   attempt is absent, so each role that reads objects may list the bucket. A condition on `s3:prefix` would not do: a
   GET has no prefix.
 - A DELETE with an etag needs `s3:GetObject` as well, and a PUT with one too.
-- `s3:PutObject` cannot be limited to new objects. Services never replace an object, because each of their PUTs has the
-  condition If-None-Match.
+- `s3:PutObject` allows to replace objects. Each PUT of a service has a condition: that the name is free, or that it
+  holds an attempt that no commit names.
 - The probe at the start of a process that writes or deletes keeps its object below PROBE_PREFIX.
 """
 
