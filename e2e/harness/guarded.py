@@ -102,9 +102,13 @@ class Guarded:
         assert done.returncode == 0, (words, done.stdout, done.stderr)
         return done.stdout
 
+    def sent(self, role: Role) -> set[Operation]:
+        """All that the role has asked of the bucket until now."""
+        return self.seen[role].copy()  # its gate may add to it at any time
+
     def logged(self, *texts: str) -> list[str]:
         """Lines of the services' logs with one of the texts."""
-        logs = sorted((self.deployment.folder / "log").glob("*.log"))
+        logs = sorted(set((self.deployment.folder / "log").glob("*.log")) - {self.deployment.etcd.log_path})
         lines = (
             f"{log.name}: {line}" for log in logs for line in log.read_text(errors="replace").splitlines()
         )

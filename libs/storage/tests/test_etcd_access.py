@@ -145,6 +145,57 @@ async def test_no_request_watch_or_keepalive_fails_when_tokens_expire(forgetful:
     await other.close()
 
 
+async def test_requests_that_fail_by_one_stale_token_share_one_login(
+    forgetful: EtcdProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opener = EtcdClient.connect([forgetful.endpoint])
+    await enable_auth(opener)
+    await opener.close()
+    other = EtcdClient.connect([forgetful.endpoint], user="root", password=PASSWORD)
+    client = EtcdClient.connect([forgetful.endpoint], user="root", password=PASSWORD)
+    await client.put(b"a", b"1")
+    await stale(client, other)
+    logins = counted(client, monkeypatch)
+    await asyncio.gather(*(client.put(b"a", b"2") for _ in range(100)))
+    assert logins == [PASSWORD]
+    await client.close()
+    await other.close()
+
+
+def counted(client: EtcdClient, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The passwords with which the client logs in from now on."""
+    logins: list[str] = []
+    login = client._pool._login
+
+    async def noted(password: str) -> str | None:
+        logins.append(password)
+        return await login(password)
+
+    monkeypatch.setattr(client._pool, "_login", noted)
+    return logins
+
+
+async def test_a_refused_login_is_not_repeated_by_each_request(
+    forgetful: EtcdProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opener = EtcdClient.connect([forgetful.endpoint])
+    await enable_auth(opener)
+    await opener.close()
+    file = tmp_path / "password"
+    file.write_text(PASSWORD)
+    other = EtcdClient.connect([forgetful.endpoint], user="root", password=PASSWORD)
+    client = EtcdClient.connect([forgetful.endpoint], user="root", password=file)
+    await client.put(b"a", b"1")
+    users = EtcdUsers(other.access)
+    await users.change_password("root", "battery staple")
+    logins = counted(client, monkeypatch)
+    failed = await asyncio.gather(*(client.put(b"a", b"2") for _ in range(100)), return_exceptions=True)
+    assert all(isinstance(each, EtcdUnknown) and each.kind is UnknownKind.LOGIN for each in failed)
+    assert len(logins) < 10
+    for each in (users, other, client):
+        await each.close()
+
+
 async def test_no_request_fails_while_users_and_roles_change(forgetful: EtcdProcess) -> None:
     """Each change makes every token stale, also a token of a moment ago."""
     opener = EtcdClient.connect([forgetful.endpoint])

@@ -80,6 +80,19 @@ class Member:
         return found
 
 
+@dataclass(frozen=True, slots=True)
+class Stream(Generic[Answer]):
+    """An open stream, where it is, and the token with which it was opened."""
+
+    call: grpc.aio.StreamStreamCall[Any, Answer]
+    member: Member
+    token: str | None = field(repr=False)
+
+
+def _metadata(token: str | None) -> tuple[tuple[str, str], ...]:
+    return (_LEADER,) if token is None else (_LEADER, ("token", token))
+
+
 class Pool:
     """The connections of one client. Channels are made on first use, inside the event loop."""
 
@@ -90,7 +103,7 @@ class Pool:
         self._token: str | None = None
         self._passwords = Passwords(access.password)
         self._authenticating = asyncio.Lock()
-        self._locked_out: EtcdUnknown | None = None
+        self._locked_out: str | None = None  # why etcd refused the last login
         self._log_in_at = 0.0
         self._closed = False
         self._closing: set[asyncio.Task[None]] = set()
@@ -98,13 +111,14 @@ class Pool:
     async def once(self, method: Method[Answer], request: Message, timeout_s: float) -> Answer:
         """One attempt. Another one follows only if etcd refused the token, before it did anything."""
         deadline = time.monotonic() + timeout_s
-        for _ in range(LOGINS_MAX):
+        for left in reversed(range(LOGINS_MAX)):
+            token = await self._logged_in()
             try:
-                return await self._try(method, request, deadline - time.monotonic())
+                return await self._send(method, request, deadline - time.monotonic(), _metadata(token))
             except EtcdRejected as rejected:
-                if not self.forget_token(rejected) or time.monotonic() >= deadline:
+                if not (left and self.forget_token(rejected, token)) or time.monotonic() >= deadline:
                     raise
-        return await self._try(method, request, deadline - time.monotonic())
+        raise AssertionError("the last attempt returns or raises")
 
     async def reading(self, method: Method[Answer], request: Message, timeout_s: float) -> Answer:
         """Tries every endpoint in turn until the deadline. Only for requests that change nothing."""
@@ -122,15 +136,14 @@ class Pool:
             if left <= 0:
                 await asyncio.sleep(RETRY_PAUSE_S)
 
-    async def stream(self, method: Method[Answer]) -> tuple[grpc.aio.StreamStreamCall[Any, Answer], Member]:
-        """A stream at the current endpoint. Call `failed(member)` if it breaks."""
-        if self.access.user and self._token is None:
-            await self._authenticate()
+    async def stream(self, method: Method[Answer]) -> Stream[Answer]:
+        """A stream at the current endpoint. Call `failed` with its member if it breaks."""
+        token = await self._logged_in()
         member = self._member()
         call = member.channel.stream_stream(
             method.path, request_serializer=serialize, response_deserializer=method.answer.FromString
         )
-        return call(metadata=self._metadata()), member
+        return Stream(call(metadata=_metadata(token)), member, token)
 
     def failed(self, member: Member) -> None:
         """Uses the next endpoint from now on, unless another request has already moved to it."""
@@ -141,26 +154,28 @@ class Pool:
         if at == self._current:
             self._current = (at + 1) % len(self._members)
 
-    def forget_token(self, rejected: EtcdRejected) -> bool:
-        """Drops a stale token, so that the next request authenticates first. Returns whether that may help."""
+    def forget_token(self, rejected: EtcdRejected, used: str | None) -> bool:
+        """Drops the token that a refused request used, if it was stale. Returns whether another attempt may help."""
         if not (self.access.user and rejected.is_stale_token):
             return False
-        self._token = None
+        self.drop_token(used)
         return True
 
-    def drop_token(self) -> bool:
-        """The same after a refusal that may have come from the token. Returns whether there was one."""
-        token, self._token = self._token, None
-        return token is not None
+    def drop_token(self, used: str | None) -> None:
+        """The next request logs in, unless another one has done so since: 100 requests may fail by one token."""
+        if self._token == used:
+            self._token = None
 
-    async def _authenticate(self) -> None:
-        """Gets one token for all requests that wait for one."""
+    async def _logged_in(self) -> str | None:
+        """One token for all requests that wait for one. None: etcd or this client has no users."""
+        if self._token is not None or not self.access.user:
+            return self._token
         async with self._authenticating:
-            if self._token is not None:
-                return
-            if self._locked_out is not None and time.monotonic() < self._log_in_at:
-                raise self._locked_out
-            self._token = await self._log_in()
+            if self._token is None:
+                if self._locked_out is not None and time.monotonic() < self._log_in_at:
+                    raise EtcdUnknown(UnknownKind.LOGIN, self._locked_out)
+                self._token = await self._log_in()
+            return self._token
 
     async def _log_in(self) -> str | None:
         """With the first password that etcd accepts."""
@@ -173,7 +188,7 @@ class Pool:
                 refused = rejected
         failure = self._passwords.all_refused(refused)
         if isinstance(failure, EtcdUnknown):
-            self._locked_out, self._log_in_at = failure, time.monotonic() + LOGIN_PAUSE_S
+            self._locked_out, self._log_in_at = failure.detail, time.monotonic() + LOGIN_PAUSE_S
         raise failure from refused
 
     async def _login(self, password: str) -> str | None:
@@ -195,11 +210,6 @@ class Pool:
             await member.channel.close(CLOSE_GRACE_S)
         await asyncio.gather(*self._closing)
 
-    async def _try(self, method: Method[Answer], request: Message, timeout_s: float) -> Answer:
-        if self.access.user and self._token is None:
-            await self._authenticate()
-        return await self._send(method, request, timeout_s, self._metadata())
-
     async def _send(
         self,
         method: Method[Answer],
@@ -218,9 +228,6 @@ class Pool:
         if isinstance(failure, EtcdUnknown) and failure.kind is not UnknownKind.NOSPACE:
             self.failed(member)
         raise failure
-
-    def _metadata(self) -> tuple[tuple[str, str], ...]:
-        return (_LEADER,) if self._token is None else (_LEADER, ("token", self._token))
 
     def _member(self) -> Member:
         assert not self._closed, "the etcd client is closed"
