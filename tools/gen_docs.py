@@ -11,6 +11,7 @@ from tools import (
     gen_k8s_rules,
     gen_metrics_docs,
     gen_settings_docs,
+    gen_store_rights,
     gen_topic_config_docs,
 )
 
@@ -20,6 +21,7 @@ GENERATORS: Final[Sequence[Callable[[], int]]] = (
     gen_settings_docs.main,
     gen_metrics_docs.main,
     gen_topic_config_docs.main,
+    gen_store_rights.main,
     gen_dashboards.main,
     gen_k8s_rules.main,
 )

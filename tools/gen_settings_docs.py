@@ -22,7 +22,8 @@ INTRODUCTION = """\
 # Settings
 
 Every setting is an environment variable, and a flag of the same name: `KAFSCALE_ETCD_ENDPOINTS` is
-`--etcd-endpoints`, and the flag wins. An invalid value ends the process with code 2 and one sentence
+`--etcd-endpoints`, and the flag wins. A secret has no flag, because all users of a machine can read the arguments of
+processes. An invalid value ends the process with code 2 and one sentence
 that names the variable. Sizes are bytes, times are milliseconds. This page is written by
 `tools/gen_settings_docs.py`.
 

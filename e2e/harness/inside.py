@@ -36,10 +36,12 @@ class Inside:
 
     etcd: str
     keys: Keyspace = field(default_factory=Keyspace)
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
 
     def _ask(self, question: Callable[[EtcdClient], Awaitable[T]]) -> T:
         async def run() -> T:
-            client = EtcdClient.connect([self.etcd])
+            client = EtcdClient.connect([self.etcd], user=self.user, password=self.password)
             try:
                 return await question(client)
             finally:

@@ -1,4 +1,4 @@
-"""Stands in front of an S3 server, and holds some requests that write or delete.
+"""Stands in front of an S3 server, shows each request to who asks, and holds some that write or delete.
 
 A held request arrives late, whether or not its sender still waits: the gate reads all of it before it holds it. So a
 PUT may arrive after the sender has sent it again or has given it up, and a DELETE after somebody has looked.
@@ -11,7 +11,7 @@ import contextlib
 import random
 import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, Self
 
 HEADERS_MAX: Final = 64 << 10
@@ -25,11 +25,15 @@ HELD_METHODS: Final = (b"PUT", b"DELETE", b"POST")
 class StoreGate:
     """`with StoreGate("127.0.0.1", port, seed) as gate:` then connect to `gate.endpoint`.
 
-    `share` of the requests are held for a random time up to `hold_max_s`. Both may change at any time.
+    `share` of the requests are held for a random time up to `hold_max_s`. Both may change at any time. `show` is
+    called with each request, its headers and its body, in the gate's thread.
     """
 
-    def __init__(self, host: str, port: int, seed: int) -> None:
+    def __init__(
+        self, host: str, port: int, seed: int, show: Callable[[bytes], None] = lambda _request: None
+    ) -> None:
         self._target = (host, port)
+        self._show = show
         self._chance = random.Random(seed)
         self._thread = threading.Thread(target=self._run, name="store gate", daemon=True)
         self._loop = asyncio.new_event_loop()
@@ -93,6 +97,7 @@ class StoreGate:
         reader: asyncio.StreamReader,
         back: asyncio.Task[int],
     ) -> None:
+        self._show(request)
         method = request.partition(b" ")[0]
         holds = method in HELD_METHODS and self._chance.random() < self.share
         if holds:

@@ -1,8 +1,8 @@
 """etcd or the object store is away: at the start, and under load; and a disk that is full.
 
-Law: a service without etcd or the store waits, reports the missing one at /readyz and in its log, and serves once it
-is available. If one of them fails under load, nothing acknowledged is lost, no producer sees an error, and all
-continue when it is back. A full disk is KAFKA_STORAGE_ERROR until there is room.
+Law: a service without etcd waits, reports that at /readyz and in its log, and serves once it is available. So does a
+service without the store, if it uses the store. If one of them fails under load, nothing acknowledged is lost, no
+producer sees an error, and all continue when it is back. A full disk is KAFKA_STORAGE_ERROR until there is room.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
+from kafscale.storage.rights.objects import StoreUse, use_of
 from kafscale.testkit.seaweed import require_weed
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.errors import ErrorCode
@@ -23,7 +24,7 @@ from kafscale.wire.records import Record, build_batch
 from kafscale.wire.schema import produce
 
 from e2e.harness.cluster import Cluster
-from e2e.harness.deployment import ROLES, Deployment
+from e2e.harness.deployment import Deployment
 from e2e.harness.law import goes_on, nap, under_load
 from e2e.harness.raw import Raw
 from e2e.harness.services import Service, until
@@ -47,12 +48,6 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]
     deployment.kill()
 
 
-def all_wait_for(deployment: Deployment, what: str) -> None:
-    """Each service says so at /readyz and in its log."""
-    for role in ROLES:
-        waits_for(deployment.services[role], what)
-
-
 def waits_for(service: Service, what: str) -> None:
     def says() -> bool:
         status, why = service.readiness()
@@ -69,9 +64,15 @@ def waits_for(service: Service, what: str) -> None:
 
 
 def test_services_wait_for_etcd_and_for_the_store_and_then_serve(deployment: Deployment) -> None:
-    all_wait_for(deployment, f"etcd at {deployment.etcd.endpoint}")
+    """Front doors and coordinators send the store nothing."""
+    for service in deployment.services.values():
+        waits_for(service, f"etcd at {deployment.etcd.endpoint}")
     deployment.start_etcd()
-    all_wait_for(deployment, "bucket")
+    for role, service in deployment.services.items():
+        if use_of(role) is StoreUse.NONE:
+            service.wait_ready()
+        else:
+            waits_for(service, "bucket")
     deployment.start_s3()
     deployment.wait_ready()
     with under_load(deployment, "served", PARTITIONS):

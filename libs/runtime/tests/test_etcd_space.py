@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+import grpc
 import pytest
 from kafscale.runtime.etcd_space import KEY_COST_BYTES, EtcdSpace, Use
-from kafscale.storage.etcd.client import EtcdClient, EtcdStatus, EtcdUnknown, UnknownKind
+from kafscale.storage.etcd.client import EtcdClient, EtcdRejected, EtcdStatus, EtcdUnknown, UnknownKind
 
 MIB = 1 << 20
 QUOTA = 100 * MIB
@@ -141,3 +142,18 @@ async def test_a_real_etcd_is_read_again_and_again(etcd: EtcdClient) -> None:
             keys += 1
     looking.cancel()
     await etcd.delete(b"space/", range_end=b"space0")
+
+
+async def test_an_etcd_that_shows_its_status_to_root_alone_is_no_reason_to_refuse() -> None:
+    """Nothing would ever take back what was counted."""
+    etcd = Etcd()
+    made = EtcdSpace(etcd, QUOTA)  # type: ignore[arg-type]
+    etcd.answers = [EtcdRejected(grpc.StatusCode.PERMISSION_DENIED, "etcdserver: permission denied")]
+    await made.look()
+    assert all(made.admits(Use.NEW, QUOTA) for _ in range(3))
+    etcd.answers = [status(60)]
+    await made.look()
+    assert not made.admits(Use.NEW, 1)
+    etcd.answers = [EtcdUnknown(UnknownKind.UNAVAILABLE, "away")]
+    await made.look()
+    assert not made.admits(Use.NEW, 1), "an etcd that is away is not one that refuses"

@@ -8,6 +8,7 @@ from kafscale.runtime.dependencies import connect_etcd, open_object_store, store
 from kafscale.runtime.settings import ServiceSettings
 from kafscale.runtime.settings_load import BadSettings, load_settings, parse_flags, read_settings
 from kafscale.storage.objects import S3Config, S3Encryption
+from kafscale.storage.rights.objects import StoreUse
 
 
 @pytest.fixture(autouse=True)
@@ -108,9 +109,13 @@ def test_a_secret_is_never_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "hush" not in repr(s3)
 
 
-def test_an_etcd_user_without_a_password_is_a_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KAFSCALE_ETCD_USER", "root")
-    with pytest.raises(BadSettings, match="KAFSCALE_ETCD_PASSWORD"):
+@pytest.mark.parametrize(
+    "given", [{"USER"}, {"PASSWORD"}, {"PASSWORD_FILE"}, {"USER", "PASSWORD", "PASSWORD_FILE"}]
+)
+def test_an_etcd_user_has_one_password(given: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in given:
+        monkeypatch.setenv(f"KAFSCALE_ETCD_{name}", "x")
+    with pytest.raises(BadSettings, match="KAFSCALE_ETCD_USER needs KAFSCALE_ETCD_PASSWORD_FILE or"):
         read_settings(ServiceSettings)
 
 
@@ -131,6 +136,39 @@ def test_an_authorizer_is_chosen_and_none_by_default(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("KAFSCALE_AUTHORIZER", "acls")
     with pytest.raises(BadSettings, match="KAFSCALE_AUTHORIZER='acls'"):
         read_settings(ServiceSettings)
+
+
+async def test_the_password_of_etcd_comes_from_its_file_at_each_login(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "password"
+    monkeypatch.setenv("KAFSCALE_ETCD_USER", "me")
+    monkeypatch.setenv("KAFSCALE_ETCD_PASSWORD_FILE", str(file))
+    etcd = connect_etcd(read_settings(ServiceSettings))
+    assert (etcd.access.user, etcd.access.password) == ("me", file)
+    await etcd.close()
+
+
+def test_a_certificate_for_etcd_that_cannot_be_read_is_said_before_the_first_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KAFSCALE_ETCD_CA", str(tmp_path / "absent.pem"))
+    with pytest.raises(FileNotFoundError, match="absent.pem"):
+        connect_etcd(read_settings(ServiceSettings))
+
+
+@pytest.mark.parametrize("name", ["etcd-password", "s3-secret-access-key", "redis-url"])
+def test_a_secret_has_no_flag(name: str) -> None:
+    """Every user of a machine can read the arguments of processes."""
+    with pytest.raises(SystemExit):
+        parse_flags(ServiceSettings, [f"--{name}", "hush"])
+
+
+@pytest.mark.parametrize("use", list(StoreUse))
+def test_only_a_process_that_changes_objects_probes_with_writes(use: StoreUse) -> None:
+    s3 = store_config(read_settings(ServiceSettings), use).s3
+    assert s3 is not None
+    assert s3.probe_writes is (use is StoreUse.CHANGE)
 
 
 @pytest.mark.parametrize("given", [{"CERTIFICATE"}, {"CERTIFICATE", "KEY"}, {"CA"}, {"KEY", "CA"}])

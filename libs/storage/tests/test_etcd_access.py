@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,10 +14,13 @@ import pytest
 from google.protobuf.message import Message
 from kafscale.etcd.v3 import rpc_pb2 as pb
 from kafscale.runtime.etcd_binary import EtcdProcess, MemberTls
-from kafscale.storage.etcd.client import EtcdClient, EtcdRejected, EtcdTls, EtcdUnknown
+from kafscale.storage.etcd.client import EtcdClient, EtcdRejected, EtcdTls, EtcdUnknown, UnknownKind
 from kafscale.storage.etcd.pool import Method
+from kafscale.storage.etcd.users import EtcdUsers
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.membership.members import InstanceState, Pace, Registration
+from kafscale.storage.rights.etcd import KeyRange, Permission
+from kafscale.testkit.authority import Authority
 from kafscale.testkit.etcd import start_etcd
 
 PASSWORD = "correct horse"
@@ -91,6 +95,168 @@ async def test_a_wrong_password_and_a_missing_right_are_refused_at_once(guarded:
     with pytest.raises(EtcdRejected, match="permission denied"):
         await anext(guest.watch(b"a", start_revision=1))
     await guest.close()
+
+
+SHORT_LIVED = ("--auth-token-ttl=1", "--bcrypt-cost=4")
+
+
+@pytest.fixture
+def forgetful(tmp_path: Path) -> Iterator[EtcdProcess]:
+    """Its tokens live for a second without use."""
+    with start_etcd(tmp_path, extra=SHORT_LIVED) as server:
+        yield server
+
+
+async def stale(client: EtcdClient, by: EtcdClient) -> None:
+    """Returns when etcd has forgotten the client's token. A client with the access of `by` looks from without."""
+    probe = EtcdClient(by.access)
+    probe._pool._token = client._pool._token
+    async with asyncio.timeout(20):
+        while probe._pool._token == client._pool._token:
+            await asyncio.sleep(1.5)  # longer than a token lives: each use would renew it
+            await probe.get(b"a")
+    await probe.close()
+
+
+async def test_no_request_watch_or_keepalive_fails_when_tokens_expire(forgetful: EtcdProcess) -> None:
+    opener = EtcdClient.connect([forgetful.endpoint])
+    await enable_auth(opener)
+    await opener.close()
+    other = EtcdClient.connect([forgetful.endpoint], user="root", password=PASSWORD)
+    client = EtcdClient.connect([forgetful.endpoint], user="root", password=PASSWORD)
+    first = await client.put(b"a", b"1")
+    async with client.watch(b"a", start_revision=first.revision) as running:
+        assert [e.kv.value for e in (await anext(running)).events] == [b"1"]
+        await stale(client, other)
+        await other.put(b"a", b"2")
+        assert [e.kv.value for e in (await anext(running)).events] == [b"2"], "a watch outlives its token"
+    await stale(client, other)
+    async with client.watch(b"a", start_revision=first.revision) as new:
+        assert [e.kv.value for e in (await anext(new)).events] == [b"1", b"2"], "a new watch logs in anew"
+    await stale(client, other)
+    assert (await client.put(b"a", b"3")).revision > first.revision
+    kv = await client.get(b"a")
+    assert kv is not None
+    assert kv.version == 3
+    lease = await client.lease_grant(60)
+    await stale(client, other)
+    await client.lease_revoke(lease)
+    await client.close()
+    await other.close()
+
+
+async def test_requests_that_fail_by_one_stale_token_share_one_login(
+    forgetful: EtcdProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opener = EtcdClient.connect([forgetful.endpoint])
+    await enable_auth(opener)
+    await opener.close()
+    other = EtcdClient.connect([forgetful.endpoint], user="root", password=PASSWORD)
+    client = EtcdClient.connect([forgetful.endpoint], user="root", password=PASSWORD)
+    await client.put(b"a", b"1")
+    await stale(client, other)
+    logins = counted(client, monkeypatch)
+    await asyncio.gather(*(client.put(b"a", b"2") for _ in range(100)))
+    assert logins == [PASSWORD]
+    await client.close()
+    await other.close()
+
+
+def counted(client: EtcdClient, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The passwords with which the client logs in from now on."""
+    logins: list[str] = []
+    login = client._pool._login
+
+    async def noted(password: str) -> str | None:
+        logins.append(password)
+        return await login(password)
+
+    monkeypatch.setattr(client._pool, "_login", noted)
+    return logins
+
+
+async def test_a_refused_login_is_not_repeated_by_each_request(
+    forgetful: EtcdProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opener = EtcdClient.connect([forgetful.endpoint])
+    await enable_auth(opener)
+    await opener.close()
+    file = tmp_path / "password"
+    file.write_text(PASSWORD)
+    other = EtcdClient.connect([forgetful.endpoint], user="root", password=PASSWORD)
+    client = EtcdClient.connect([forgetful.endpoint], user="root", password=file)
+    await client.put(b"a", b"1")
+    users = EtcdUsers(other.access)
+    await users.change_password("root", "battery staple")
+    logins = counted(client, monkeypatch)
+    failed = await asyncio.gather(*(client.put(b"a", b"2") for _ in range(100)), return_exceptions=True)
+    assert all(isinstance(each, EtcdUnknown) and each.kind is UnknownKind.LOGIN for each in failed)
+    assert len(logins) < 10
+    for each in (users, other, client):
+        await each.close()
+
+
+async def test_no_request_fails_while_users_and_roles_change(forgetful: EtcdProcess) -> None:
+    """Each change makes every token stale, also a token of a moment ago."""
+    opener = EtcdClient.connect([forgetful.endpoint])
+    await enable_auth(opener)
+    await opener.close()
+    client = EtcdClient.connect([forgetful.endpoint], user="root", password=PASSWORD)
+    users = EtcdUsers(client.access)
+    changed = asyncio.Event()
+
+    async def change() -> None:
+        await users.add_role("r")
+        for number in range(100):
+            await users.grant("r", KeyRange(b"%d" % number), Permission.READ)
+        changed.set()
+
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(change())
+        written = 0
+        while not changed.is_set():
+            await client.put(b"a", b"%d" % written, timeout_s=10)
+            written += 1
+    kv = await client.get(b"a")
+    assert kv is not None
+    assert kv.version == written > 1
+    await users.close()
+    await client.close()
+
+
+@pytest.mark.parametrize("file_first", [True, False])
+async def test_a_password_rotates_without_a_failed_request(
+    forgetful: EtcdProcess, tmp_path: Path, file_first: bool
+) -> None:
+    opener = EtcdClient.connect([forgetful.endpoint])
+    await enable_auth(opener)
+    await opener.close()
+    file = tmp_path / "password"
+    file.write_text(PASSWORD)
+    client = EtcdClient.connect([forgetful.endpoint], user="root", password=file)
+    registration = await Registration.join(
+        client, Keyspace(), role="admin", address="", node_id=None, pace=QUICK
+    )
+    other = EtcdClient.connect([forgetful.endpoint], user="root", password=PASSWORD)
+    users = EtcdUsers(other.access)
+    if file_first:
+        file.write_text("battery staple")
+        await stale(client, other)
+        await client.put(b"a", b"1")  # logs in although etcd does not have the new password yet
+        await users.change_password("root", "battery staple")
+    else:
+        await users.change_password("root", "battery staple")
+        with pytest.raises(EtcdUnknown, match="authentication failed.*the password is in") as failed:
+            await client.put(b"a", b"1")
+        assert failed.value.kind is UnknownKind.LOGIN
+        file.write_text("battery staple")
+        await client.get(b"a", timeout_s=10)  # a read is repeated until it is let in
+    await client.put(b"a", b"2")
+    await renewed(client, registration, after_s=time.monotonic())
+    assert registration.lost_count == 0
+    await registration.leave()
+    for each in (users, other, client):
+        await each.close()
 
 
 async def test_a_user_of_an_etcd_without_users_is_let_in(
@@ -179,6 +345,51 @@ async def test_tls_in_both_directions(tmp_path: Path, certificates: Certificates
         with pytest.raises(EtcdUnknown):
             await distrustful.put(b"a", b"2", timeout_s=0.5)
         await distrustful.close()
+
+
+async def test_the_common_name_of_a_certificate_is_a_user_that_needs_no_login(
+    tmp_path: Path, certificates: Certificates
+) -> None:
+    with start_etcd(tmp_path, tls=certificates.server, extra=("--bcrypt-cost=4",)) as server:
+        client = EtcdClient.connect([server.endpoint], tls=certificates.client)
+        users = EtcdUsers(client.access)
+        await users.add_role("reader")
+        await users.grant("reader", KeyRange(b"a"), Permission.READ)
+        await users.add_user("client", PASSWORD)  # the certificate's common name
+        await users.grant_role("client", "reader")
+        await users.close()
+        await enable_auth(client)
+        assert await client.get(b"a") is None
+        with pytest.raises(EtcdRejected, match="permission denied"):
+            await client.put(b"a", b"1")
+        await client.close()
+
+
+async def test_replaced_certificates_are_used_when_a_connection_is_made_anew(tmp_path: Path) -> None:
+    first, second = Authority(tmp_path / "first"), Authority(tmp_path / "second")
+    ours, theirs = first.role("fetch"), first.issue("127.0.0.1")
+    trusted = tmp_path / "clients-ca.pem"
+    trusted.write_bytes(first.ca.read_bytes())
+    tls = MemberTls(cert=theirs.certificate, key=theirs.key, client_ca=trusted)
+    with start_etcd(tmp_path, tls=tls) as server:
+        files = EtcdTls(ca=ours.ca, cert=ours.certificate, key=ours.key)
+        client = EtcdClient.connect([server.endpoint], tls=files)
+        await client.put(b"a", b"1")
+        server.kill()
+        second.issue("127.0.0.1", into=theirs)
+        trusted.write_bytes(second.ca.read_bytes())
+        await server.start()
+        with pytest.raises(EtcdUnknown):  # the files of this client are not replaced yet
+            await client.put(b"a", b"2", timeout_s=1)
+        second.role("fetch", into=ours)
+        second.trusted_in(ours)
+        with pytest.raises(EtcdUnknown):  # this failure makes it look at the files
+            await client.put(b"a", b"2", timeout_s=1)
+        await client.put(b"a", b"3", timeout_s=10)
+        kv = await client.get(b"a")
+        assert kv is not None
+        assert kv.value == b"3"
+        await client.close()
 
 
 def test_a_stale_token_is_told_from_a_missing_right() -> None:

@@ -89,6 +89,13 @@ async def test_every_put_asks_for_the_encryption(
     assert list(stub.objects) == ["one"]
 
 
+async def test_the_probe_of_a_reader_finds_the_bucket_and_sends_nothing_else(stub: Stub) -> None:
+    store = S3Store(stub.config(probe_writes=False))
+    await store.probe()
+    await store.close()
+    assert [request.method for request in stub.requests] == ["GET"]
+
+
 async def test_the_probe_refuses_a_store_that_keeps_records_in_the_clear(stub: Stub) -> None:
     stub.ignore = frozenset({"encryption"})
     store = S3Store(stub.config(encryption=S3Encryption(kind="AES256")))

@@ -25,6 +25,7 @@ from kafscale.storage.objects import (
     StoreUnsuitable,
     open_store,
 )
+from kafscale.storage.rights.objects import StoreUse
 
 log = structlog.get_logger("kafscale.process")
 
@@ -83,17 +84,18 @@ async def wait_for(need: Need[T], *, clock: Clock, say: Callable[[str], None]) -
 
 
 def connect_etcd(settings: ServiceSettings) -> EtcdClient:
-    """Does no I/O. Raises BadEndpoint, or OSError if a certificate cannot be read."""
+    """Connects with the first request. Raises BadEndpoint, or OSError if a certificate cannot be read."""
     tls = None
     if settings.etcd_ca or settings.etcd_cert or settings.etcd_key:
         tls = EtcdTls(ca=settings.etcd_ca, cert=settings.etcd_cert, key=settings.etcd_key)
+        tls.credentials()  # so that a missing file is said at once, not by the first request
     password = settings.etcd_password
     client = EtcdClient if settings.trace_exporter_kind is None else TracedEtcd
     return client.connect(
         settings.etcd_endpoints,
         tls=tls,
         user=settings.etcd_user,
-        password=password.get_secret_value() if password is not None else None,
+        password=password.get_secret_value() if password is not None else settings.etcd_password_file,
     )
 
 
@@ -115,7 +117,8 @@ def etcd_need(settings: ServiceSettings, etcd: EtcdClient, keyspace: Keyspace) -
     )
 
 
-def store_config(settings: ServiceSettings) -> StoreConfig:
+def store_config(settings: ServiceSettings, use: StoreUse = StoreUse.CHANGE) -> StoreConfig:
+    """`use`: of the process that opens the store."""
     secret = settings.s3_secret_access_key
     return StoreConfig(
         kind=settings.object_store_kind,
@@ -132,12 +135,13 @@ def store_config(settings: ServiceSettings) -> StoreConfig:
             else S3Encryption(kind=settings.s3_sse, kms_key_id=settings.s3_sse_kms_key_id),
             puts_per_s_max=settings.s3_puts_per_s_max,
             linger_min_ms=settings.s3_linger_min_ms,
+            probe_writes=use is StoreUse.CHANGE,
         ),
     )
 
 
-def open_object_store(settings: ServiceSettings) -> ObjectStore:
-    return open_store(store_config(settings))
+def open_object_store(settings: ServiceSettings, use: StoreUse = StoreUse.CHANGE) -> ObjectStore:
+    return open_store(store_config(settings, use))
 
 
 async def probe_store(store: ObjectStore) -> None:

@@ -7,6 +7,9 @@ a transaction, and the committer's are nested. Once etcd raises NOSPACE, no proc
 
 The measure is the bytes in use: the quota limits etcd's file, but etcd reuses free pages before the file grows. Between
 two reads of etcd's status, admitted bytes count as well, so a burst is stopped without waiting for the next read.
+
+Some versions of etcd, the first of which is 3.5.28, give their status to the user root alone (etcd #21663). A service
+with a user of its own then admits everything, and only etcd's own quota is a limit. The service says so in its log.
 """
 
 from __future__ import annotations
@@ -16,9 +19,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+import grpc
 import structlog
 from kafscale.runtime.metrics import Metrics
-from kafscale.storage.etcd.client import EtcdClient, EtcdError, EtcdStatus
+from kafscale.storage.etcd.client import EtcdClient, EtcdError, EtcdRejected, EtcdStatus
 
 log = structlog.get_logger(__name__)
 
@@ -55,6 +59,7 @@ class EtcdSpace:
         self._gates = {use: _Gate(use.value) for use in Use}
         self._let_in_bytes = 0
         self._unread = False
+        self._is_blind = False
         self.quota_bytes = quota_bytes
         self.file_bytes = 0
         self.used_bytes = 0
@@ -82,9 +87,9 @@ class EtcdSpace:
         except EtcdError as error:
             if not self._unread:
                 log.warning("etcd status unavailable", why=str(error))
-            self._unread = True
+            self._unread, self._is_blind = True, is_forbidden(error)
             return
-        self._unread = False
+        self._unread = self._is_blind = False
         self._let_in_bytes -= let_in_bytes  # the answer may lack what was admitted during the call
         self.looked(status)
 
@@ -108,6 +113,8 @@ class EtcdSpace:
 
     def admits(self, use: Use, size: int, keys: int = 1) -> bool:
         """Whether `size` bytes in `keys` keys may be written. Admitted bytes count as written."""
+        if self._is_blind:
+            return True
         cost = size * COST_FACTOR + keys * KEY_COST_BYTES
         expected = self.used_bytes + self._let_in_bytes + cost
         if self.is_full or self._gates[use].shut or expected > use.value * self.quota_bytes:
@@ -115,3 +122,7 @@ class EtcdSpace:
             return False
         self._let_in_bytes += cost
         return True
+
+
+def is_forbidden(error: EtcdError) -> bool:
+    return isinstance(error, EtcdRejected) and error.code is grpc.StatusCode.PERMISSION_DENIED

@@ -2,6 +2,8 @@
 
     waiting for etcd and the store -> STARTING -> READY -> DRAINING -> ended
 
+A role that does nothing with the store (`storage/rights`) sends it no request and does not wait for it.
+
 SIGTERM or SIGINT drains a ready process, and ends a process that is not ready yet. An error that waiting cannot cure (a
 node id in use, a store that ignores conditions, an address in use) is one log line and exit code 1.
 """
@@ -51,6 +53,7 @@ from kafscale.storage.membership.members import (
     RegistrationRefused,
 )
 from kafscale.storage.objects import ObjectStore, StoreUnsuitable
+from kafscale.storage.rights.objects import StoreUse, use_of
 
 __all__ = ["MALLOC_ENV", "Runtime", "ServiceParts", "run_service"]
 
@@ -179,12 +182,17 @@ class _Process(Generic[S]):
         return address
 
     async def _outside(self, stack: AsyncExitStack) -> tuple[EtcdClient, ObjectStore]:
-        etcd = connect_etcd(self._settings)
+        try:
+            etcd = connect_etcd(self._settings)
+        except OSError as error:
+            raise CannotServe(f"the certificate for etcd: {error}") from error
         stack.push_async_callback(etcd.close)
         await self._wait(etcd_need(self._settings, etcd, self._keyspace))
-        store = open_object_store(self._settings)
+        use = use_of(self._role)
+        store = open_object_store(self._settings, use)
         stack.push_async_callback(store.close)
-        await self._wait(store_need(self._settings, store))
+        if use is not StoreUse.NONE:
+            await self._wait(store_need(self._settings, store))
         return etcd, store
 
     async def _bind(self, stack: AsyncExitStack) -> int:

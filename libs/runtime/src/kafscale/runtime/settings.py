@@ -33,6 +33,9 @@ class ServiceSettings(BaseSettings):
     )
     etcd_user: str | None = Field(None, description="User for etcd's authentication.")
     etcd_password: SecretStr | None = Field(None, description="Password for etcd's authentication.")
+    etcd_password_file: Path | None = Field(
+        None, description="File that holds this password instead. It is read again at each login."
+    )
     etcd_ca: Path | None = Field(None, description="CA that signed etcd's certificate (PEM).")
     etcd_cert: Path | None = Field(None, description="Client certificate for etcd (PEM).")
     etcd_key: Path | None = Field(None, description="Key of the client certificate for etcd (PEM).")
@@ -223,8 +226,11 @@ class ServiceSettings(BaseSettings):
             raise ValueError("KAFSCALE_OBJECT_STORE=dir needs KAFSCALE_OBJECT_DIR")
         if self.trace_exporter == "otlp" and self.otlp_endpoint is None:
             raise ValueError("KAFSCALE_TRACE_EXPORTER=otlp needs KAFSCALE_OTLP_ENDPOINT")
-        if (self.etcd_user is None) != (self.etcd_password is None):
-            raise ValueError("KAFSCALE_ETCD_USER and KAFSCALE_ETCD_PASSWORD are given together or not at all")
+        passwords = [given for given in (self.etcd_password, self.etcd_password_file) if given is not None]
+        if len(passwords) != (self.etcd_user is not None):
+            raise ValueError(
+                "KAFSCALE_ETCD_USER needs KAFSCALE_ETCD_PASSWORD_FILE or KAFSCALE_ETCD_PASSWORD, and they need the user"
+            )
         if (self.etcd_cert is None) != (self.etcd_key is None):
             raise ValueError("KAFSCALE_ETCD_CERT and KAFSCALE_ETCD_KEY are given together or not at all")
         if len({path is None for path in (self.grpc_certificate, self.grpc_key, self.grpc_ca)}) > 1:

@@ -1,7 +1,8 @@
 """Reads settings from the environment and from flags of the same names; each mistake gets one readable sentence.
 
-`--etcd-endpoints x` overrides KAFSCALE_ETCD_ENDPOINTS=x. An invalid value ends the process with code 2 before anything
-is opened. An error never contains a secret.
+`--etcd-endpoints x` overrides KAFSCALE_ETCD_ENDPOINTS=x. A secret has no flag, because every user of a machine can read
+the arguments of processes. An invalid value ends the process with code 2 before anything is opened. An error never
+contains a secret.
 """
 
 import argparse
@@ -12,6 +13,7 @@ from typing import Any, TypeVar, get_args
 from kafscale.runtime.redaction import HIDDEN, redact_field, redact_text
 from kafscale.runtime.settings import ServiceSettings
 from pydantic import SecretStr, ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_settings import SettingsError
 
 S = TypeVar("S", bound=ServiceSettings)
@@ -54,16 +56,25 @@ def sentence(kind: type[ServiceSettings], detail: object) -> str:
     if not field:
         return f"settings: {message}."
     info = kind.model_fields.get(field)
-    secret = info is not None and SecretStr in get_args(info.annotation)
-    value = HIDDEN if secret else str(redact_field(field, repr(str(detail["input"]))))
+    value = (
+        HIDDEN
+        if info is not None and is_secret(info)
+        else str(redact_field(field, repr(str(detail["input"]))))
+    )
     what = f" {info.description}" if info is not None and info.description else ""
     return f"{variable(kind, field)}={value}: {message}.{what}"
+
+
+def is_secret(info: FieldInfo) -> bool:
+    return SecretStr in get_args(info.annotation)
 
 
 def parse_flags(kind: type[ServiceSettings], argv: Sequence[str]) -> dict[str, str]:
     program = f"python -m {kind.__module__.rpartition('.')[0]}"
     parser = argparse.ArgumentParser(prog=program, description=kind.__doc__, allow_abbrev=False)
     for name, info in kind.model_fields.items():
+        if is_secret(info):
+            continue
         parser.add_argument(
             f"--{name.replace('_', '-')}",
             dest=name,

@@ -15,8 +15,9 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -59,11 +60,21 @@ def require_weed() -> None:
         pytest.skip(str(missing))
 
 
-class SeaweedServer:
-    """`start`, `kill`, `start` again: the same data on the same ports."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """A user of the server. `actions` are SeaweedFS's, as in "Read:bucket/folder/*"; Write covers deletions too."""
 
-    def __init__(self, directory: Path) -> None:
+    access_key: str
+    secret_key: str = field(repr=False)
+    actions: tuple[str, ...]
+
+
+class SeaweedServer:
+    """`start`, `kill`, `start` again: the same data on the same ports. `identities` beside the tests' own."""
+
+    def __init__(self, directory: Path, identities: Sequence[Identity] = ()) -> None:
         self.directory = directory
+        self._identities = (_OURS, *identities)
         self._ports = _free_ports(4)
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -92,7 +103,7 @@ class SeaweedServer:
         assert self._process is None, "started already"
         self.directory.mkdir(parents=True, exist_ok=True)
         (self.directory / "data").mkdir(exist_ok=True)
-        (self.directory / "s3.json").write_text(json.dumps(_identities()))
+        (self.directory / "s3.json").write_text(json.dumps(_document(self._identities)))
         with (self.directory / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 [*dying_with_parent(), find_weed(), *self._arguments()],
@@ -176,10 +187,22 @@ class SeaweedServer:
         return ""
 
 
-def _identities() -> dict[str, Any]:
-    credentials = [{"accessKey": _ACCESS_KEY, "secretKey": _SECRET_KEY}]
-    actions = ["Admin", "Read", "Write", "List", "Tagging"]
-    return {"identities": [{"name": "admin", "credentials": credentials, "actions": actions}]}
+_OURS: Final = Identity(
+    access_key=_ACCESS_KEY, secret_key=_SECRET_KEY, actions=("Admin", "Read", "Write", "List", "Tagging")
+)
+
+
+def _document(identities: Sequence[Identity]) -> dict[str, Any]:
+    return {
+        "identities": [
+            {
+                "name": each.access_key,
+                "credentials": [{"accessKey": each.access_key, "secretKey": each.secret_key}],
+                "actions": list(each.actions),
+            }
+            for each in identities
+        ]
+    }
 
 
 def dying_with_parent() -> list[str]:

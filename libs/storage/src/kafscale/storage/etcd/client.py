@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Self
 
 import grpc
@@ -103,9 +104,12 @@ class EtcdClient:
         *,
         tls: EtcdTls | None = None,
         user: str | None = None,
-        password: str | None = None,
+        password: str | Path | None = None,
     ) -> Self:
-        """Does no I/O; the first request connects. Raises `BadEndpoint`."""
+        """Does no I/O; the first request connects. A password that is a path is read at each login.
+
+        Raises `BadEndpoint`.
+        """
         return cls(Access.parse(endpoints, tls=tls, user=user, password=password))
 
     async def close(self) -> None:

@@ -14,12 +14,20 @@ import grpc
 FULL_REMEDY = "; `kafscale etcd-repair` makes room and clears the alarm"
 
 
+_STALE_TOKEN = (
+    "invalid auth token",
+    "revision of auth store is old",
+    "user name is empty",  # authentication was enabled after the request had left without a token
+)
+
+
 class UnknownKind(Enum):
     TIMEOUT = "timeout"  # the deadline passed
     UNAVAILABLE = "unavailable"  # the connection broke, or was never established
     LEADER = "leader"  # no leader, or it changed
     NOSPACE = "nospace"  # over the database quota
     OVERLOADED = "overloaded"  # etcd sheds load
+    LOGIN = "login"  # the user's password is being changed
     OTHER = "other"
 
 
@@ -49,8 +57,12 @@ class EtcdRejected(EtcdError):
 
     @property
     def is_stale_token(self) -> bool:
-        """The token expired, or the users changed. A new token helps."""
-        return "invalid auth token" in self.detail or "revision of auth store is old" in self.detail
+        """The token expired, or users or roles changed. A new token helps."""
+        return any(text in self.detail for text in _STALE_TOKEN)
+
+    @property
+    def is_wrong_password(self) -> bool:
+        return "authentication failed" in self.detail
 
     @property
     def is_without_users(self) -> bool:

@@ -2,7 +2,8 @@
 
 An attempt ends in an answer, `EtcdUnknown` or `EtcdRejected`. This module sends only two kinds of requests again:
 requests that read (`reading`), and a request that etcd refused because the token was stale, which etcd checks before it
-does anything. After an unknown outcome the next request goes to the next endpoint.
+does anything. After an unknown outcome the next request goes to the next endpoint, and a connection whose certificate
+files were replaced is made anew.
 """
 
 from __future__ import annotations
@@ -17,13 +18,19 @@ import grpc.aio
 from google.protobuf.message import Message
 from kafscale.etcd.v3 import rpc_pb2 as pb
 from kafscale.storage.etcd.errors import EtcdRejected, EtcdUnknown, UnknownKind, classify
+from kafscale.storage.etcd.passwords import Passwords
 from kafscale.storage.etcd.transport import Access, Endpoint
 
 RETRY_PAUSE_S = 0.05
 """Between two rounds over all endpoints while reading."""
 TRY_MIN_S = 0.3
 AUTH_TIMEOUT_S = 3.0
+LOGINS_MAX = 20
+"""For one request. Each change of a user or a role makes all tokens stale, and several may follow each other."""
 CLOSE_GRACE_S = 0.5
+
+LOGIN_PAUSE_S = 0.5
+"""After a refused login all requests of the client fail for this time: checking a password is work for etcd."""
 
 Answer = TypeVar("Answer", bound=Message)
 # A member that has lost its leader refuses at once.
@@ -60,6 +67,8 @@ def serialize(message: Message) -> bytes:
 class Member:
     endpoint: Endpoint
     channel: grpc.aio.Channel
+    stamp: tuple[object, ...]
+    """Of the certificate files that the channel was made with."""
     unary: dict[str, grpc.aio.UnaryUnaryMultiCallable[Any, Any]] = field(default_factory=dict)
 
     def call(self, method: Method[Answer]) -> grpc.aio.UnaryUnaryMultiCallable[Any, Answer]:
@@ -71,6 +80,19 @@ class Member:
         return found
 
 
+@dataclass(frozen=True, slots=True)
+class Stream(Generic[Answer]):
+    """An open stream, where it is, and the token with which it was opened."""
+
+    call: grpc.aio.StreamStreamCall[Any, Answer]
+    member: Member
+    token: str | None = field(repr=False)
+
+
+def _metadata(token: str | None) -> tuple[tuple[str, str], ...]:
+    return (_LEADER,) if token is None else (_LEADER, ("token", token))
+
+
 class Pool:
     """The connections of one client. Channels are made on first use, inside the event loop."""
 
@@ -79,17 +101,24 @@ class Pool:
         self._members: list[Member] = []
         self._current = 0
         self._token: str | None = None
+        self._passwords = Passwords(access.password)
         self._authenticating = asyncio.Lock()
+        self._locked_out: str | None = None  # why etcd refused the last login
+        self._log_in_at = 0.0
         self._closed = False
+        self._closing: set[asyncio.Task[None]] = set()
 
     async def once(self, method: Method[Answer], request: Message, timeout_s: float) -> Answer:
-        """One attempt. A second one follows only if etcd refused the token, before it did anything."""
-        try:
-            return await self._try(method, request, timeout_s)
-        except EtcdRejected as rejected:
-            if not self.forget_token(rejected):
-                raise
-        return await self._try(method, request, timeout_s)
+        """One attempt. Another one follows only if etcd refused the token, before it did anything."""
+        deadline = time.monotonic() + timeout_s
+        for left in reversed(range(LOGINS_MAX)):
+            token = await self._logged_in()
+            try:
+                return await self._send(method, request, deadline - time.monotonic(), _metadata(token))
+            except EtcdRejected as rejected:
+                if not (left and self.forget_token(rejected, token)) or time.monotonic() >= deadline:
+                    raise
+        raise AssertionError("the last attempt returns or raises")
 
     async def reading(self, method: Method[Answer], request: Message, timeout_s: float) -> Answer:
         """Tries every endpoint in turn until the deadline. Only for requests that change nothing."""
@@ -107,52 +136,79 @@ class Pool:
             if left <= 0:
                 await asyncio.sleep(RETRY_PAUSE_S)
 
-    async def stream(self, method: Method[Answer]) -> tuple[grpc.aio.StreamStreamCall[Any, Answer], Member]:
-        """A stream at the current endpoint. Call `failed(member)` if it breaks."""
-        if self.access.user and self._token is None:
-            await self._authenticate()
+    async def stream(self, method: Method[Answer]) -> Stream[Answer]:
+        """A stream at the current endpoint. Call `failed` with its member if it breaks."""
+        token = await self._logged_in()
         member = self._member()
         call = member.channel.stream_stream(
             method.path, request_serializer=serialize, response_deserializer=method.answer.FromString
         )
-        return call(metadata=self._metadata()), member
+        return Stream(call(metadata=_metadata(token)), member, token)
 
     def failed(self, member: Member) -> None:
         """Uses the next endpoint from now on, unless another request has already moved to it."""
-        if self._members[self._current] is member:
-            self._current = (self._current + 1) % len(self._members)
+        at = next((number for number, each in enumerate(self._members) if each is member), None)
+        if at is None:  # it was renewed meanwhile, or the client is closed
+            return
+        self._members[at] = self._renewed(member)
+        if at == self._current:
+            self._current = (at + 1) % len(self._members)
 
-    def forget_token(self, rejected: EtcdRejected) -> bool:
-        """Drops a stale token, so that the next request authenticates first. Returns whether that may help."""
+    def forget_token(self, rejected: EtcdRejected, used: str | None) -> bool:
+        """Drops the token that a refused request used, if it was stale. Returns whether another attempt may help."""
         if not (self.access.user and rejected.is_stale_token):
             return False
-        self._token = None
+        self.drop_token(used)
         return True
 
-    async def _authenticate(self) -> None:
-        """Gets one token for all requests that wait for one."""
+    def drop_token(self, used: str | None) -> None:
+        """The next request logs in, unless another one has done so since: 100 requests may fail by one token."""
+        if self._token == used:
+            self._token = None
+
+    async def _logged_in(self) -> str | None:
+        """One token for all requests that wait for one. None: etcd or this client has no users."""
+        if self._token is not None or not self.access.user:
+            return self._token
         async with self._authenticating:
-            if self._token is not None:
-                return
-            request = pb.AuthenticateRequest(name=self.access.user or "", password=self.access.password or "")
+            if self._token is None:
+                if self._locked_out is not None and time.monotonic() < self._log_in_at:
+                    raise EtcdUnknown(UnknownKind.LOGIN, self._locked_out)
+                self._token = await self._log_in()
+            return self._token
+
+    async def _log_in(self) -> str | None:
+        """With the first password that etcd accepts."""
+        for password in self._passwords.to_try():
             try:
-                answer = await self._send(AUTHENTICATE, request, AUTH_TIMEOUT_S, (_LEADER,))
+                return await self._login(password)
             except EtcdRejected as rejected:
-                if not rejected.is_without_users:
+                if not rejected.is_wrong_password:
                     raise
-            else:
-                self._token = answer.token
+                refused = rejected
+        failure = self._passwords.all_refused(refused)
+        if isinstance(failure, EtcdUnknown):
+            self._locked_out, self._log_in_at = failure.detail, time.monotonic() + LOGIN_PAUSE_S
+        raise failure from refused
+
+    async def _login(self, password: str) -> str | None:
+        """A token; None if authentication is disabled in etcd."""
+        request = pb.AuthenticateRequest(name=self.access.user or "", password=password)
+        try:
+            answer = await self._send(AUTHENTICATE, request, AUTH_TIMEOUT_S, (_LEADER,))
+        except EtcdRejected as rejected:
+            if not rejected.is_without_users:
+                raise
+            return None
+        self._passwords.accepted(password)
+        return answer.token
 
     async def close(self) -> None:
         self._closed = True
         members, self._members = self._members, []
         for member in members:
             await member.channel.close(CLOSE_GRACE_S)
-
-    async def _try(self, method: Method[Answer], request: Message, timeout_s: float) -> Answer:
-        if self.access.user and self._token is None:
-            await self._authenticate()
-        return await self._send(method, request, timeout_s, self._metadata())
+        await asyncio.gather(*self._closing)
 
     async def _send(
         self,
@@ -173,11 +229,28 @@ class Pool:
             self.failed(member)
         raise failure
 
-    def _metadata(self) -> tuple[tuple[str, str], ...]:
-        return (_LEADER,) if self._token is None else (_LEADER, ("token", self._token))
-
     def _member(self) -> Member:
         assert not self._closed, "the etcd client is closed"
         if not self._members:
-            self._members = [Member(e, self.access.channel(e)) for e in self.access.endpoints]
+            stamp = self._stamp()
+            self._members = [Member(e, self.access.channel(e), stamp) for e in self.access.endpoints]
         return self._members[self._current]
+
+    def _stamp(self) -> tuple[object, ...]:
+        return () if self.access.tls is None else self.access.tls.stamp()
+
+    def _renewed(self, member: Member) -> Member:
+        """With a new channel if the certificate files were replaced: a channel keeps what it was made with."""
+        if not member.endpoint.secure:
+            return member
+        try:
+            stamp = self._stamp()
+            if stamp == member.stamp:
+                return member
+            channel = self.access.channel(member.endpoint)
+        except OSError:  # a file is gone while it is replaced: the next failure looks again
+            return member
+        closing = asyncio.get_running_loop().create_task(member.channel.close(CLOSE_GRACE_S))
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
+        return Member(member.endpoint, channel, stamp)

@@ -7,7 +7,7 @@ without the caller's knowledge (hence `enable_retries=0`), and would not report 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -58,6 +58,11 @@ class EtcdTls:
             certificate_chain=None if self.cert is None else self.cert.read_bytes(),
         )
 
+    def stamp(self) -> tuple[tuple[int, int, int], ...]:
+        """Differs when a file was replaced. Raises OSError."""
+        stats = [path.stat() for path in (self.ca, self.cert, self.key) if path is not None]
+        return tuple((stat.st_mtime_ns, stat.st_ino, stat.st_size) for stat in stats)
+
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
@@ -89,7 +94,8 @@ class Access:
     endpoints: tuple[Endpoint, ...]
     tls: EtcdTls | None = None
     user: str | None = None
-    password: str | None = None
+    password: str | Path | None = field(default=None, repr=False)
+    """The password, or the file that holds it (`passwords.py`)."""
 
     @classmethod
     def parse(
@@ -98,7 +104,7 @@ class Access:
         *,
         tls: EtcdTls | None = None,
         user: str | None = None,
-        password: str | None = None,
+        password: str | Path | None = None,
     ) -> Access:
         parsed = tuple(dict.fromkeys(Endpoint.parse(text) for text in endpoints))
         if not parsed:

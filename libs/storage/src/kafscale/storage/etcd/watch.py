@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import grpc
 import grpc.aio
@@ -25,7 +25,7 @@ from kafscale.storage.etcd.errors import (
     classify,
 )
 from kafscale.storage.etcd.ops import WatchBatch, WatchEvent, decode_event
-from kafscale.storage.etcd.pool import WATCH, Member, Pool
+from kafscale.storage.etcd.pool import WATCH, Pool, Stream
 
 BACKOFF_FIRST_MS = 50
 BACKOFF_MAX_MS = 1_000
@@ -42,10 +42,10 @@ class Watch:
         self._range_end = range_end
         self._next = start_revision
         self._held: list[WatchEvent] = []  # events of a revision whose last fragment has not arrived
-        self._call: grpc.aio.StreamStreamCall[Any, pb.WatchResponse] | None = None
-        self._member: Member | None = None
+        self._stream: Stream[pb.WatchResponse] | None = None
         self._backoff = Backoff(first_ms=BACKOFF_FIRST_MS, cap_ms=BACKOFF_MAX_MS)
         self._failed = False  # since the last batch: the first failure is retried at once
+        self._logged_in_anew = False  # because etcd refused the watch
         self.resumes = 0
         """Streams opened after the first."""
 
@@ -81,10 +81,10 @@ class Watch:
 
     async def _read(self) -> pb.WatchResponse:
         try:
-            if self._call is None:
+            if self._stream is None:
                 async with asyncio.timeout(OPEN_TIMEOUT_S):
                     return await self._open()
-            return _message(await self._call.read())
+            return _message(await self._stream.call.read())
         except grpc.aio.AioRpcError as error:
             raise classify(error.code(), error.details() or "", self._endpoint()) from None
         except TimeoutError:
@@ -93,21 +93,22 @@ class Watch:
             ) from None
 
     async def _open(self) -> pb.WatchResponse:
-        self._call, self._member = await self._pool.stream(WATCH)
+        stream = self._stream = await self._pool.stream(WATCH)
         create = pb.WatchCreateRequest(
             key=self._key,
             range_end=self._range_end or b"",
             start_revision=self._next,
             fragment=True,
         )
-        await self._call.write(pb.WatchRequest(create_request=create))
-        return _message(await self._call.read())
+        await stream.call.write(pb.WatchRequest(create_request=create))
+        return _message(await stream.call.read())
 
     def _take(self, response: pb.WatchResponse) -> WatchBatch | None:
         if response.canceled:
             if response.compact_revision:
                 raise WatchCompacted(response.compact_revision)
             raise _cancelled(response.cancel_reason, self._endpoint())
+        self._logged_in_anew = False
         if not response.events:
             return None
         events = [*self._held, *map(decode_event, response.events)]
@@ -121,26 +122,35 @@ class Watch:
         return WatchBatch(tuple(events), complete) if events else None
 
     async def _recover(self, failure: EtcdError) -> None:
-        """Ends the stream, and waits before the next one. Raises a refusal that a new token cannot cure."""
-        member = self._member
+        """Ends the stream, and waits before the next one. Raises a refusal that a new token has not cured."""
+        stream = self._stream
         self._drop()
         self.resumes += 1
         if isinstance(failure, EtcdRejected):
-            if not self._pool.forget_token(failure):
+            token = None if stream is None else stream.token
+            if not self._pool.forget_token(failure, token) and not self._log_in_anew(failure, token):
                 raise failure
-        elif member is not None:
-            self._pool.failed(member)
+        elif stream is not None:
+            self._pool.failed(stream.member)
         if self._failed:
             await self._backoff.sleep()
         self._failed = True
 
+    def _log_in_anew(self, refused: EtcdRejected, token: str | None) -> bool:
+        """Once in a row. etcd refuses a watch with a stale token by the same words as one without a right."""
+        if refused.code is not grpc.StatusCode.PERMISSION_DENIED or token is None or self._logged_in_anew:
+            return False
+        self._pool.drop_token(token)
+        self._logged_in_anew = True
+        return True
+
     def _drop(self) -> None:
-        call, self._call, self._member, self._held = self._call, None, None, []
-        if call is not None:
-            call.cancel()
+        stream, self._stream, self._held = self._stream, None, []
+        if stream is not None:
+            stream.call.cancel()
 
     def _endpoint(self) -> str:
-        return "" if self._member is None else self._member.endpoint.target
+        return "" if self._stream is None else self._stream.member.endpoint.target
 
 
 def _message(answer: object) -> pb.WatchResponse:
@@ -152,6 +162,7 @@ def _message(answer: object) -> pb.WatchResponse:
 def _cancelled(reason: str, endpoint: str) -> EtcdUnknown | EtcdRejected:
     if "permission denied" in reason:
         return EtcdRejected(grpc.StatusCode.PERMISSION_DENIED, reason, endpoint)
-    if "invalid auth token" in reason or "user name is empty" in reason:
-        return EtcdRejected(grpc.StatusCode.UNAUTHENTICATED, reason, endpoint)
+    refused = EtcdRejected(grpc.StatusCode.UNAUTHENTICATED, reason, endpoint)
+    if refused.is_stale_token:
+        return refused
     return EtcdUnknown(UnknownKind.OTHER, f"etcd cancelled the watch: {reason}", endpoint)

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import grpc
 from kafscale.etcd.v3 import rpc_pb2 as pb
 from kafscale.storage.etcd.errors import EtcdError, EtcdRejected, classify
+from kafscale.storage.etcd.passwords import Passwords
 from kafscale.storage.etcd.pool import AUTHENTICATE, LEASE_KEEPALIVE, serialize
 from kafscale.storage.etcd.transport import Access
 
@@ -49,6 +50,7 @@ class KeepaliveThread:
         self._ticked = time.monotonic()
         self._endpoint = 0
         self._token: str | None = None
+        self._passwords = Passwords(access.password)
         self._channel: grpc.Channel | None = None
         self._refused = False  # an endpoint refused in the last round
         self._thread = threading.Thread(target=self._run, name="etcd-keepalive", daemon=True)
@@ -90,15 +92,17 @@ class KeepaliveThread:
             try:
                 remaining_s = self._keepalive(self._connection())
             except grpc.RpcError as error:
-                self._failed(error)
+                self._failed(self._classified(error))
+                continue
+            except EtcdRejected as refused:  # no password could be read
+                self._failed(refused)
                 continue
             if remaining_s > 0:
                 self.renewed_at_s = sent_at_s
             return remaining_s > 0
         return not self._refused or time.monotonic() - self.renewed_at_s <= self._pace.ttl_s
 
-    def _failed(self, error: grpc.RpcError) -> None:
-        failure = self._classified(error)
+    def _failed(self, failure: EtcdError) -> None:
         if isinstance(failure, EtcdRejected):
             self._refused = True
             self._token = None
@@ -150,12 +154,23 @@ class KeepaliveThread:
 
     def _authenticate(self, channel: grpc.Channel) -> str | None:
         """A token; None if authentication is disabled in etcd."""
+        *others, last = self._passwords.to_try()
+        for password in others:
+            try:
+                return self._login(channel, password)
+            except grpc.RpcError as error:
+                failure = self._classified(error)
+                if not (isinstance(failure, EtcdRejected) and failure.is_wrong_password):
+                    raise
+        return self._login(channel, last)
+
+    def _login(self, channel: grpc.Channel, password: str) -> str | None:
         call = channel.unary_unary(
             AUTHENTICATE.path,
             request_serializer=serialize,
             response_deserializer=AUTHENTICATE.answer.FromString,
         )
-        request = pb.AuthenticateRequest(name=self._access.user or "", password=self._access.password or "")
+        request = pb.AuthenticateRequest(name=self._access.user or "", password=password)
         try:
             token: str = call(request, timeout=TRY_TIMEOUT_S).token
         except grpc.RpcError as error:
@@ -163,4 +178,5 @@ class KeepaliveThread:
             if isinstance(failure, EtcdRejected) and failure.is_without_users:
                 return None
             raise
+        self._passwords.accepted(password)
         return token

@@ -43,6 +43,8 @@ class S3Config:
     connect_timeout_s: float = 3.0
     request_timeout_s: float = 10.0
     create_bucket: bool = False
+    probe_writes: bool = True
+    """False for a process that may only read: its probe lists the bucket, and writes nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,6 +23,8 @@ from kafscale.storage.objects.port import (
     StoreUnsuitable,
 )
 
+PROBE_PREFIX: Final = ".kafscale-probe/"
+"""The only place where a probe of an S3 store writes; it is in no namespace."""
 _RACERS: Final = 2
 _METADATA: Final = {"kfs-epoch": "1", "kfs-attempt": "00ff"}
 _WRONG: Final = IfMatch("00000000000000000000000000000000")

@@ -34,7 +34,7 @@ from kafscale.storage.objects.port import (
     StoreUnsuitable,
     delete_singly,
 )
-from kafscale.storage.objects.probe import Batches, probe_batches, probe_conditions
+from kafscale.storage.objects.probe import PROBE_PREFIX, Batches, probe_batches, probe_conditions
 from kafscale.storage.objects.progress import while_moving
 from kafscale.storage.objects.s3_errors import FAILURES, from_answer, from_code, from_exception
 from kafscale.storage.objects.s3_requests import Answer, ObjectRequests, Sent, open_session
@@ -57,7 +57,6 @@ T = TypeVar("T")
 READ_ATTEMPTS_MAX: Final = 2
 _CONNECTIONS_FOR_PUTS: Final = (3, 4)
 """The share of the connections that PUTs may use. The rest serve the requests that decide about PUTs."""
-_PROBE_PREFIX: Final = ".kafscale-probe/"
 _METADATA_PREFIX: Final = "x-amz-meta-"
 _ENCRYPTION: Final = "x-amz-server-side-encryption"
 
@@ -213,8 +212,10 @@ class S3Store:
     async def probe(self) -> None:
         """The bucket is there, the credentials serve, and conditions are kept; see `probe.probe_conditions`."""
         await self._find_bucket()
+        if not self._config.probe_writes:
+            return
         store: ObjectStore = self
-        key = f"{_PROBE_PREFIX}{uuid.uuid4().hex}"
+        key = f"{PROBE_PREFIX}{uuid.uuid4().hex}"
         self.conditional_delete = await probe_conditions(store, key)
         self.batches = await probe_batches(store, key, self._delete_together)
         await self._probe_encryption(key)

@@ -1,0 +1,1 @@
+"""`kafscale etcd-roles` and `kafscale s3-policy`."""
