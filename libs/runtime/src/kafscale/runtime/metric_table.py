@@ -105,9 +105,7 @@ COMMITS: Final = (
 SHARED_CACHE: Final = (
     counter("shared_cache_hits_total", "Segments found in the shared cache"),
     counter("shared_cache_misses_total", "Segments that the shared cache did not have"),
-    counter(
-        "shared_cache_skips_total", "Calls skipped because the circuit breaker of the shared cache was open"
-    ),
+    counter("shared_cache_skips_total", "Calls skipped because the circuit breaker was open"),
     counter("shared_cache_errors_total", "Calls to the shared cache that failed or were late"),
     counter("shared_cache_corrupt_total", "Entries of the shared cache deleted as damaged"),
     counter(
