@@ -223,7 +223,7 @@ def pkcs8(files: PemFiles) -> bytes:
 def reaches(config: dict[str, str]) -> bool:
     """Whether a client gets Metadata."""
     try:
-        AdminClient(config | {"log_level": "0"}).list_topics(timeout=5)
+        AdminClient({**config, "log_level": 0}).list_topics(timeout=5)
     except confluent_kafka.KafkaException:
         return False
     return True
@@ -273,6 +273,10 @@ class Visitors:
             except OSError as error:
                 self.failures.append(repr(error))
 
+    def see(self, serial: str) -> Callable[[], bool]:
+        """Whether the last of them saw this certificate."""
+        return lambda: self.serials[-1:] == [serial]
+
 
 def ask(port: int, context: ssl.SSLContext) -> str:
     """The serial number of the certificate behind which the answer came. Raises OSError."""
@@ -288,45 +292,51 @@ def ask(port: int, context: ssl.SSLContext) -> str:
         return str(found["serialNumber"])
 
 
-def test_a_certificate_is_renewed_under_load_without_a_failed_request(secured: Secured) -> None:
-    make_topic(secured, "renewal")
-    failed: list[object] = []
-    acked: list[int] = []
-    producer = confluent_kafka.Producer(
-        secured.librdkafka("SSL", None) | {"enable.idempotence": "true", "linger.ms": "5"}
-    )
+@dataclass(slots=True)
+class Writer:
+    """An idempotent producer over TLS, and the outcome of each record."""
 
-    def delivered(error: object, message: confluent_kafka.Message) -> None:
+    producer: confluent_kafka.Producer
+    topic: str
+    offsets: list[int] = field(default_factory=list)
+    errors: list[object] = field(default_factory=list)
+
+    def _delivered(self, error: object, message: confluent_kafka.Message) -> None:
         if error is None:
-            acked.append(message.offset() or 0)
+            self.offsets.append(message.offset() or 0)
         else:
-            failed.append(error)
+            self.errors.append(error)
 
-    visitors = Visitors(secured)
-    visiting = threading.Thread(target=visitors.run, daemon=True)
-    visiting.start()
-
-    def writes_until(what: str, condition: Callable[[], bool]) -> None:
+    def writes_until(self, what: str, condition: Callable[[], bool]) -> None:
         def write() -> bool:
             for _ in range(20):
-                producer.produce("renewal", b"x" * 100, on_delivery=delivered)
-            producer.poll(0.05)
+                self.producer.produce(self.topic, b"x" * 100, on_delivery=self._delivered)
+            self.producer.poll(0.05)
             return condition()
 
         until(what, write, RENEWED_TIMEOUT_S)
 
+
+def test_a_certificate_is_renewed_under_load_without_a_failed_request(secured: Secured) -> None:
+    make_topic(secured, "renewal")
+    config = secured.librdkafka("SSL", None) | {"enable.idempotence": "true", "linger.ms": "5"}
+    writer = Writer(confluent_kafka.Producer(config), "renewal")
+    visitors = Visitors(secured)
+    visiting = threading.Thread(target=visitors.run, daemon=True)
+    visiting.start()
     try:
-        writes_until("clients are served", lambda: bool(visitors.serials) and len(acked) > 100)
+        writer.writes_until(
+            "clients are served", lambda: bool(visitors.serials) and len(writer.offsets) > 100
+        )
         for _ in range(2):
             secured.servers.issue("localhost", HOST, into=secured.server)
-            new = serial_in(secured.server)
-            writes_until("the new certificate is served", lambda new=new: visitors.serials[-1] == new)
+            writer.writes_until("the new certificate is served", visitors.see(serial_in(secured.server)))
     finally:
         visitors.stop.set()
         visiting.join(20)
-    assert producer.flush(60) == 0
-    assert (failed, visitors.failures) == ([], [])
-    assert sorted(acked) == list(range(len(acked)))
+    assert writer.producer.flush(60) == 0
+    assert (writer.errors, visitors.failures) == ([], [])
+    assert sorted(writer.offsets) == list(range(len(writer.offsets)))
     assert len(set(visitors.serials)) == 3
 
 
