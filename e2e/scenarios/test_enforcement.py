@@ -1,11 +1,11 @@
-"""A service that serves an API without a row in the rules of authorization does not start."""
+"""A service starts only if each API has its row in the rules; with an authorizer, those that ask watch the ACLs."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from kafscale.access import rules
@@ -45,19 +45,32 @@ SERVICES: dict[str, tuple[Build, type[ServiceSettings], ApiKey]] = {
 }
 
 
+EVERYTHING = {"acls", "quotas", "users"}
+WATCHED: dict[str, set[str]] = {
+    "admin": EVERYTHING,
+    "coordinator": {"acls"},
+    "fetch": {"acls"},
+    "produce": set(),
+    "frontdoor": EVERYTHING,
+}
+WAIT_S = 10.0
+
+
 class _Ended(Exception):
     """Ends the tasks of a service that was built."""
 
 
-async def begin(role: str, etcd: EtcdClient, keyspace: Keyspace) -> None:
-    """Builds the service as its process does, and ends it."""
+async def begin(
+    role: str, etcd: EtcdClient, keyspace: Keyspace, authorizer: Literal["none", "acl"] = "none"
+) -> Runtime[Any]:
+    """Builds the service as its process does, waits until it can decide, and ends it."""
     build, settings, _ = SERVICES[role]
     registration = await Registration.join(etcd, keyspace, role=role, address="127.0.0.1:1", node_id=1)
     try:
         async with asyncio.TaskGroup() as tasks:
             runtime = Runtime(
                 role=role,
-                settings=settings(),
+                settings=settings(authorizer=authorizer),
                 etcd=etcd,
                 keyspace=keyspace,
                 store=MemoryStore(),
@@ -66,13 +79,14 @@ async def begin(role: str, etcd: EtcdClient, keyspace: Keyspace) -> None:
                 task_group=tasks,
                 clock=SystemClock(),
             )
-            async with build(runtime):
-                pass
+            async with build(runtime), asyncio.timeout(WAIT_S):
+                await runtime.access_ready()
             raise _Ended
     except* _Ended:
         pass
     finally:
         await registration.leave()
+    return runtime
 
 
 @pytest.mark.parametrize("role", SERVICES)
@@ -88,3 +102,12 @@ async def test_a_service_starts_only_if_each_of_its_apis_has_a_row(
         await begin(role, etcd, keyspace)
     (error,) = refused.value.exceptions
     assert isinstance(error, NotEnforced)
+
+
+@pytest.mark.parametrize("role", SERVICES)
+async def test_each_service_that_asks_decides_by_the_acls(
+    role: str, etcd: EtcdClient, keyspace: Keyspace
+) -> None:
+    """Produce gets only records that the front door has allowed."""
+    runtime = await begin(role, etcd, keyspace, "acl")
+    assert set(runtime.access.views) == WATCHED[role]

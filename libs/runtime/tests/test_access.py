@@ -31,7 +31,7 @@ class _Ended(Exception):
 
 @asynccontextmanager
 async def process(
-    etcd: EtcdClient, keyspace: Keyspace, role: str = "fetch", **settings: Any
+    etcd: EtcdClient, keyspace: Keyspace, role: str = "fetch", /, **settings: Any
 ) -> AsyncIterator[Runtime[ServiceSettings]]:
     """What a service gets; nothing here uses the store or the registration."""
     unused: Any = None
@@ -86,8 +86,8 @@ async def test_stored_acls_decide_super_users_and_the_default_are_those_of_the_s
     etcd: EtcdClient, keyspace: Keyspace
 ) -> None:
     admin = Principal("User:admin")
-    settings = {"authorizer": "acl", "super_users": "User:admin", "allow_everyone_if_no_acl_found": True}
-    async with process(etcd, keyspace, **settings) as runtime:
+    settings = {"super_users": "User:admin", "allow_everyone_if_no_acl_found": True}
+    async with process(etcd, keyspace, authorizer="acl", **settings) as runtime:
         await write(etcd, AccessKeys(keyspace), READ, encode_acl(READ))
         assert runtime.authorization.authorizer is not None
         async with asyncio.timeout(WAIT_S):

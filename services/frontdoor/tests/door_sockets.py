@@ -112,7 +112,7 @@ async def serving(service: Service) -> AsyncIterator[int]:
 
 @asynccontextmanager
 async def running(
-    credentials: CredentialSource | None = None, **settings: int | str
+    credentials: CredentialSource | None = None, /, **settings: int | str
 ) -> AsyncIterator[System]:
     """A front door with a socket for each of its listeners, on free ports. `credentials`: for listeners with SASL."""
     service = Service()

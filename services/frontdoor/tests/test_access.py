@@ -63,10 +63,10 @@ class Door:
 
 
 @asynccontextmanager
-async def door(*, decides: bool = True, **settings: int) -> AsyncIterator[Door]:
+async def door(*, decides: bool = True, timeout_ms: int = 60_000) -> AsyncIterator[Door]:
     copy = FakeCopy()
     access = DoorAccess(copy=copy, stale_ms=STALE_MS, decides=decides)
-    async with Cluster.running(access=access, **settings) as cluster:
+    async with Cluster.running(access=access, frontdoor_request_timeout_ms=timeout_ms) as cluster:
         cluster.serve(Backend.ADMIN, 1)
         yield Door(cluster, copy)
 
@@ -139,7 +139,7 @@ async def test_a_change_that_was_made_is_no_failure_because_the_copy_is_late(
 
 
 async def test_a_request_whose_time_ends_during_the_wait_gets_its_answer() -> None:
-    async with door(frontdoor_request_timeout_ms=1_000) as one:
+    async with door(timeout_ms=1_000) as one:
         client = one.cluster.client()
         client.ask(30, 3, CREATE)
         one.sent()[0].reply(b"created")
