@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 from xml.etree import ElementTree
 
 from kafscale.runtime.etcd_binary import EtcdProcess, find_etcd
@@ -164,16 +164,17 @@ def operations(request: bytes) -> Sequence[Operation]:
     url = urlsplit(target)
     bucket, _, key = unquote(url.path).removeprefix("/").partition("/")
     assert bucket == BUCKET, target
-    match method, bool(key), url.query.partition("=")[0]:
-        case "GET", False, "list-type":
+    query = parse_qs(url.query, keep_blank_values=True)
+    match method, bool(key):
+        case "GET", False if "list-type" in query:
             return [(Action.LIST, "")]
-        case "GET" | "HEAD", True, "":
+        case "GET" | "HEAD", True:
             return [(Action.GET, key)]
-        case "PUT", True, "":
+        case "PUT", True if not query:
             return [(Action.PUT, key)]
-        case "DELETE", True, "":
+        case "DELETE", True if not query:
             return [(Action.DELETE, key)]
-        case "POST", False, "delete":
+        case "POST", False if "delete" in query:
             keys = ElementTree.fromstring(body).iterfind("{*}Object/{*}Key")
             return [(Action.DELETE, each.text or "") for each in keys]
     raise AssertionError(f"no policy has a word for {method} {target}")

@@ -21,6 +21,7 @@ from e2e.checkers.manifests.scaling import queries_name_metrics
 from e2e.harness.manifests import RELEASES, ROOT, Manifest, built, check, overlays, patched, rendered
 
 DOCUMENTATION: Final = ROOT.parent / "docs" / "kubernetes.md"
+STORES: Final = DOCUMENTATION.with_name("security-stores.md")
 OUTSIDE: Final = "configMapGenerator: [{name: kafscale-outside, literals: ['domain=kafka.example.com']}]\n"
 SERVICES: Final = ["admin", "coordinator", "fetch", "frontdoor", "produce", "upkeep"]
 
@@ -164,8 +165,21 @@ def test_jobs_find_their_settings_beside_the_services(tmp_path: Path) -> None:
         assert {settings["configMapRef"]["name"], credentials["secretRef"]["name"]} <= made
 
 
-def examples() -> list[str]:
-    return re.findall(r"```yaml\n(.*?)```", DOCUMENTATION.read_text(), re.DOTALL)
+def test_a_service_has_its_own_user_in_etcd_as_the_documentation_says(tmp_path: Path) -> None:
+    [patch] = examples(STORES)
+    objects = patched("production", patch, tmp_path)
+    [fetch] = [each for each in ours(objects) if each.service == "fetch"]
+    [container] = fetch.containers
+    env = {each["name"]: each.get("value") for each in container["env"]}
+    assert env["KAFSCALE_ETCD_USER"] == "kafscale-default-fetch"
+    folder = env["KAFSCALE_ETCD_PASSWORD_FILE"].rpartition("/")[0]
+    assert folder in [each["mountPath"] for each in container["volumeMounts"]]
+    for manifest in objects:
+        check(manifest, RELEASES[-1])
+
+
+def examples(page: Path = DOCUMENTATION) -> list[str]:
+    return re.findall(r"```yaml\n(.*?)```", page.read_text(), re.DOTALL)
 
 
 def metrics() -> dict[str, str]:
