@@ -298,12 +298,10 @@ async def test_beyond_their_bound_the_oldest_silent_connection_goes(certificates
 async def test_no_request_is_taken_before_the_handshake_is_done(certificates: Certificates) -> None:
     """With TLS 1.3 a client may send before the server has seen its certificate."""
     async with running(**certificates.mutual()) as system:
-        try:
+        with contextlib.suppress(ssl.SSLError, ConnectionError):
             _, writer = await connect(system, certificates.context())
             writer.write(INIT_PRODUCER_ID)
             await close(writer)
-        except (ssl.SSLError, ConnectionError):
-            pass
         await until(lambda: handshakes(system, "failed") == 1)
         await until(lambda: not system.door.gateway.connections)
         assert not system.service.held
