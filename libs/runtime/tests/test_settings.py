@@ -138,15 +138,16 @@ def test_an_authorizer_is_chosen_and_none_by_default(monkeypatch: pytest.MonkeyP
         read_settings(ServiceSettings)
 
 
-async def test_the_password_of_etcd_comes_from_its_file_at_each_login(
+def test_the_password_of_etcd_comes_from_its_file_at_each_login(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "password"
     monkeypatch.setenv("KAFSCALE_ETCD_USER", "me")
     monkeypatch.setenv("KAFSCALE_ETCD_PASSWORD_FILE", str(file))
-    etcd = connect_etcd(read_settings(ServiceSettings))
-    assert (etcd.access.user, etcd.access.password) == ("me", file)
-    await etcd.close()
+    access = connect_etcd(read_settings(ServiceSettings)).access
+    for password in ("old", "new"):
+        file.write_text(password)
+        assert (access.user, access.passwords.to_try()) == ("me", (password,))
 
 
 def test_a_certificate_for_etcd_that_cannot_be_read_is_said_before_the_first_request(

@@ -20,7 +20,7 @@ BYTES_MAX: Final = 4_096
 
 
 class Passwords:
-    """Of one client. `source` is the password, or the file that holds it."""
+    """Of one user in one process, for its event loop and its threads. `source` is the password, or its file."""
 
     def __init__(self, source: str | Path | None) -> None:
         self._source = source

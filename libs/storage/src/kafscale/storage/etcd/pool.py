@@ -18,7 +18,6 @@ import grpc.aio
 from google.protobuf.message import Message
 from kafscale.etcd.v3 import rpc_pb2 as pb
 from kafscale.storage.etcd.errors import EtcdRejected, EtcdUnknown, UnknownKind, classify
-from kafscale.storage.etcd.passwords import Passwords
 from kafscale.storage.etcd.transport import Access, Endpoint
 
 RETRY_PAUSE_S = 0.05
@@ -101,7 +100,6 @@ class Pool:
         self._members: list[Member] = []
         self._current = 0
         self._token: str | None = None
-        self._passwords = Passwords(access.password)
         self._authenticating = asyncio.Lock()
         self._locked_out: str | None = None  # why etcd refused the last login
         self._log_in_at = 0.0
@@ -179,14 +177,14 @@ class Pool:
 
     async def _log_in(self) -> str | None:
         """With the first password that etcd accepts."""
-        for password in self._passwords.to_try():
+        for password in self.access.passwords.to_try():
             try:
                 return await self._login(password)
             except EtcdRejected as rejected:
                 if not rejected.is_wrong_password:
                     raise
                 refused = rejected
-        failure = self._passwords.all_refused(refused)
+        failure = self.access.passwords.all_refused(refused)
         if isinstance(failure, EtcdUnknown):
             self._locked_out, self._log_in_at = failure.detail, time.monotonic() + LOGIN_PAUSE_S
         raise failure from refused
@@ -200,7 +198,7 @@ class Pool:
             if not rejected.is_without_users:
                 raise
             return None
-        self._passwords.accepted(password)
+        self.access.passwords.accepted(password)
         return answer.token
 
     async def close(self) -> None:

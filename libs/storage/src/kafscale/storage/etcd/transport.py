@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 import grpc
 import grpc.aio
+from kafscale.storage.etcd.passwords import Passwords
 
 DEFAULT_PORT = 2379
 UNIX = "unix://"
@@ -94,8 +95,8 @@ class Access:
     endpoints: tuple[Endpoint, ...]
     tls: EtcdTls | None = None
     user: str | None = None
-    password: str | Path | None = field(default=None, repr=False)
-    """The password, or the file that holds it (`passwords.py`)."""
+    passwords: Passwords = field(default_factory=lambda: Passwords(None), compare=False)
+    """All that log in share it, so that each knows which password etcd has accepted."""
 
     @classmethod
     def parse(
@@ -109,7 +110,7 @@ class Access:
         parsed = tuple(dict.fromkeys(Endpoint.parse(text) for text in endpoints))
         if not parsed:
             raise BadEndpoint("no etcd endpoint is given")
-        return cls(endpoints=parsed, tls=tls, user=user, password=password)
+        return cls(endpoints=parsed, tls=tls, user=user, passwords=Passwords(password))
 
     def channel(self, endpoint: Endpoint) -> grpc.aio.Channel:
         """A channel for the running event loop."""

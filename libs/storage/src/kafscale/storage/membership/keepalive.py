@@ -19,7 +19,6 @@ from dataclasses import dataclass
 import grpc
 from kafscale.etcd.v3 import rpc_pb2 as pb
 from kafscale.storage.etcd.errors import EtcdError, EtcdRejected, classify
-from kafscale.storage.etcd.passwords import Passwords
 from kafscale.storage.etcd.pool import AUTHENTICATE, LEASE_KEEPALIVE, serialize
 from kafscale.storage.etcd.transport import Access
 
@@ -50,7 +49,6 @@ class KeepaliveThread:
         self._ticked = time.monotonic()
         self._endpoint = 0
         self._token: str | None = None
-        self._passwords = Passwords(access.password)
         self._channel: grpc.Channel | None = None
         self._refused = False  # an endpoint refused in the last round
         self._thread = threading.Thread(target=self._run, name="etcd-keepalive", daemon=True)
@@ -154,7 +152,7 @@ class KeepaliveThread:
 
     def _authenticate(self, channel: grpc.Channel) -> str | None:
         """A token; None if authentication is disabled in etcd."""
-        *others, last = self._passwords.to_try()
+        *others, last = self._access.passwords.to_try()
         for password in others:
             try:
                 return self._login(channel, password)
@@ -178,5 +176,5 @@ class KeepaliveThread:
             if isinstance(failure, EtcdRejected) and failure.is_without_users:
                 return None
             raise
-        self._passwords.accepted(password)
+        self._access.passwords.accepted(password)
         return token
