@@ -10,6 +10,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +77,7 @@ class Secured:
         )
         return path
 
-    @property
+    @cached_property
     def admin(self) -> AdminClient:
         return AdminClient(self.client("admin", ADMINS))
 
@@ -126,12 +127,15 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         )
         deployment.wait_ready()
         one = Secured(deployment, authority.ca, folder)
-        upsertions = [
-            UserScramCredentialUpsertion(user, ScramCredentialInfo(mechanism, 4096), password.encode())
-            for user, password in (("alice", ALICES), ("bob", BOBS))
-            for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512)
-        ]
-        done(one.admin.alter_user_scram_credentials(upsertions))
+        for mechanism in (
+            ScramMechanism.SCRAM_SHA_256,
+            ScramMechanism.SCRAM_SHA_512,
+        ):  # a user once in a request
+            upsertions = [
+                UserScramCredentialUpsertion(user, ScramCredentialInfo(mechanism, 4096), password.encode())
+                for user, password in (("alice", ALICES), ("bob", BOBS))
+            ]
+            done(one.admin.alter_user_scram_credentials(upsertions))
         yield one
     finally:
         deployment.kill()
@@ -220,8 +224,9 @@ def test_a_user_without_acls_can_neither_write_nor_read_nor_see_the_topic(
         other.close()
     seen = AdminClient(secured.client("bob", BOBS)).list_topics(timeout=TIMEOUT_S).topics
     assert topic not in seen
+    bob = AdminClient(secured.client("bob", BOBS))  # its answers end with it
     with pytest.raises(KafkaException) as refused:
-        done(AdminClient(secured.client("bob", BOBS)).create_topics([NewTopic("bobs", 1)]))
+        done(bob.create_topics([NewTopic("bobs", 1)]))
     assert refused.value.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
 
 
@@ -286,7 +291,7 @@ def test_javas_tools_administer_and_use_the_cluster(secured: Secured, tmp_path: 
         refused = jvm.run(f"kafka-acls --command-config {bob} --list")
         assert "ClusterAuthorizationException" in refused.text, refused.text
         wrong = secured.properties("alice", BOBS)
-        assert "SaslAuthenticationException" in jvm.run(f"kafka-topics --command-config {wrong} --list").text
+        assert "Authentication failed" in jvm.run(f"kafka-topics --command-config {wrong} --list").text
 
 
 def test_no_log_has_a_secret_and_the_audit_log_has_what_was_refused(secured: Secured) -> None:
