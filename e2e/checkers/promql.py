@@ -13,7 +13,8 @@ from itertools import chain
 from typing import Any, Final
 
 import promql_parser as promql
-from kafscale.runtime.metric_table import EVERY_PROCESS, OWN, MetricRow, rows_of
+from kafscale.runtime.metric_row import MetricRow
+from kafscale.runtime.metric_table import EVERY_PROCESS, OWN, rows_of
 
 OWNED: Final = frozenset({"job", "instance"})
 """What Prometheus adds to every series."""

@@ -147,14 +147,17 @@ class Gateway:
         """A number for the connection that no other of this cluster has; None: it must be closed. `stranger`: its
         listener has TLS or SASL."""
         if self.draining:
-            return self._refuse(connection, "too many connections", "too_many")
+            self._refuse(connection, "too many connections", "too_many")
+            return None
         if self._shuts_out:
-            return self._refuse(connection, TOO_OLD, STALE)
+            self._refuse(connection, TOO_OLD, STALE)
+            return None
         entered, displaced = self._connection_limits.enter(connection, address)
         if displaced is not None:
             displaced.cut_off("connection limit reached, and no request was sent", "displaced")
         if not entered:
-            return self._refuse(connection, "too many connections", "too_many")
+            self._refuse(connection, "too many connections", "too_many")
+            return None
         if stranger and (oldest := self.strangers.enter(connection, address)) is not None:
             oldest.cut_off("too many connections have not authenticated or sent a request", "displaced")
         self.connections.add(connection)
