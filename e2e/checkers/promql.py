@@ -155,6 +155,8 @@ def _is_scalar(expr: Any) -> bool:
             return True
         case promql.Call():
             return expr.func.name in ("time", "scalar")
+        case promql.BinaryExpr():
+            return _is_scalar(expr.lhs) and _is_scalar(expr.rhs)
         case _:
             return False
 
