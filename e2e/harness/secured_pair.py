@@ -1,8 +1,8 @@
 """KafScale and Apache Kafka with the same users and an authorizer, for tests that compare what users may do.
 
 Each has two listeners. On PLAINTEXT every client is the super user ANONYMOUS, who prepares what a test needs. On
-SASL_PLAINTEXT clients log in with PLAIN or SCRAM. Kafka reads the passwords of PLAIN from its configuration; KafScale
-checks them against SCRAM credentials, so its users are made at the start.
+SASL_PLAINTEXT clients log in with PLAIN or SCRAM. The users are made at the start, with a SCRAM credential each. Kafka
+reads the passwords of PLAIN from its configuration; KafScale checks them against the SCRAM credentials.
 """
 
 from __future__ import annotations
@@ -57,6 +57,14 @@ class System:
         assert answered.error_code == ErrorCode.NONE, (self.name, user, answered.error_message)
         return raw
 
+    def create_users(self, users: Sequence[str]) -> None:
+        """With a SCRAM credential each."""
+        schema = alter_user_scram_credentials
+        with Raw.to(self.plain) as raw:
+            made = schema.AlterUserScramCredentialsRequest(upsertions=[_credential(user) for user in users])
+            results = ask(raw, schema, 0, made).results
+            assert {each.error_code for each in results} == {ErrorCode.NONE}, results
+
     def create_acls(self, acls: Sequence[AclBinding]) -> None:
         """In their order."""
         with Raw.to(self.plain) as raw:
@@ -69,6 +77,19 @@ class System:
 
 def password_of(user: str) -> str:
     return f"the-password-of-{user}"
+
+
+def properties(folder: Path, user: str, mechanism: str = "PLAIN", password: str = "") -> Path:
+    """Settings of Java's clients, in a file: the value of --command-config."""
+    login = "plain.PlainLoginModule" if mechanism == "PLAIN" else "scram.ScramLoginModule"
+    path = folder / f"{user}-{mechanism}-{len(password)}.properties"
+    path.write_text(
+        "security.protocol=SASL_PLAINTEXT\n"
+        f"sasl.mechanism={mechanism}\n"
+        f"sasl.jaas.config={_LOGIN}.{login} required "
+        f'username="{user}" password="{password or password_of(user)}";\n'
+    )
+    return path
 
 
 def _creation(acl: AclBinding) -> create_acls.CreateAclsRequestAclCreation:
@@ -108,11 +129,7 @@ def _kafscale(folder: Path, users: Sequence[str]) -> Iterator[System]:
             }
         )
         deployment.wait_ready()
-        with Raw.to(system.plain) as raw:
-            schema = alter_user_scram_credentials
-            made = schema.AlterUserScramCredentialsRequest(upsertions=[_credential(user) for user in users])
-            results = ask(raw, schema, 0, made).results
-            assert {each.error_code for each in results} <= {ErrorCode.NONE}, results
+        system.create_users(users)
         yield system
     finally:
         deployment.kill()
@@ -161,6 +178,7 @@ def _kafka(folder: Path, users: Sequence[str]) -> Iterator[System]:
     )
     try:
         server.start()
+        system.create_users(users)
         yield system
     finally:
         server.stop()
