@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import re
 
+from e2e.harness.kafka_tools import Answer
+from e2e.harness.side_by_side import masked
+
 FIRST_TIMESTAMP = 1_700_000_000_000
 KEYED = "a:1\nb:2\nc:3\nd:4\ne:5\nf:6\n"
 KEYS = "--property parse.key=true --property key.separator=:"
@@ -231,3 +234,13 @@ NOT_OURS = (
     # A Kafka with KIP-966 sets it for all brokers itself, to what it is by default.
     re.compile(r", DYNAMIC_DEFAULT_BROKER_CONFIG:min\.insync\.replicas=1"),
 )
+MECHANISMS = re.compile(r"(?<= are )SCRAM-.*")
+"""Of a user. Kafka lists them in an order that differs between processes."""
+
+
+def rows(answer: Answer) -> list[str]:
+    """What a tool has printed, in a form that is equal for both systems."""
+    text = answer.text
+    for pattern in NOT_OURS:
+        text = pattern.sub("", text)
+    return masked(MECHANISMS.sub(lambda found: ", ".join(sorted(found[0].split(", "))), text))

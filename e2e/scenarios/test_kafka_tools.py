@@ -31,7 +31,6 @@ from e2e.harness.kafka_commands import (
     FIRST_TIMESTAMP,
     GROUP_CONFIGS,
     GROUPS,
-    NOT_OURS,
     OWN_WORDS,
     READ_ORDERS,
     RECORDS,
@@ -39,12 +38,10 @@ from e2e.harness.kafka_commands import (
     TOPICS,
     USERS,
     WITH_A_MEMBER,
+    rows,
 )
 from e2e.harness.kafka_tools import VERSIONS, Answer, Tools, kafka_jars, require_java, tools
-from e2e.harness.side_by_side import keep, masked, side_by_side
-
-MECHANISMS = re.compile(r"(?<= are )SCRAM-.*")
-"""Of a user. Kafka lists them in an order that differs between processes."""
+from e2e.harness.side_by_side import keep, side_by_side
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -110,13 +107,6 @@ def stage(
             texts = {command: answer.text for command, answer in answers.items()}
             keep(tmp_path_factory.getbasetemp() / f"tools-{version}-{name}.txt", texts)
         yield Stage(ours, theirs, said, expected)
-
-
-def rows(answer: Answer) -> list[str]:
-    text = answer.text
-    for pattern in NOT_OURS:
-        text = pattern.sub("", text)
-    return masked(MECHANISMS.sub(lambda found: ", ".join(sorted(found[0].split(", "))), text))
 
 
 def exceptions(answer: Answer) -> set[str]:

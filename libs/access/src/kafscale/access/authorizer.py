@@ -6,8 +6,10 @@ applies if it is the resource's LITERAL name, the LITERAL `*`, or a PREFIXED sta
 names the principal or `User:*`, the host or `*`, and the operation or ALL. ALLOW of some operations allows others too
 (`acl_index.IMPLIED`).
 
-One difference from Kafka 4.3.1 is on purpose. There, an ACL on `*` does not apply to a resource whose name begins with
-`*`, such as the group `*a`: the search takes the pattern for a shorter name. A DENY on `*` would miss such a group.
+Some differences from Kafka 4.3.1 are on purpose. There, an ACL on `*` does not apply to a longer name that begins with
+`*`, such as the group `*a`: the search takes the pattern for a shorter name. A DENY on `*` would miss such a group. For
+a name that begins with a character before `*`, the search may never end or throw (StandardAuthorizerData.checkSection).
+A client whose name is `*` is an exception in matchingPrincipals. Here the rules above hold for these names too.
 
 A connection keeps its `Rights` and asks them. They remember for each resource the operations that are allowed, all in
 one mask, until the generation of the ACLs moves.

@@ -1,0 +1,286 @@
+"""The requests of the table of rights: one row for each API, and more for its further cases.
+
+Rows of whole APIs are those of api_requests.py. The answers of KafScale and of Apache Kafka to the same users are
+compared, so a row does not say which right it needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from kafscale.wire.apis import ApiKey, api_label
+from kafscale.wire.errors import ErrorCode
+from kafscale.wire.schema import delete_topics, metadata
+
+from e2e.harness.api_requests import (
+    NO_ID,
+    ROWS,
+    Prepare,
+    World,
+    acl_filter,
+    beat,
+    committed,
+    configs,
+    consumer_member,
+    fetch,
+    join,
+    metadata_of,
+    nothing,
+    offsets,
+    produce,
+    topic,
+)
+from e2e.harness.oracles import Content
+from e2e.harness.raw import Raw
+from e2e.harness.requests import ask
+from e2e.harness.rights_users import START
+from e2e.harness.services import until
+
+SESSION_MS: Final = 600_000
+READY_S: Final = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """`fleeting`: an allowed request removes or changes what was prepared, so it is prepared for each user.
+
+    `differs` says in words why KafScale answers an allowed request otherwise than Kafka. Then the errors of
+    authorization are compared alone.
+    """
+
+    key: int
+    label: str
+    content: Callable[[World, int], Content]
+    prepare: Prepare = nothing
+    versions: tuple[int, int] = (0, 99)
+    fleeting: bool = False
+    differs: str = ""
+
+    def name(self, version: int) -> str:
+        """Of the topic, the group and the transactional id that the request is about."""
+        return f"{START}{self.label.replace(' ', '-')}-{version}"
+
+    def world(self, version: int) -> World:
+        name = self.name(version)
+        return World(topic=name, group=name, dry=True, session_ms=SESSION_MS)
+
+
+def ready_topic(raw: Raw, world: World) -> World:
+    """A topic that the system shows by its id: it may follow its creation by an instant."""
+    found = [world]
+
+    def shown() -> bool:
+        found[0] = topic(raw, world)
+        return found[0].topic_id != NO_ID
+
+    until(f"the topic {world.topic} is shown", shown, READY_S)
+    return found[0]
+
+
+def absent(raw: Raw, world: World) -> World:
+    """No topic of the name."""
+    doomed = delete_topics.DeleteTopicsRequest(topic_names=[world.topic], timeout_ms=10_000)
+    wanted = metadata.MetadataRequest(
+        topics=[metadata.MetadataRequestTopic(name=world.topic)], allow_auto_topic_creation=False
+    )
+
+    def gone() -> bool:
+        ask(raw, delete_topics, 5, doomed)
+        (found,) = ask(raw, metadata, 9, wanted).topics
+        return bool(found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+    until(f"the topic {world.topic} is away", gone, READY_S)
+    return world
+
+
+def with_topic(prepare: Prepare) -> Prepare:
+    return lambda raw, world: prepare(raw, ready_topic(raw, world))
+
+
+def _on_resource(type_: int, name: str | None, config: str, value: str) -> Callable[[World, int], Content]:
+    """DescribeConfigs, AlterConfigs and IncrementalAlterConfigs of a resource. Without a name, that of the world."""
+
+    def content(world: World, version: int) -> Content:
+        said = dict(configs(world, version))
+        (resource,) = said["resources"]
+        change = {"name": config, "value": value, "config_operation": 0}
+        about = {"resource_type": type_, "resource_name": name or world.group, "configs": [change]}
+        return {**said, "resources": [{**resource, **about}]}
+
+    return content
+
+
+def _fetch_as_follower(world: World, version: int) -> Content:
+    return {**fetch(world, version), "replica_id": 5}
+
+
+def _expression(world: World, version: int) -> Content:
+    return {
+        **beat(world, version),
+        "member_id": "a-member",
+        "subscribed_topic_names": None,
+        "subscribed_topic_regex": f"{world.topic}.*",
+    }
+
+
+def _of_all_topics(world: World, version: int) -> Content:
+    said = committed(world, version)
+    (group,) = said["groups"]
+    return {**said, "topics": None, "groups": [{**group, "topics": None}]}
+
+
+def _without_session(world: World, version: int) -> Content:
+    """A dynamic member, which from version 4 on is asked to come again with an id."""
+    return {**join(world, version), "group_instance_id": None}
+
+
+def _deletion_of_acls(world: World, version: int) -> Content:
+    return {"filters": [{**acl_filter(world, version), "principal_filter": "User:nobody"}]}
+
+
+def _listed_acls(world: World, version: int) -> Content:
+    return {**acl_filter(world, version), "principal_filter": "User:any"}
+
+
+CONFIGS = {
+    "topic": (2, None, "retention.ms", "600000"),
+    "group": (32, None, "consumer.session.timeout.ms", "50000"),
+    "broker": (4, "1", "log.cleaner.threads", "1"),
+    "logger": (8, "1", "kafka.server.KafkaApis", "INFO"),
+    "metrics": (16, None, "interval.ms", "10000"),
+}
+BROKERS_READ_ONLY = (
+    "the configs of brokers are read-only, and there are no loggers and no client metrics to configure"
+)
+_K = ApiKey
+
+CHANGED: Mapping[int, Mapping[str, Any]] = {
+    _K.JOIN_GROUP: {"content": _without_session},
+    _K.DESCRIBE_ACLS: {"content": _listed_acls},
+    _K.DELETE_ACLS: {"content": _deletion_of_acls},
+    _K.DELETE_TOPICS: {"fleeting": True},
+    _K.DELETE_GROUPS: {"fleeting": True},
+    _K.CONSUMER_GROUP_DESCRIBE: {"fleeting": True, "prepare": with_topic(consumer_member)},
+}
+"""What is other than in api_requests.py, where a request is made once and without an authorizer."""
+NOT_COMPARED: Final = {
+    _K.API_VERSIONS: "it needs no right, and each system has its own list",
+    _K.SASL_HANDSHAKE: "it is about logins",
+    _K.SASL_AUTHENTICATE: "it is about logins",
+    _K.DESCRIBE_CONFIGS: "by type below",
+    _K.ALTER_CONFIGS: "by type below",
+    _K.INCREMENTAL_ALTER_CONFIGS: "by type below",
+}
+
+
+def _whole_apis() -> Iterator[Case]:
+    for key, row in ROWS.items():
+        if key in NOT_COMPARED:
+            continue
+        prepare = ready_topic if row.prepare is topic else row.prepare
+        made = Case(key=key, label=api_label(key), content=row.content, prepare=prepare)
+        yield replace(made, **CHANGED.get(key, {}))
+
+
+def _configs() -> Iterator[Case]:
+    for key in (_K.DESCRIBE_CONFIGS, _K.ALTER_CONFIGS, _K.INCREMENTAL_ALTER_CONFIGS):
+        for kind, row in CONFIGS.items():
+            yield Case(
+                key=key,
+                label=f"{api_label(key)} of a {kind}",
+                content=_on_resource(*row),
+                prepare=ready_topic if kind == "topic" else nothing,
+                differs="" if kind in ("topic", "group") else BROKERS_READ_ONLY,
+            )
+
+
+CASES: Final[Sequence[Case]] = (
+    *_whole_apis(),
+    *_configs(),
+    Case(
+        key=_K.PRODUCE,
+        label="Produce with a transactional id",
+        content=lambda world, version: {**produce(world, version), "transactional_id": world.group},
+        prepare=ready_topic,
+        versions=(3, 99),
+    ),
+    Case(
+        key=_K.FETCH,
+        label="Fetch as a follower",
+        content=_fetch_as_follower,
+        prepare=ready_topic,
+        versions=(4, 12),
+        differs="KafScale has no followers, and answers as for a client",
+    ),
+    Case(
+        key=_K.METADATA,
+        label="Metadata by id",
+        content=lambda world, version: {
+            **metadata_of(world, version),
+            "topics": [{"topic_id": world.topic_id, "name": None}],
+        },
+        prepare=ready_topic,
+        versions=(12, 99),
+    ),
+    Case(
+        key=_K.METADATA,
+        label="Metadata of all topics",
+        content=lambda world, version: {**metadata_of(world, version), "topics": None},
+        prepare=ready_topic,
+        versions=(1, 99),
+    ),
+    Case(
+        key=_K.METADATA,
+        label="Metadata that creates",
+        content=lambda world, version: {**metadata_of(world, version), "allow_auto_topic_creation": True},
+        prepare=absent,
+        versions=(4, 99),
+        fleeting=True,
+        differs="the first answer has the new topic already; Kafka's says that there is none yet",
+    ),
+    Case(
+        key=_K.OFFSET_FETCH,
+        label="OffsetFetch of all topics",
+        content=_of_all_topics,
+        prepare=offsets,
+        versions=(2, 99),
+    ),
+    Case(
+        key=_K.FIND_COORDINATOR,
+        label="FindCoordinator of a transaction",
+        content=lambda world, _: {"key": world.group, "key_type": 1, "coordinator_keys": [world.group]},
+        versions=(1, 99),
+    ),
+    Case(
+        key=_K.DELETE_TOPICS,
+        label="DeleteTopics by id",
+        content=lambda world, _: {
+            "topics": [{"name": None, "topic_id": world.topic_id}],
+            "timeout_ms": 10_000,
+        },
+        prepare=ready_topic,
+        versions=(6, 99),
+        fleeting=True,
+    ),
+    Case(
+        key=_K.INIT_PRODUCER_ID,
+        label="InitProducerId of a transaction",
+        content=lambda world, _: {"transactional_id": world.group, "transaction_timeout_ms": 1_000},
+        differs="transactions are not served",
+    ),
+    Case(
+        key=_K.CONSUMER_GROUP_HEARTBEAT,
+        label="ConsumerGroupHeartbeat with an expression",
+        content=_expression,
+        prepare=ready_topic,
+        versions=(1, 99),
+    ),
+    Case(
+        key=_K.DESCRIBE_TOPIC_PARTITIONS,
+        label="DescribeTopicPartitions of all topics",
+        content=lambda _, __: {"topics": [], "response_partition_limit": 2_000},
+        prepare=ready_topic,
+    ),
+)
