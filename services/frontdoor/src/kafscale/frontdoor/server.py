@@ -165,7 +165,7 @@ class Service:
             self._tasks.create_task(live.run())
         self._tasks.create_task(self.door.gateway.sweep())
         if self._access is not None:
-            await self._access.copy.ready()
+            await self._access.ready()
         self._tasks.create_task(self._entrances.run())
         await self._topics.ready()
         await self._owners.view.ready()

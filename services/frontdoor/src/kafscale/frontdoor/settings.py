@@ -164,6 +164,13 @@ class FrontdoorSettings(ServiceSettings):
         description="While etcd is away, users and ACLs hold for this time. Then logins with passwords, and with an "
         "authorizer all connections, are closed.",
     )
+    quota_window_num: int = Field(
+        11,
+        ge=2,
+        le=60,
+        description="Samples in the window over which the usage of clients with quotas is taken.",
+    )
+    quota_window_size_seconds: int = Field(1, ge=1, le=60, description="Length of one of these samples.")
     authentication_timeout_ms: int = Field(
         30_000,
         ge=1_000,

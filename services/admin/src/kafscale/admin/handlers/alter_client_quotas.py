@@ -1,9 +1,10 @@
 """AlterClientQuotas (49): v0-1.   v1 flexible (KIP-546)
 
-Sets and removes quotas. An error is of one entity, and the others are altered. INVALID_REQUEST with Kafka's messages for
-what is no entity, no quota or no value, for an entity or a quota that is named twice, and for more than 1,000 entities at
-once; POLICY_VIOLATION if the maximum number of entities is stored; KAFKA_STORAGE_ERROR if the stored record cannot be
-read; REQUEST_TIMED_OUT if etcd does not answer. With `validate_only` the answer is the same, and nothing is stored.
+Sets and removes quotas. An error is of one entity, and the others are altered. INVALID_REQUEST with Kafka's messages
+for what is no entity, no quota or no value, for an entity or a quota that is named twice, and for more than 1,000
+entities at once; POLICY_VIOLATION if the maximum number of entities is stored; KAFKA_STORAGE_ERROR if the stored record
+cannot be read; REQUEST_TIMED_OUT if etcd does not answer. With `validate_only` the answer is the same, and nothing is
+stored.
 """
 
 from __future__ import annotations
