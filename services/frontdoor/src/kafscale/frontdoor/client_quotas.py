@@ -3,7 +3,8 @@
 Laws: usage counts on the meter of the quota that applies to the client (kafscale.access.quota), so all connections with
 that meter share it. A request is never refused because of a quota, except a Fetch: while a client is over its quota, a
 Fetch without a session gets an empty answer before any service is asked. What a service has read is sent and counted,
-so no byte is read twice; a Fetch is asked for what is left of the window. A throttle time is at most THROTTLE_MS_MAX, for request_percentage one sample.
+so no byte is read twice; a Fetch is asked for what is left of the window. A throttle time is at most THROTTLE_MS_MAX,
+for request_percentage one sample.
 
 Kafka empties the answer that exceeds the quota and reads the records again later. The rates are the same.
 Sources: ClientQuotaManager, ClientRequestQuotaManager, KafkaApis.handleProduceRequest and handleFetchRequest (KIP-13,
