@@ -110,7 +110,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 def new_topic(cluster: Cluster) -> str:
     name = f"orders-{uuid.uuid4().hex[:8]}"
-    AdminClient({"bootstrap.servers": cluster.bootstrap}).create_topics([NewTopic(name, 1)])[name].result(60)
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})  # its answers end with it
+    admin.create_topics([NewTopic(name, 1)])[name].result(60)
     return name
 
 
