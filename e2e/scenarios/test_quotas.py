@@ -17,9 +17,9 @@ from pathlib import Path
 from statistics import median
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError
 from confluent_kafka.admin import AdminClient, NewTopic
-from kafscale.wire.schema import api_versions
+from kafscale.wire.schema import api_versions, create_topics
 
 from e2e.harness.apache import kafka_version
 from e2e.harness.bystander import Bystander
@@ -27,7 +27,7 @@ from e2e.harness.cluster import KAFSCALE, Cluster
 from e2e.harness.kafka_tools import require_java, tools
 from e2e.harness.paced import RECORD_BYTES, PacedConsumer, PacedProducer, filled
 from e2e.harness.raw import Raw
-from e2e.harness.requests import TOPIC, batch, create, send
+from e2e.harness.requests import TOPIC, ask, batch, create, send
 from e2e.harness.services import until
 from e2e.harness.side_by_side import masked, side_by_side
 
@@ -196,19 +196,22 @@ def test_a_client_without_a_quota_does_not_wait_for_those_that_are_throttled(clu
 
 
 def test_topics_beyond_the_rate_are_refused_and_the_next_ones_are_made_later(cluster: Cluster) -> None:
-    quotas(cluster, "set controller_mutation_rate=2 --client admin")
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "client.id": "admin"})
+    quotas(cluster, "set controller_mutation_rate=2 --client raw")
 
-    def error_of(name: str, partitions: int) -> int | None:
-        try:
-            admin.create_topics([NewTopic(name, partitions)])[name].result(60)
-        except KafkaException as refused:
-            return int(refused.args[0].code())
-        return None
+    def code_of(partitions: int) -> int:
+        name = f"made-{uuid.uuid4().hex[:8]}"
+        topic = create_topics.CreateTopicsRequestTopic(
+            name=name, num_partitions=partitions, replication_factor=1
+        )
+        with Raw.to(cluster.bootstrap) as raw:
+            request = create_topics.CreateTopicsRequest(topics=[topic], timeout_ms=30_000)
+            (result,) = ask(raw, create_topics, 7, request).topics
+        return int(result.error_code)
 
-    assert error_of("many", 24) is None, "a full bucket has 22 partitions, and the last topic may exceed it"
-    assert error_of("one-more", 1) == KafkaError.THROTTLING_QUOTA_EXCEEDED
-    until("the bucket is filled", lambda: error_of("one-more", 1) is None, 30)
+    exceeded = KafkaError.THROTTLING_QUOTA_EXCEEDED
+    until("the bucket of 22 partitions is empty", lambda: code_of(24) == exceeded)
+    until("it is filled again", lambda: code_of(1) == 0, 60)
+    quotas(cluster, "remove controller_mutation_rate --client raw")
 
 
 def test_a_throttled_client_is_answered_with_the_time_and_then_not_read(cluster: Cluster) -> None:
