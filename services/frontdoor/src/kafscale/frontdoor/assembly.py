@@ -29,6 +29,7 @@ from kafscale.frontdoor.parts import Parts
 from kafscale.frontdoor.produce_lanes import LaneSender
 from kafscale.frontdoor.routing import Owners, Routing, Slots
 from kafscale.frontdoor.settings import FrontdoorSettings
+from kafscale.frontdoor.usage_page import SharedUsage
 from kafscale.runtime.authorization import Authorization
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import Clock, LoopWatch
@@ -73,6 +74,8 @@ class Means:
     authorization: Authorization
     watch: LoopWatch | None = None
     access: AccessMeans = AccessMeans()
+    usage: SharedUsage | None = None
+    """Of quotas, with the other workers of this front door."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,7 +198,9 @@ def parts_of(
             acked=means.acked,
         ),
         turns=FetchTurns(AnswerMemory(int(means.budget.bytes_max * (1 - REQUESTS_SHARE)))),
-        metering=Metering(means.access.quotas, window_of(settings), clock, metrics.throttled),
+        metering=Metering(
+            means.access.quotas, window_of(settings), clock, metrics.throttled, shared=means.usage
+        ),
         doorkeeper=doorkeeper,
         advertised=advertised(),
     )

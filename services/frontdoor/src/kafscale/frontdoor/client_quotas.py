@@ -45,11 +45,18 @@ class Usage:
 
 
 class ClientQuotas:
-    def __init__(self, table: QuotaTable, window: Window, throttled: Callable[[QuotaKey, int], None]) -> None:
-        """`throttled` is called with every throttle time."""
+    def __init__(
+        self,
+        table: QuotaTable,
+        window: Window,
+        throttled: Callable[[QuotaKey, int], None],
+        counted: Callable[[QuotaKey, Meter, float], None] | None = None,
+    ) -> None:
+        """`throttled` is called with every throttle time, `counted` with all usage that counts."""
         self.table = table
         self._window = window
         self._throttled = throttled
+        self._counted = counted
         self._rates: dict[QuotaKey, Meters[Meter, WindowedRate]] = {
             key: Meters(WindowedRate, window) for key in MEASURED
         }
@@ -92,11 +99,17 @@ class ClientQuotas:
         """A service has throttled the client."""
         self._throttle(usage, key, min(throttle_ms, THROTTLE_MS_MAX), now_ms)
 
+    def others_used(self, key: QuotaKey, meter: Meter, amount: float, now_ms: int) -> None:
+        """Another worker of this front door has counted usage."""
+        self._rates[key].of(meter, now_ms).record(amount, now_ms)
+
     def _charge(self, usage: Usage, key: QuotaKey, amount: float, now_ms: int) -> None:
         limit, rate = self._meter(usage, key, now_ms)
         if limit is None or rate is None:
             return
         rate.record(amount, now_ms)
+        if self._counted is not None:
+            self._counted(key, limit.meter, amount)
         at_most_ms = self._window.sample_ms if key is QuotaKey.REQUEST_PERCENTAGE else THROTTLE_MS_MAX
         self._throttle(usage, key, rate.throttle_ms(limit.value, now_ms, at_most_ms=at_most_ms), now_ms)
 

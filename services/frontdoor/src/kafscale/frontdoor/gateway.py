@@ -126,15 +126,12 @@ class Gateway:
         self._log_requests = settings.log_level == "debug"  # otherwise nothing is built for a line
         self._next_connection = connection_base
         self._dirty: list[Client] = []
-        self._turns = turns
         self.metering = metering
-        self._quotas = metering.table
-        self._answers = turns.memory
+        self._turns, self._answers = turns, turns.memory
         self._connection_limits = connection_limits(settings)
         self.has_large_answer = frozenset(key for key, one in served.items() if one.api.large_answer)
         self.alone_with_logins = self.has_large_answer | SASL_KEYS
-        self.settings = settings
-        self.limits = limits_of(settings)
+        self.settings, self.limits = settings, limits_of(settings)
         self.frame_timeouts = FrameTimeouts(frame_ms_max=settings.connections_max_idle_ms)
         self.clock = clock
         self.metrics = metrics
@@ -212,7 +209,7 @@ class Gateway:
         exchange = self._begin(connection, request, api)
         if not (version_min <= header.api_version <= version_max or header.api_key == API_VERSIONS):
             handler = self._refuse_version
-        if self._quotas.limits_clients:
+        if self.metering.table.limits_clients:
             self.metering.run(exchange, handler)
         else:
             handler(exchange)

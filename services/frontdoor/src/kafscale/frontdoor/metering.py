@@ -14,12 +14,14 @@ from kafscale.frontdoor.client_quotas import ClientQuotas
 from kafscale.frontdoor.exchange import Exchange
 from kafscale.frontdoor.settings import FrontdoorSettings
 from kafscale.frontdoor.throttle_time import throttle_time_of, with_throttle_time
+from kafscale.frontdoor.usage_page import SharedUsage
 from kafscale.runtime.clock import Clock
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.buffers import Buffer
 
 PRODUCE: Final = int(ApiKey.PRODUCE)
 FETCH: Final = int(ApiKey.FETCH)
+SHARE_S: Final = 0.25
 MUTATIONS: Final = frozenset(map(int, (ApiKey.CREATE_TOPICS, ApiKey.CREATE_PARTITIONS, ApiKey.DELETE_TOPICS)))
 """Admin counts the mutations, and its answers carry the throttle time."""
 
@@ -35,13 +37,25 @@ class Metering:
         window: Window,
         clock: Clock,
         throttled: Callable[[QuotaKey, int], None],
+        *,
+        shared: SharedUsage | None = None,
         work_clock: Callable[[], int] = perf_counter_ns,
     ) -> None:
-        """`throttled` is called with every throttle time. `work_clock`: nanoseconds, for the work of the front door."""
+        """`throttled` is called with every throttle time. `shared`: with the other workers of this front door.
+        `work_clock`: nanoseconds, for the work of the front door."""
         self.table = table
-        self._quotas = ClientQuotas(table, window, throttled)
+        self._shared = shared
+        self._quotas = ClientQuotas(table, window, throttled, None if shared is None else shared.counted)
         self._clock = clock
         self._work_clock = work_clock
+
+    async def share(self) -> None:
+        """Until cancelled: what the other workers have counted counts here too."""
+        while self._shared is not None:
+            await asyncio.sleep(SHARE_S)
+            now_ms = self._clock.now_ms()
+            for key, meter, amount in self._shared.news() if self.table.limits_clients else ():
+                self._quotas.others_used(key, meter, amount, now_ms)
 
     def run(self, exchange: Exchange, handle: Callable[[Exchange], None]) -> None:
         """In place of the handler, while quotas are set."""

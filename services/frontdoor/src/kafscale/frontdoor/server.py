@@ -171,6 +171,7 @@ class Service:
         for live in lives:
             self._tasks.create_task(live.run())
         self._tasks.create_task(self.door.gateway.sweep())
+        self._tasks.create_task(self.door.gateway.metering.share())
         if self._access is not None:
             await self._access.ready()
         self._tasks.create_task(self._entrances.run())
