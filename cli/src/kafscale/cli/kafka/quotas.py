@@ -1,4 +1,4 @@
-"""Client quotas, as DescribeClientQuotas lists and AlterClientQuotas changes them (KIP-546). AdminClient has neither."""
+"""Client quotas, as DescribeClientQuotas lists and AlterClientQuotas changes them (KIP-546): AdminClient has no calls."""
 
 from __future__ import annotations
 
