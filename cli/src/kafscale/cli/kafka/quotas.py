@@ -1,4 +1,4 @@
-"""Client quotas, as DescribeClientQuotas lists and AlterClientQuotas changes them (KIP-546): AdminClient has no calls."""
+"""Client quotas, as DescribeClientQuotas lists and AlterClientQuotas changes them (KIP-546). AdminClient lacks both."""
 
 from __future__ import annotations
 
