@@ -13,6 +13,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from statistics import median
 
@@ -25,8 +26,8 @@ from e2e.harness.apache import kafka_version
 from e2e.harness.bystander import Bystander
 from e2e.harness.cluster import KAFSCALE, Cluster
 from e2e.harness.kafka_tools import require_java, tools
-from e2e.harness.paced import RECORD_BYTES, PacedConsumer, PacedProducer, filled
-from e2e.harness.raw import Raw
+from e2e.harness.paced import RECORD_BYTES, PacedConsumer, PacedProducer, filled, steady_rate
+from e2e.harness.raw import Closed, Raw
 from e2e.harness.requests import TOPIC, ask, batch, create, send
 from e2e.harness.services import until
 from e2e.harness.side_by_side import masked, side_by_side
@@ -225,6 +226,45 @@ def test_a_throttled_client_is_answered_with_the_time_and_then_not_read(cluster:
             assert answer.throttle_time_ms == 1_000
         assert time.monotonic() - began > 0.9, "the second request was read when the time was over"
     quotas(cluster, "remove --client busy")
+
+
+def test_connections_of_an_address_beyond_its_quota_are_closed(cluster: Cluster) -> None:
+    quotas(cluster, "set connection_creation_rate=5 --ip 127.0.0.1")
+    body = api_versions.encode_request(api_versions.ApiVersionsRequest(), 0)
+    served = 0
+    with ExitStack() as stack:
+        for raw in [stack.enter_context(Raw.to(cluster.bootstrap)) for _ in range(60)]:
+            raw.request(api_versions.API_KEY, 0, body)
+            with suppress(Closed, OSError):
+                raw.answer()
+                served += 1
+    assert 1 <= served <= 30, "a window of 3 s has 15, and the machine may be slow"
+
+    def removed() -> bool:
+        """Our command needs a connection too."""
+        line = ["remove", "--ip", "127.0.0.1", "--bootstrap-server", cluster.bootstrap]
+        return subprocess.run([*KAFSCALE, "quotas", *line], capture_output=True, check=False).returncode == 0
+
+    until("the quota is removed", removed, 60)
+
+
+def test_the_workers_of_a_front_door_enforce_the_quota_together(tmp_path: Path) -> None:
+    cluster = Cluster(data_dir=tmp_path / "data", env={**WINDOW, "KAFSCALE_FRONTDOOR_WORKERS": "2"})
+    try:
+        cluster.start()
+        topic = new_topic(cluster)
+        quotas(cluster, f"set producer_byte_rate={PRODUCED} --client paced-producer")
+        with ExitStack() as stack:
+            producers = [
+                stack.enter_context(PacedProducer(cluster.bootstrap, topic, "paced-producer"))
+                for _ in range(6)
+            ]
+            producers[0].rate_over(MEASURED_S, WARM_S)
+            arrivals = sorted(one for producer in producers for one in producer.arrivals)
+        rate = steady_rate(arrivals, arrivals[-1][0] - MEASURED_S)
+        assert rate == pytest.approx(PRODUCED, rel=2 * TENTH), "they read each other's usage with a delay"
+    finally:
+        cluster.kill()
 
 
 @pytest.mark.chaos
