@@ -13,7 +13,7 @@ JOBS ?= $(shell echo $$(($$(nproc) + 1)))
 E2E_PROCESSES ?= 3
 TWO_TRIES := tools/two_tries.sh
 
-.PHONY: $(UNITS) help up test check fmt lint types contracts unit spark-test spark-types spark-unit images compose-test compose-footprint spark-image spark-image-test gen gen-check e2e chaos chaos-readers chaos-bundles upgrade-test tutorial fuzz bench thin-pipe scale model model-small mutants deep lock setup setup-dev clean
+.PHONY: $(UNITS) help up test check fmt lint types contracts unit spark-test spark-types spark-unit images compose-test compose-footprint spark-image spark-image-test gen gen-check e2e chaos chaos-readers chaos-bundles upgrade-test quotas tutorial fuzz bench thin-pipe scale model model-small mutants deep lock setup setup-dev clean
 
 help: ## what each target does
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 18
@@ -90,6 +90,8 @@ chaos-bundles: setup-dev ## bundles while epochs are ended by force and the stor
 	$(PYTEST) --log-cli-level info e2e/scenarios/test_bundle_chaos.py -m chaos
 upgrade-test: setup-dev ## an upgrade from the last version without bundles and the way back, under load (FROM=a commit)
 	$(PYTEST) --log-cli-level info e2e/scenarios/test_upgrade.py -m chaos
+quotas: setup-dev ## quotas over a minute with Kafka's window of 11 s, on three front doors
+	$(PYTEST) e2e/scenarios/test_quotas.py -m chaos
 tutorial: setup-dev ## docs/tutorial.md's commands with its ten million records, each count beside an oracle's
 	$(PYTEST) --log-cli-level info e2e/scenarios/test_tutorial.py -m chaos
 fuzz: setup-dev ## mutated frames of every API against a running KafScale (FRAMES=10000 of each)

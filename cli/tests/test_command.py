@@ -77,6 +77,13 @@ def test_each_command_says_what_it_does(words: tuple[str, ...]) -> None:
         "acls add --topic orders --allow-principal alice",
         "acls remove --allow-principal User:alice",
         "acls list --resource-pattern-type some",
+        "quotas set producer_byte_rate=1",
+        "quotas set producer_byte_rate --user alice",
+        "quotas set producer_byte_rate=much --user alice",
+        "quotas set producer_byte_rate=1 --user alice --user-defaults",
+        "quotas set connection_creation_rate=1 --ip 10.0.0.1 --client app",
+        "quotas list --ip-defaults --client-defaults",
+        "quotas remove",
         "up --scale nobody=2",
     ],
 )

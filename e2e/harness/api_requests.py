@@ -316,6 +316,13 @@ def credential(world: World) -> Content:
     }
 
 
+def quota(world: World, _: int) -> Content:
+    """So large that it throttles nobody."""
+    op = {"key": "producer_byte_rate", "value": 1e12, "remove": False}
+    entity = {"entity_type": "user", "entity_name": world.topic}
+    return {"entries": [{"entity": [entity], "ops": [op]}], "validate_only": world.dry}
+
+
 def reassignments(world: World, _: int) -> Content:
     return {"timeout_ms": 10_000, "topics": [{"name": world.topic, "partition_indexes": [0]}]}
 
@@ -366,6 +373,7 @@ ROWS: Mapping[int, Row] = {
         },
         nothing,
     ),
+    49: Row(quota, nothing),
     50: Row(lambda _, __: {"users": None}, nothing),
     51: Row(lambda world, _: {"deletions": [], "upsertions": [credential(world)]}, nothing),
     60: Row(lambda _, __: {"include_cluster_authorized_operations": True, "endpoint_type": 1}, nothing),

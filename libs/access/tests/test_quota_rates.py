@@ -145,18 +145,73 @@ def test_connections_above_the_rate_are_held_and_do_not_count() -> None:
     assert admit_connection(rate, 2, WINDOW, 10_500) == 1_000
 
 
-def test_a_fetch_is_capped_to_the_whole_window() -> None:
-    assert fetch_bytes_max(1_000, WINDOW) == 10_000
-    assert fetch_bytes_max(1_000, Window(samples=3, sample_ms=2_000)) == 4_000
+def test_a_fetch_gets_what_is_left_of_the_window_and_at_least_one_sample() -> None:
+    rate = WindowedRate(WINDOW)
+    assert fetch_bytes_max(rate, 1_000, WINDOW, 0) == 10_000
+    rate.record(6_000, 0)
+    assert fetch_bytes_max(rate, 1_000, WINDOW, 0) == 4_000
+    rate.record(3_500, 0)
+    assert fetch_bytes_max(rate, 1_000, WINDOW, 0) == 1_000
+    rate.record(50_000, 0)
+    assert fetch_bytes_max(rate, 1_000, WINDOW, 0) == 1_000
+    wide = Window(samples=3, sample_ms=2_000)
+    assert fetch_bytes_max(WindowedRate(wide), 1_000, wide, 0) == 4_000
+    assert fetch_bytes_max(WindowedRate(WINDOW), 0.001, WINDOW, 0) == 1
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 4_000), st.integers(1, 3_000)), max_size=30))
+def test_what_is_left_can_be_used_without_a_throttle_time(steps: list[tuple[int, int]]) -> None:
+    rate, now_ms = WindowedRate(WINDOW), 0
+    for pause_ms, amount in steps:
+        now_ms += pause_ms
+        left = int(rate.left(1_000, now_ms))
+        assert (left < 0) <= (rate.throttle_ms(1_000, now_ms) > 0)
+        rate.record(min(left, amount) if left > 0 else 0, now_ms)
+        assert rate.throttle_ms(1_000, now_ms) == 0 or left <= 0
+
+
+def used(meters: Meters[str, WindowedRate], key: str, now_ms: int) -> WindowedRate:
+    rate = meters.of(key, now_ms)
+    rate.record(1, now_ms)
+    return rate
 
 
 def test_meters_are_kept_by_key_and_the_least_used_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "METERS_MAX", 2)
     meters: Meters[str, WindowedRate] = Meters(WindowedRate, WINDOW)
-    first, second = meters.of("a"), meters.of("b")
+    first, second = used(meters, "a", 0), used(meters, "b", 0)
     assert first is not second
-    assert meters.of("a") is first
-    meters.of("c")
+    assert used(meters, "a", 0) is first
+    used(meters, "c", 0)
     assert len(meters) == 2
-    assert meters.of("a") is first
-    assert meters.of("b") is not second
+    assert used(meters, "a", 0) is first
+    assert used(meters, "b", 0) is not second
+
+
+def test_meters_that_were_not_used_for_a_window_are_forgotten() -> None:
+    meters: Meters[str, WindowedRate] = Meters(WindowedRate, WINDOW)
+    for number in range(100):
+        used(meters, f"m{number}", number)
+    assert len(meters) == 100
+    for now_ms in range(11_099, 11_199):
+        used(meters, "other", now_ms)
+    assert len(meters) == 1
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 9_000), st.integers(1, 60), st.booleans()), max_size=30),
+    st.floats(0.1, 20),
+)
+def test_a_bucket_that_is_as_new_gives_what_a_new_one_gives(
+    steps: list[tuple[int, int, bool]], limit: float
+) -> None:
+    bucket, now_ms = TokenBucket(WINDOW), 0
+    for pause_ms, permits, strict in steps:
+        now_ms += pause_ms
+        if bucket.is_as_new(now_ms):
+            fresh = TokenBucket(WINDOW).take_anyway(permits, limit, now_ms)
+            assert bucket.take_anyway(permits, limit, now_ms) == pytest.approx(fresh, abs=1)
+            continue
+        (bucket.take if strict else bucket.take_anyway)(permits, limit, now_ms)

@@ -19,6 +19,7 @@ from door_fakes import (
     topic_id,
 )
 from kafscale.access.authorizer import Authorizer
+from kafscale.access.quota import QuotaTable
 from kafscale.frontdoor.access import AccessMeans, DoorAccess
 from kafscale.frontdoor.api import Backend
 from kafscale.frontdoor.assembly import ROLES, FrontDoor, Means, Views, assemble
@@ -203,6 +204,7 @@ class Cluster:
         )
         self.watch = StoppedWatch(SystemClock())
         self.metrics = Metrics("frontdoor")
+        self.quotas = QuotaTable()
         means = Means(
             node_id=node_id,
             clock=SystemClock(),
@@ -214,7 +216,7 @@ class Cluster:
             connect=self._connect,
             authorization=Authorization(authorizer, self.metrics),
             watch=self.watch,
-            access=AccessMeans(copy=access, users=credentials),
+            access=AccessMeans(copy=access, users=credentials, quotas=self.quotas),
         )
         views = Views(
             topics=self.topics,  # type: ignore[arg-type]

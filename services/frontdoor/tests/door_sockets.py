@@ -14,12 +14,15 @@ from typing import ParamSpec
 import grpc.aio
 import uvloop
 from door_fakes import FakeLive, FakeOwners, FakeSlots, FakeTopics, instance
+from kafscale.access.quota import QuotaTable
 from kafscale.frontdoor.access import AccessMeans
 from kafscale.frontdoor.api import Backend
 from kafscale.frontdoor.assembly import ROLES, FrontDoor, Means, Views, assemble, connect_streams
 from kafscale.frontdoor.authentication.credentials import CredentialSource
+from kafscale.frontdoor.connection_rates import ConnectionRates
 from kafscale.frontdoor.entrances import Entrances
 from kafscale.frontdoor.exchange import AckedRevision
+from kafscale.frontdoor.metering import window_of
 from kafscale.frontdoor.settings import FrontdoorSettings
 from kafscale.frontdoor.tls_contexts import open_all
 from kafscale.runtime.authorization import Authorization
@@ -84,6 +87,7 @@ class System:
     entrances: Entrances
     ports: dict[str, int]
     """By listener."""
+    quotas: QuotaTable
 
     @property
     def port(self) -> int:
@@ -129,6 +133,7 @@ async def running(
         front_doors=FakeLive(),
     )
     securities = chosen.securities()
+    quotas = QuotaTable()
     metrics = Metrics("frontdoor")
     async with serving(service) as backend_port, asyncio.TaskGroup() as tasks:
         means = Means(
@@ -141,13 +146,18 @@ async def running(
             acked=AckedRevision(),
             connect=connect_streams(chosen, None),
             authorization=Authorization(None, metrics),
-            access=AccessMeans(users=credentials),
+            access=AccessMeans(users=credentials, quotas=quotas),
         )
         door = assemble(chosen, views, means)
         for role in (Backend.PRODUCE, Backend.FETCH, Backend.COORDINATOR):
             live[role].set(replace(instance(role, 1), address=f"127.0.0.1:{backend_port}"))
         entrances = Entrances(
-            door.gateway, securities, open_all(securities.values()), metrics, door.logins(securities)
+            door.gateway,
+            securities,
+            open_all(securities.values()),
+            metrics,
+            door.logins(securities),
+            ConnectionRates(chosen.connection_rates(), quotas, window_of(chosen)),
         )
         loop = asyncio.get_running_loop()
         servers = {
@@ -157,7 +167,7 @@ async def running(
         ports = {name: server.sockets[0].getsockname()[1] for name, server in servers.items()}
         sweep = tasks.create_task(door.gateway.sweep())
         try:
-            yield System(door, service, metrics, entrances, ports)
+            yield System(door, service, metrics, entrances, ports, quotas)
         finally:
             for server in servers.values():
                 server.close()

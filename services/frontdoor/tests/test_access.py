@@ -1,4 +1,4 @@
-"""A front door's copy of users and ACLs: answers that wait for a change, and what a copy that is too old ends."""
+"""A front door's copy of users, ACLs and quotas: answers that wait for a change, and what ends with a copy too old."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from door_fakes import Sent
 from door_harness import Cluster, settled, until
+from kafscale.access.quota import QuotaEntity, QuotaKey
 from kafscale.access.scram_credentials import ScramMechanism
 from kafscale.frontdoor import access as door_access
 from kafscale.frontdoor.access import AccessMeans, DoorAccess, StoredUsers, open_access
@@ -21,6 +22,8 @@ from kafscale.runtime.access import ProcessAccess
 from kafscale.runtime.clock import SystemClock
 from kafscale.runtime.stream.frame import ReplyStatus
 from kafscale.storage.access_keys import AccessKeys
+from kafscale.storage.access_records import encode_quotas
+from kafscale.storage.access_writes import Change, change_txn
 from kafscale.storage.etcd.client import EtcdClient, EtcdError
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.user_writes import create_user, credentials_for
@@ -45,6 +48,9 @@ class FakeCopy:
         return self.age
 
     async def ready(self) -> None:
+        return None
+
+    async def loaded(self) -> None:
         return None
 
     async def confirm(self) -> None:
@@ -90,13 +96,18 @@ DESCRIBE = b"".join(map(bytes, describe_acls.encode_request(describe_acls.Descri
 METADATA = b"".join(map(bytes, metadata.encode_request(metadata.MetadataRequest(topics=[]), 12)))
 
 
-def test_the_calls_that_change_users_or_acls_wait_and_no_others() -> None:
+def test_the_calls_that_change_users_acls_or_quotas_wait_and_no_others() -> None:
     waiting = {
         key
         for key, api in SERVED.items()
         if isinstance(api.dispatch, Forward) and api.dispatch.changes_access
     }
-    assert waiting == {ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS, ApiKey.ALTER_USER_SCRAM_CREDENTIALS}
+    assert waiting == {
+        ApiKey.CREATE_ACLS,
+        ApiKey.DELETE_ACLS,
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+        ApiKey.ALTER_CLIENT_QUOTAS,
+    }
 
 
 async def test_the_answer_about_a_change_leaves_when_this_front_door_has_the_change() -> None:
@@ -202,13 +213,23 @@ def test_users_are_as_fresh_as_the_copy_and_their_key_is_not_printed() -> None:
     assert "secret" not in f"{users!r} {AccessMeans(copy=access, users=users)!r}"
 
 
-async def test_a_front_door_without_logins_and_authorizer_watches_nothing(
+async def test_a_front_door_without_logins_and_authorizer_knows_the_quotas_and_is_ready_despite_damage(
     etcd: EtcdClient, keyspace: Keyspace
 ) -> None:
+    keys, alice = AccessKeys(keyspace), QuotaEntity(user="alice")
+    await etcd.put(keys.quota(QuotaEntity(user="bob")), b"\xff")
+    rate = encode_quotas({QuotaKey.PRODUCER_BYTE_RATE: 5.0})
+    assert (await etcd.txn(change_txn(keys.quotas, [Change(keys.quota(alice), 0, rate)]))).succeeded
     async with process_access(etcd, keyspace) as process:
         means = await open_access(FrontdoorSettings(), process, etcd, SystemClock())
-        assert (means, process.views) == (AccessMeans(), {})
-        assert not (await etcd.range(AccessKeys(keyspace).decoy_key)).kvs
+        assert means.copy is not None
+        async with asyncio.timeout(10):
+            await means.copy.ready()
+        assert means.users is None
+        assert not means.copy.shuts_out
+        assert means.quotas.limit(QuotaKey.PRODUCER_BYTE_RATE, "alice", "") is not None
+        assert means.quotas.limit(QuotaKey.PRODUCER_BYTE_RATE, "bob", "") is None
+        assert not (await etcd.range(keys.decoy_key)).kvs
 
 
 async def test_logins_find_the_stored_users_and_all_front_doors_have_one_key(

@@ -23,6 +23,7 @@ from kafscale.testkit.acls import ALICE, VARIANTS, acl, allowing, authorizer, ri
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.error_codes import error_codes
 from kafscale.wire.schema import (
+    alter_client_quotas,
     alter_user_scram_credentials,
     consumer_group_describe,
     create_acls,
@@ -69,6 +70,9 @@ def request_about(key: int, version: int) -> Any:
         case 43:
             topic = elect_leaders.ElectLeadersRequestTopicPartitions(topic="t", partitions=[1])
             return elect_leaders.ElectLeadersRequest(topic_partitions=[topic])
+        case 49:
+            entry = alter_client_quotas.AlterClientQuotasRequestEntry()
+            return alter_client_quotas.AlterClientQuotasRequest(entries=[entry])
         case 51:
             deletion = alter_user_scram_credentials.AlterUserScramCredentialsRequestCredentialDeletion(
                 name="alice", mechanism=1

@@ -24,6 +24,7 @@ from kafscale.cli.etcd_repair import etcd_repair
 from kafscale.cli.fsck.command import fsck
 from kafscale.cli.groups import app as groups_app
 from kafscale.cli.options import ROLES, Codec, Shell, StoreKind
+from kafscale.cli.quotas import app as quotas_app
 from kafscale.cli.rights.command import etcd_roles, s3_policy
 from kafscale.cli.serve import app as serve_app
 from kafscale.cli.settle.command import settle
@@ -226,7 +227,7 @@ app.command(rich_help_panel=CLUSTER)(settle)
 app.command(rich_help_panel=CLUSTER)(etcd_repair)
 app.command(rich_help_panel=CLUSTER)(etcd_roles)
 app.command(rich_help_panel=CLUSTER)(s3_policy)
-for _group in (topics_app, configs_app, groups_app, users_app, acls_app, spark_app):
+for _group in (topics_app, configs_app, groups_app, users_app, acls_app, quotas_app, spark_app):
     app.add_typer(_group, rich_help_panel=CLUSTER)
 app.command(rich_help_panel=SHELL)(completion)
 

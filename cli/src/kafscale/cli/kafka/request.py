@@ -1,7 +1,8 @@
 """One Kafka request on a separate connection, with the generated codec.
 
-It has two users. `kafscale up` waits for its front door with it: the import of librdkafka takes longer than the answer.
-`groups list` sends ListGroups: AdminClient gives neither the protocol type of a group nor the states of KIP-848.
+`kafscale up` waits for its front door with it: the import of librdkafka takes longer than the answer. `groups list`
+sends ListGroups: AdminClient gives neither the protocol type of a group nor the states of KIP-848. `by_hand.py` has the
+others.
 """
 
 from __future__ import annotations

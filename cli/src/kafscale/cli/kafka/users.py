@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
@@ -15,10 +14,9 @@ from confluent_kafka.admin import (
     UserScramCredentialDeletion,
     UserScramCredentialUpsertion,
 )
+from kafscale.cli.kafka.by_hand import asked
 from kafscale.cli.kafka.client import Client, KafkaTrouble, failure
-from kafscale.cli.kafka.request import request
 from kafscale.cli.kafka.topics import Row
-from kafscale.runtime.addresses import join_address
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import describe_user_scram_credentials as api
 
@@ -45,13 +43,8 @@ class Users:
 
 def list_users(client: Client) -> Users:
     """By hand: if one user has an error, AdminClient lists nobody."""
-    broker = client.brokers[0]
     everybody = api.DescribeUserScramCredentialsRequest(users=None)
-    try:
-        answer = asyncio.run(request(broker, api, everybody, LIST_VERSION))
-    except (OSError, EOFError, TimeoutError) as error:
-        why = "no answer in time" if isinstance(error, TimeoutError) else error
-        raise KafkaTrouble(f"the users of {join_address(*broker)}: {why}; try again in a moment") from error
+    answer = asked(client, "the users", api, everybody, LIST_VERSION)
     if answer.error_code != ErrorCode.NONE:
         raise failure("the list of users", answer.error_code, answer.error_message)
     rows = [

@@ -33,6 +33,11 @@ def user(name: str) -> Principal:
     return Principal(f"{USER_TYPE}:{name}")
 
 
+def name_of(principal: Principal) -> str:
+    """Without the type: what quotas name (KafkaPrincipal.getName)."""
+    return principal.partition(":")[2]
+
+
 def parse_principal(text: str) -> Principal:
     """Raises PrincipalWrong for a text without a colon (SecurityUtils.parseKafkaPrincipal)."""
     if ":" not in text:

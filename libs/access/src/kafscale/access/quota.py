@@ -132,19 +132,26 @@ _Names = tuple[EntityName | None, EntityName | None]
 
 
 class QuotaTable:
-    """All quotas that are set. `generation` grows with every change."""
+    """All quotas that are set. `generation` grows with every change.
+
+    `limits_clients`: some user or client id has a quota. `limits_ips`: some address has one.
+    """
 
     def __init__(self) -> None:
         self.generation = 0
+        self.limits_clients = False
+        self.limits_ips = False
         self._limits: dict[QuotaKey, dict[_Names, float]] = {key: {} for key in QuotaKey}
         self._ips: dict[EntityName, float] = {}
 
     def put(self, entity: QuotaEntity, key: QuotaKey, value: float | None) -> None:
         """Sets a quota that `value_refusal` accepts. None removes it."""
         if entity.ip is not None:
-            _put(self._ips, entity.ip, value)
+            _put(self._ips, _address(entity.ip), value)
         else:
             _put(self._limits[key], (entity.user, entity.client_id), value)
+        self.limits_clients = any(self._limits.values())
+        self.limits_ips = bool(self._ips)
         self.generation += 1
 
     def limit(self, key: QuotaKey, user: str, client_id: str) -> Limit | None:
@@ -173,6 +180,11 @@ class QuotaTable:
     def connection_rate(self, ip: str) -> float | None:
         """Connections per second from one address, as `str` of it; its own limit or the default. None: no limit."""
         return self._ips.get(ip, self._ips.get(_D))
+
+
+def _address(name: EntityName) -> EntityName:
+    """As `str` of the address: an address of IPv6 can be written in several ways."""
+    return name if isinstance(name, Default) else str(ip_address(name))
 
 
 _Name = TypeVar("_Name")

@@ -84,7 +84,7 @@ APIS: Final = (
 ACCESS: Final = (
     gauge(
         "access_view_age_seconds",
-        "Time since the copy of ACLs and users was known to be complete; a few seconds while etcd answers",
+        "Time since the copy of ACLs, users and quotas was known to be complete; some seconds while etcd answers",
     ),
 )
 
@@ -135,6 +135,7 @@ FRONTDOOR: Final = (
     gauge("connections", "Open client connections"),
     counter("connections_accepted_total", "Client connections accepted"),
     counter("connections_closed_total", "Connections closed by the front door", "reason"),
+    histogram("throttle_seconds", "Throttle times of clients that exceeded a quota", "quota"),
     counter(
         "authentications_total",
         "Authentications with SASL: authenticated, reauthenticated, refused, or unavailable, after which clients retry",

@@ -10,7 +10,9 @@ from kafscale.admin.config_table import ConfigTable
 from kafscale.admin.group_config_store import GroupConfigStore
 from kafscale.admin.group_configs import group_table
 from kafscale.admin.log_starts import LogStarts
+from kafscale.admin.mutation_quotas import MutationQuotas
 from kafscale.admin.partition_sizes import PartitionSizes
+from kafscale.admin.quota_store import QuotaStore
 from kafscale.admin.settings import AdminSettings
 from kafscale.admin.topic_limits import TopicLimits
 from kafscale.admin.topics import AutoCreation, TopicStore
@@ -41,6 +43,8 @@ class AdminContext:
     log_starts: LogStarts
     access: AccessView
     user_store: UserStore
+    quota_store: QuotaStore
+    mutation_quotas: MutationQuotas
     acl_store: AclStore | None
     """None without an authorizer."""
     front_doors: LiveView
@@ -80,6 +84,8 @@ def assembled(
         log_starts=LogStarts(etcd, keys),
         access=access,
         user_store=UserStore(etcd, access.keys, settings.users_max, space),
+        quota_store=QuotaStore(etcd, access.keys, settings.quotas_max, space),
+        mutation_quotas=MutationQuotas(access.quotas, clock),
         acl_store=AclStore(etcd, access, settings.acls_max, space) if settings.authorizer == "acl" else None,
         front_doors=front_doors,
         owners=owners,

@@ -34,3 +34,6 @@ class AdminSettings(ServiceSettings):
         ge=1,
         description="Maximum number of SCRAM credentials. A user has one for each mechanism.",
     )
+    quotas_max: int = Field(
+        10_000, ge=1, description="Maximum number of users, client ids and addresses that have quotas."
+    )

@@ -1,8 +1,9 @@
-"""The front door's copy of users and ACLs: whether it may still be used, and answers that wait until it has a change.
+"""The front door's copy of users, ACLs and quotas: whether it may still be used, and answers that wait for a change.
 
 Laws: while etcd is away, the last copy decides for `access_stale_ms`. Beyond that nobody logs in with a password, and a
-front door with an authorizer serves no client. An answer that says that users or ACLs have changed leaves when the copy
-of this front door has the change, or after CONFIRM_S: the change was made in any case, so the answer stays the same.
+front door with an authorizer serves no client; quotas hold as they are. An answer that says that users, ACLs or quotas
+have changed leaves when the copy of this front door has the change, or after CONFIRM_S: the change was made in any
+case, so the answer stays the same.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 import structlog
+from kafscale.access.quota import QuotaTable
 from kafscale.access.scram_credentials import ScramMechanism
 from kafscale.frontdoor.authentication.credentials import CredentialSource
 from kafscale.frontdoor.exchange import Exchange
@@ -39,6 +41,8 @@ class AccessCopy(Protocol):
 
     async def ready(self) -> None: ...
 
+    async def loaded(self) -> None: ...
+
     async def confirm(self) -> None:
         """Afterwards it has every change from before the call. Raises EtcdError."""
         ...
@@ -46,11 +50,17 @@ class AccessCopy(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DoorAccess:
-    """`decides`: there is an authorizer, so without a current copy no request can be allowed."""
+    """`decides`: there is an authorizer, so without a current copy no request can be allowed. `only_quotas`: there are
+    neither logins nor an authorizer, so a record that cannot be read stops nobody."""
 
     copy: AccessCopy
     stale_ms: int
     decides: bool
+    only_quotas: bool = False
+
+    async def ready(self) -> None:
+        """Returns when clients may be served."""
+        await (self.copy.loaded() if self.only_quotas else self.copy.ready())
 
     @property
     def fresh(self) -> bool:
@@ -67,7 +77,7 @@ class DoorAccess:
             async with asyncio.timeout(CONFIRM_S):
                 await self.copy.confirm()
         except (EtcdError, TimeoutError) as error:
-            log.warning("change of users or ACLs not seen yet", why=repr(error))
+            log.warning("change of users, ACLs or quotas not seen yet", why=repr(error))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,13 +101,15 @@ class StoredUsers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessMeans:
-    """What a front door has of users and ACLs: nothing, if no listener has logins and there is no authorizer.
+    """What a front door has of users, ACLs and quotas.
 
-    `users`: where logins find the users. `views`: what is watched, by the names that metrics have for it.
+    `users`: where logins find the users; None if no listener has logins. `views`: what is watched, by the names that
+    metrics have for it.
     """
 
     copy: DoorAccess | None = None
     users: CredentialSource | None = None
+    quotas: QuotaTable = field(default_factory=QuotaTable)
     views: Mapping[str, PrefixView[Any]] = field(default_factory=dict)
 
 
@@ -106,14 +118,17 @@ async def open_access(
 ) -> AccessMeans:
     """Waits for etcd. Raises DecoyKeyDamaged."""
     decides, has_logins = settings.authorizer != "none", settings.has_logins
-    if not decides and not has_logins:
-        return AccessMeans()
     view = process.view
-    access = DoorAccess(copy=view, stale_ms=settings.access_stale_ms, decides=decides)
+    access = DoorAccess(
+        copy=view,
+        stale_ms=settings.access_stale_ms,
+        decides=decides,
+        only_quotas=not decides and not has_logins,
+    )
     users = None
     if has_logins:
         users = StoredUsers(view=view, access=access, decoy_key=await decoy_key(etcd, view.keys, clock))
-    return AccessMeans(copy=access, users=users, views=process.views)
+    return AccessMeans(copy=access, users=users, quotas=view.quotas, views=process.views)
 
 
 async def decoy_key(etcd: EtcdClient, keys: AccessKeys, clock: Clock) -> bytes:

@@ -71,7 +71,7 @@ class Forward:
     `unavailable`: nothing was executed, and clients retry on this code. `unknown`: perhaps executed.
     `repeatable`: a request whose instance was lost may go to another one.
     `moves_log_starts`: the revision of the reply is the one at which the log starts that it names are known.
-    `changes_access`: the answer waits until this front door knows the new users or ACLs (access.py).
+    `changes_access`: the answer waits until this front door knows the new users, ACLs or quotas (access.py).
     """
 
     unavailable: ErrorCode

@@ -18,7 +18,6 @@ SECURITY: Final = "security"
 TRANSACTIONS: Final = "transactions"
 SHARE: Final = "share groups"
 STREAMS: Final = "streams groups"
-QUOTAS: Final = "quotas"
 TELEMETRY: Final = "client telemetry"
 NO_REPLICAS: Final = "object storage is the replication: there are no replicas to move"
 
@@ -35,7 +34,6 @@ DEFERRED: Final = (
     NotServed(_K.RENEW_DELEGATION_TOKEN, (1, 2), SECURITY),
     NotServed(_K.EXPIRE_DELEGATION_TOKEN, (1, 2), SECURITY),
     NotServed(_K.DESCRIBE_DELEGATION_TOKEN, (1, 3), SECURITY),
-    NotServed(_K.ALTER_CLIENT_QUOTAS, (0, 1), QUOTAS),
     NotServed(_K.DESCRIBE_TRANSACTIONS, (0, 0), TRANSACTIONS),
     NotServed(_K.LIST_TRANSACTIONS, (0, 2), TRANSACTIONS),
     NotServed(_K.GET_TELEMETRY_SUBSCRIPTIONS, (0, 0), TELEMETRY),

@@ -23,11 +23,13 @@ from kafscale.frontdoor.handlers.api_versions import ApiVersionsHandler
 from kafscale.frontdoor.lanes import LaneLimits
 from kafscale.frontdoor.listener_security import ListenerSecurity
 from kafscale.frontdoor.memory import AnswerMemory
+from kafscale.frontdoor.metering import Metering, window_of
 from kafscale.frontdoor.metrics import FrontdoorMetrics
 from kafscale.frontdoor.parts import Parts
 from kafscale.frontdoor.produce_lanes import LaneSender
 from kafscale.frontdoor.routing import Owners, Routing, Slots
 from kafscale.frontdoor.settings import FrontdoorSettings
+from kafscale.frontdoor.usage_page import SharedUsage
 from kafscale.runtime.authorization import Authorization
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import Clock, LoopWatch
@@ -72,6 +74,8 @@ class Means:
     authorization: Authorization
     watch: LoopWatch | None = None
     access: AccessMeans = AccessMeans()
+    usage: SharedUsage | None = None
+    """Of quotas, with the other workers of this front door."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,11 +127,11 @@ def assemble(settings: FrontdoorSettings, views: Views, means: Means) -> FrontDo
     """Raises NotEnforced if an API would be served without asking what the rules say."""
     check_apis(SERVED)
     pools = {role: Pool(role, views.live[role], means.connect, means.tasks, means.tracer) for role in ROLES}
-    parts = parts_of(settings, views, means, Routing(pools, views.owners, views.slots))
+    metrics = FrontdoorMetrics(means.metrics)
+    parts = parts_of(settings, views, means, Routing(pools, views.owners, views.slots), metrics)
     sender = parts.sender
     means.metrics.watch("held_parts", lambda: sender.held_parts)
     means.metrics.watch("parts_resent_total", lambda: sender.resent_parts)
-    metrics = FrontdoorMetrics(means.metrics)
     gateway = Gateway(
         served={
             key: Served(api, parts.doorkeeper.guarded(api, handler_of(api, parts)), *api.versions)
@@ -138,6 +142,7 @@ def assemble(settings: FrontdoorSettings, views: Views, means: Means) -> FrontDo
         clock=means.clock,
         budget=means.budget,
         turns=parts.turns,
+        metering=parts.metering,
         metrics=metrics,
         tracer=means.tracer,
         connection_base=connection_base(),
@@ -165,7 +170,9 @@ def authentication_of(
     return Authentication(settings, credentials, login_means)
 
 
-def parts_of(settings: FrontdoorSettings, views: Views, means: Means, routing: Routing) -> Parts:
+def parts_of(
+    settings: FrontdoorSettings, views: Views, means: Means, routing: Routing, metrics: FrontdoorMetrics
+) -> Parts:
     clock, doorkeeper = means.clock, Doorkeeper(means.authorization)
     return Parts(
         node_id=means.node_id,
@@ -191,6 +198,9 @@ def parts_of(settings: FrontdoorSettings, views: Views, means: Means, routing: R
             acked=means.acked,
         ),
         turns=FetchTurns(AnswerMemory(int(means.budget.bytes_max * (1 - REQUESTS_SHARE)))),
+        metering=Metering(
+            means.access.quotas, window_of(settings), clock, metrics.throttled, shared=means.usage
+        ),
         doorkeeper=doorkeeper,
         advertised=advertised(),
     )

@@ -11,14 +11,15 @@ from typing import Final, cast
 from kafscale.access.principals import ANONYMOUS, Principal
 from kafscale.frontdoor.authentication.login import ListenerLogins, Login
 from kafscale.frontdoor.backends import Channel
-from kafscale.frontdoor.connection import BadFrame, Connection, Event, FrameTooLarge, Framing, Request, Slot
+from kafscale.frontdoor.connection import Connection, Event, FrameTooLarge, Framing, Request, Slot
 from kafscale.frontdoor.exchange import Caller, Exchange
 from kafscale.frontdoor.frame_timeouts import FrameTimer
 from kafscale.frontdoor.gateway import Gateway
 from kafscale.frontdoor.handlers.produce import is_silent
 from kafscale.frontdoor.listener_security import ListenerSecurity
-from kafscale.frontdoor.listeners import address_of
+from kafscale.frontdoor.listeners import address_of, peer_text
 from kafscale.frontdoor.memory import SMALL_ANSWER_BYTES, Holder, UnsentAnswers, nobody
+from kafscale.frontdoor.metering import Mute
 from kafscale.wire.buffers import Buffer
 
 LINGER_MS_MAX: Final = 5_000
@@ -47,11 +48,11 @@ class ClientConnection(asyncio.BufferedProtocol):
         )
         self._transport: asyncio.Transport | None = None
         self._reading = True
-        self._ending = False
+        self._ending = self._flush_asked = False
         self._closing_ms: int | None = None
         self._eof_ms: int | None = None
-        self._flush_asked = False
         self._paused_for = 0
+        self._mute: Mute | None = None
         now_ms = self._made_ms = self._last_ms = gateway.clock.now_ms()
         self._login = None if logins is None else Login(logins, now_ms)
         if self._login is not None:
@@ -77,7 +78,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._transport.abort()
             return
         self.caller.connection_id = number
-        self.caller.peer = _peer_text(peername)
+        self.caller.peer = peer_text(peername)
         self._transport.set_write_buffer_limits(high=SMALL_ANSWER_BYTES)
         if self._security.tls is None:
             self.established(ANONYMOUS)
@@ -113,6 +114,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         Its open requests are answered for a short time and then given up."""
         self._ending = True
         self._eof_ms = self._gateway.clock.now_ms()
+        self._unmute()
         self._settle()
         return not self._machine.drained
 
@@ -151,12 +153,11 @@ class ClientConnection(asyncio.BufferedProtocol):
             elif isinstance(event, FrameTooLarge):
                 self._complain("frame too large", "frame_too_large", size=event.size, size_max=event.size_max)
             else:
-                self._refuse_frame(event)
-
-    def _refuse_frame(self, event: BadFrame) -> None:
-        self._complain("not a Kafka request", "not_kafka", reason=event.reason)
+                self._complain("not a Kafka request", "not_kafka", reason=event.reason)
 
     def answered(self, exchange: Exchange, body: Sequence[Buffer]) -> None:
+        if exchange.usage is not None:
+            body = self._gateway.metering.answered(exchange, body)
         slot = exchange.request.slot
         del self.exchanges[slot]
         self._machine.respond(slot, body)
@@ -221,7 +222,8 @@ class ClientConnection(asyncio.BufferedProtocol):
                 self._transport.resume_reading()
             else:
                 self._transport.pause_reading()
-        self._gateway.next_fetch(self.caller)
+        if not self._machine.muted:
+            self._gateway.next_fetch(self.caller)
 
     @property
     def _ended(self) -> bool:
@@ -250,6 +252,22 @@ class ClientConnection(asyncio.BufferedProtocol):
     def _eased(self) -> None:
         self._paused_for -= 1
         self._settle()
+
+    def mute(self, until_ms: int) -> None:
+        """A connection that ends is not muted: its client sends no more. `_settle` follows."""
+        if self._ended or self._ending:
+            return
+        self._mute = self._mute or Mute(self._unmute)
+        self._mute.extend(until_ms, self._gateway.clock.now_ms())
+        self._machine.mute(True)
+
+    def _unmute(self) -> None:
+        if self._mute is not None:
+            self._mute.cancel()
+            self._mute = None  # it leads back here
+            self._machine.mute(False)
+            self._last_ms = self._gateway.clock.now_ms()
+            self.flush()
 
     # ---- the login
 
@@ -307,6 +325,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         if self._reading:
             self._reading = False
             self._transport.pause_reading()
+        self._unmute()
         self._settle()
 
     def _close(self, *, send: bool = True) -> None:
@@ -321,6 +340,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     def _abandon(self) -> None:
         self.caller.gone = True
         self._machine.closed()
+        self._unmute()
         self._gateway.let_go(self._memory, self._holder, self.caller.unsent)
         exchanges, self.exchanges = self.exchanges, {}
         for exchange in exchanges.values():
@@ -343,7 +363,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._close()
             return
         for exchange in [e for e in self.exchanges.values() if e.deadline_ms <= now_ms]:
-            self._expire(exchange)
+            exchange.expire()
         if self.caller.unsent.waiting_bytes:
             self._settle()
         if not self._ended:
@@ -375,21 +395,6 @@ class ClientConnection(asyncio.BufferedProtocol):
             and now_ms - self._made_ms > gateway.settings.frontdoor_first_request_ms
         ):
             self._complain("no request", "no_request")
-        elif now_ms - self._last_ms > gateway.settings.connections_max_idle_ms and machine.drained:
+        elif now_ms - self._last_ms > gateway.settings.connections_max_idle_ms and machine.idle:
             gateway.metrics.hung_up.labels("idle").inc()
             self._close()
-
-    @staticmethod
-    def _expire(exchange: Exchange) -> None:
-        if not exchange.unanswered:
-            return
-        if exchange.call is None:
-            exchange.hang_up("the request timed out")
-        else:
-            exchange.call.expire()
-
-
-def _peer_text(peername: object) -> str:
-    if isinstance(peername, tuple) and len(peername) >= 2:
-        return f"{peername[0]}:{peername[1]}"
-    return str(peername)

@@ -152,6 +152,7 @@ class Connection:
         self._request_bytes = 0
         self._unsent_bytes = 0
         self._writable = True
+        self.muted = False
 
     def reframe(self, framing: Framing, frame_bytes_max: int) -> None:
         """The rules for the next frame. Call it before the first one, or while a request is unanswered that was parsed
@@ -176,6 +177,7 @@ class Connection:
             and self._unsent_bytes < limits.unsent_bytes_max
             and self._alone is None
             and self._writable
+            and not self.muted
         )
 
     @property
@@ -320,6 +322,11 @@ class Connection:
         self._backlog = self._head = b""
         return wrong
 
+    def mute(self, yes: bool) -> None:
+        """Whether the client is over a quota. Meanwhile nothing is parsed; what is under way is answered. Call `resume`
+        afterwards."""
+        self.muted = yes
+
     # ---- answers out
 
     def respond(self, slot: Slot, body: Sequence[Buffer]) -> None:
@@ -368,6 +375,11 @@ class Connection:
     def drained(self) -> bool:
         """Nothing is in flight and nothing waits to be sent or parsed."""
         return not self._open and not self._order and not self._backlog
+
+    @property
+    def idle(self) -> bool:
+        """Drained, and the client may send."""
+        return self.drained and not self.muted
 
     def closed(self) -> list[Slot]:
         """The connection has ended. Returns the requests whose answers no client reads any more."""

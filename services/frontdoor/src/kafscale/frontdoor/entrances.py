@@ -1,6 +1,7 @@
 """What stands between a listening socket and a client's connection, by the security of the listener.
 
-A plain listener has nothing there. Otherwise the header of a proxy comes first, then TLS, then the connection.
+A plain listener has nothing there. Otherwise the header of a proxy comes first, then the wait for the rate of new
+connections, then TLS, then the connection.
 """
 
 import asyncio
@@ -9,9 +10,11 @@ from functools import partial
 
 from kafscale.frontdoor.authentication.login import ListenerLogins
 from kafscale.frontdoor.client import ClientConnection
+from kafscale.frontdoor.connection_rates import ConnectionRates
 from kafscale.frontdoor.gateway import Gateway
 from kafscale.frontdoor.handshake_turns import HandshakeTurns
 from kafscale.frontdoor.listener_security import ListenerSecurity
+from kafscale.frontdoor.paced_arrival import PacedArrivals
 from kafscale.frontdoor.proxy_arrival import Peername, ProxyArrival, ProxyArrivals
 from kafscale.frontdoor.tls_contexts import CertificateWatch, ListenerTls
 from kafscale.frontdoor.tls_stream import TlsStream
@@ -28,8 +31,10 @@ class Entrances:
         tls: Mapping[str, ListenerTls],
         metrics: Metrics,
         logins: Mapping[str, ListenerLogins],
+        rates: ConnectionRates,
     ) -> None:
         """All by listener; `tls` and `logins` for those that have it."""
+        self._paced = PacedArrivals(rates, gateway)
         self._logins = logins
         self._gateway = gateway
         self._securities = securities
@@ -42,11 +47,9 @@ class Entrances:
     def factory(self, listener: str) -> Callable[[], asyncio.BufferedProtocol]:
         """For the server of this listener."""
         security = self._securities[listener]
-        behind = partial(self._connection, security)
+        behind = partial(self._paced.behind, listener, partial(self._connection, security))
         if security.proxy_protocol:
             return partial(ProxyArrival, self._gateway, security, self.arrivals, behind)
-        if security.tls is None:
-            return partial(ClientConnection, self._gateway, security, logins=self._logins.get(listener))
         return behind
 
     def _connection(
@@ -71,3 +74,4 @@ class Entrances:
     def close(self) -> None:
         """The connections that are not one of the gateway's yet."""
         self.arrivals.close()
+        self._paced.close()

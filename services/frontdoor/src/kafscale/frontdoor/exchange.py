@@ -14,6 +14,7 @@ from kafscale.access.authorizer import Rights
 from kafscale.access.principals import ANONYMOUS, Principal
 from kafscale.frontdoor.api import Api, Backend
 from kafscale.frontdoor.backends import Channel
+from kafscale.frontdoor.client_quotas import Usage
 from kafscale.frontdoor.connection import Request, Slot
 from kafscale.frontdoor.memory import UnsentAnswers
 from kafscale.runtime.stream.frame import RequestMeta
@@ -56,6 +57,8 @@ class Client(Protocol):
 
     def pause_for(self, channel: Channel) -> None: ...
 
+    def mute(self, until_ms: int) -> None: ...
+
     def cut_off(self, kind: str, label: str) -> None: ...
 
     def flush(self) -> None: ...
@@ -95,6 +98,7 @@ class Exchange:
     error: int = 0
     arriving_bytes: int = 0  # of large answers, reserved until they are the connection's
     out_bytes: int = 0
+    usage: Usage | None = None  # while quotas are set
     span: Span | None = None
     traceparent: str | None = None
 
@@ -129,6 +133,19 @@ class Exchange:
     def pause_for(self, channel: Channel) -> None:
         """The instance is congested, so the client is not read until it has caught up."""
         self._client.pause_for(channel)
+
+    def mute(self, until_ms: int) -> None:
+        """The client is over a quota, so it is not read until then."""
+        self._client.mute(until_ms)
+
+    def expire(self) -> None:
+        """Its deadline has passed."""
+        if not self.unanswered:
+            return
+        if self.call is None:
+            self.hang_up("the request timed out")
+        else:
+            self.call.expire()
 
     def meta(
         self, *, now_ms: int, revision: int = 0, log_start_revision: int = 0, lane_epoch: int = 0

@@ -19,6 +19,7 @@ from kafscale.frontdoor.exchange import Caller, Client, Exchange
 from kafscale.frontdoor.fetch_turns import FetchTurns
 from kafscale.frontdoor.frame_timeouts import FrameTimeouts
 from kafscale.frontdoor.memory import Holder, RequestMemory, Tide, UnsentAnswers
+from kafscale.frontdoor.metering import Metering
 from kafscale.frontdoor.metrics import FrontdoorMetrics
 from kafscale.frontdoor.refusals import refuse_exchange
 from kafscale.frontdoor.request_log import end_span, log_request, start_span
@@ -109,6 +110,7 @@ class Gateway:
         clock: Clock,
         budget: MemoryBudget,
         turns: FetchTurns,
+        metering: Metering,
         metrics: FrontdoorMetrics,
         tracer: Tracer | None,
         connection_base: int,
@@ -124,13 +126,12 @@ class Gateway:
         self._log_requests = settings.log_level == "debug"  # otherwise nothing is built for a line
         self._next_connection = connection_base
         self._dirty: list[Client] = []
-        self._turns = turns
-        self._answers = turns.memory
+        self.metering = metering
+        self._turns, self._answers = turns, turns.memory
         self._connection_limits = connection_limits(settings)
         self.has_large_answer = frozenset(key for key, one in served.items() if one.api.large_answer)
         self.alone_with_logins = self.has_large_answer | SASL_KEYS
-        self.settings = settings
-        self.limits = limits_of(settings)
+        self.settings, self.limits = settings, limits_of(settings)
         self.frame_timeouts = FrameTimeouts(frame_ms_max=settings.connections_max_idle_ms)
         self.clock = clock
         self.metrics = metrics
@@ -206,10 +207,12 @@ class Gateway:
             return
         api, handler, version_min, version_max = served
         exchange = self._begin(connection, request, api)
-        if version_min <= header.api_version <= version_max or header.api_key == API_VERSIONS:
-            handler(exchange)
+        if not (version_min <= header.api_version <= version_max or header.api_key == API_VERSIONS):
+            handler = self._refuse_version
+        if self.metering.table.limits_clients:
+            self.metering.run(exchange, handler)
         else:
-            self._refuse_version(exchange)
+            handler(exchange)
 
     def begin(self, connection: Client, request: Request) -> Exchange:
         """A request of a login, which answers it itself (`authentication/`)."""

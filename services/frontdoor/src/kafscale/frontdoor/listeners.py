@@ -63,6 +63,13 @@ def address_of(peername: object) -> str:
     return plain_address(str(peername[0])) if isinstance(peername, tuple) and peername else ""
 
 
+def peer_text(peername: object) -> str:
+    """Address and port, for logs."""
+    if isinstance(peername, tuple) and len(peername) >= 2:
+        return f"{peername[0]}:{peername[1]}"
+    return str(peername)
+
+
 def plain_address(address: str) -> str:
     """`1.2.3.4` for `::ffff:1.2.3.4`, as which a socket of both families shows it. Other addresses as they are."""
     return address.removeprefix("::ffff:") if "." in address else address

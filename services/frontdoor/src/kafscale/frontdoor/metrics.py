@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from kafscale.access.quota import QuotaKey
 from kafscale.frontdoor.apis import SERVED
 from kafscale.runtime.metrics import Distribution, Metrics, Tally
 
@@ -40,6 +41,10 @@ class FrontdoorMetrics:
         self.pending_authentications = metrics.gauge("authentications_pending")
         self.expired_sessions = metrics.counter("sessions_expired_total")
         self.token_keys_read = metrics.gauge("token_keys_read_timestamp_seconds")
+        self._throttle_seconds = metrics.histograms("throttle_seconds")
         self.dropped_answers = metrics.counter("answers_dropped_total")
         self.held_bytes = metrics.gauge("held_bytes")
         self.stalls = metrics.counter("read_stalls_total")
+
+    def throttled(self, key: QuotaKey, throttle_ms: int) -> None:
+        self._throttle_seconds.labels(key.value).observe(throttle_ms / 1_000)

@@ -8,6 +8,7 @@ from kafscale.frontdoor.backends import Live
 from kafscale.frontdoor.fetch_turns import FetchTurns
 from kafscale.frontdoor.forwarding import Forwarder
 from kafscale.frontdoor.group_calls import GroupCaller
+from kafscale.frontdoor.metering import Metering
 from kafscale.frontdoor.produce_lanes import LaneSender
 from kafscale.frontdoor.routing import Routing
 from kafscale.runtime.clock import Clock
@@ -27,5 +28,6 @@ class Parts:
     groups: GroupCaller
     sender: LaneSender
     turns: FetchTurns
+    metering: Metering
     doorkeeper: Doorkeeper
     advertised: Mapping[int, tuple[int, int]]

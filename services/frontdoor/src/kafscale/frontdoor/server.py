@@ -14,9 +14,11 @@ from typing import Final
 import structlog
 from kafscale.frontdoor.access import open_access
 from kafscale.frontdoor.assembly import ROLES, FrontDoor, Means, Views, assemble, connect_streams
+from kafscale.frontdoor.connection_rates import ConnectionRates
 from kafscale.frontdoor.entrances import Entrances
 from kafscale.frontdoor.exchange import AckedRevision
 from kafscale.frontdoor.listeners import ListenersWrong
+from kafscale.frontdoor.metering import window_of
 from kafscale.frontdoor.owner_views import OwnersView, SlotsView
 from kafscale.frontdoor.settings import FrontdoorSettings
 from kafscale.frontdoor.tls_contexts import ListenerTls
@@ -135,7 +137,12 @@ class Service:
         self.door: FrontDoor = assemble(settings, self._views(), means)
         securities = settings.securities()
         self._entrances = Entrances(
-            self.door.gateway, securities, tls, means.metrics, self.door.logins(securities)
+            self.door.gateway,
+            securities,
+            tls,
+            means.metrics,
+            self.door.logins(securities),
+            ConnectionRates(settings.connection_rates(), means.access.quotas, window_of(settings)),
         )
         live = {f"live_{role.value}": view.view for role, view in self._live.items()}
         watch_views(
@@ -164,8 +171,9 @@ class Service:
         for live in lives:
             self._tasks.create_task(live.run())
         self._tasks.create_task(self.door.gateway.sweep())
+        self._tasks.create_task(self.door.gateway.metering.share())
         if self._access is not None:
-            await self._access.copy.ready()
+            await self._access.ready()
         self._tasks.create_task(self._entrances.run())
         await self._topics.ready()
         await self._owners.view.ready()

@@ -6,6 +6,7 @@ from kafscale.frontdoor.authentication.enabled import MechanismsWrong, all_mecha
 from kafscale.frontdoor.authentication.key_url import UrlWrong, parse_keys_url
 from kafscale.frontdoor.authentication.mechanisms import OAUTHBEARER
 from kafscale.frontdoor.connection_limits import read_overrides
+from kafscale.frontdoor.connection_rates import read_rates
 from kafscale.frontdoor.listener_security import ListenerSecurity, read_securities
 from kafscale.frontdoor.listeners import ListenersWrong, parse
 from kafscale.runtime.settings import Addresses, ServiceSettings
@@ -36,6 +37,11 @@ class FrontdoorSettings(ServiceSettings):
     max_connections_per_ip_overrides: str = Field(
         "",
         description="Other values of `max_connections_per_ip` for some addresses: address:count, comma-separated.",
+    )
+    max_connection_creation_rate: str = Field(
+        "",
+        description="New connections per second of one process; NAME=rate adds that of a listener: 200,EXTERNAL=50. "
+        "Further ones begin later. Default: unlimited.",
     )
     listener_security_protocol_map: str = Field(
         "",
@@ -164,6 +170,13 @@ class FrontdoorSettings(ServiceSettings):
         description="While etcd is away, users and ACLs hold for this time. Then logins with passwords, and with an "
         "authorizer all connections, are closed.",
     )
+    quota_window_num: int = Field(
+        11,
+        ge=2,
+        le=60,
+        description="Samples in the window over which the usage of clients with quotas is taken.",
+    )
+    quota_window_size_seconds: int = Field(1, ge=1, le=60, description="Length of one of these samples.")
     authentication_timeout_ms: int = Field(
         30_000,
         ge=1_000,
@@ -204,6 +217,7 @@ class FrontdoorSettings(ServiceSettings):
                 if one.protocol.uses_sasl:
                     mechanisms_of(self.sasl_enabled_mechanisms, one.name)
             read_overrides(self.max_connections_per_ip_overrides)
+            self.connection_rates()
         except (ListenersWrong, MechanismsWrong) as wrong:
             raise ValueError(str(wrong)) from wrong
         return self
@@ -213,7 +227,13 @@ class FrontdoorSettings(ServiceSettings):
         """Whether the clients of any listener log in."""
         return any(one.protocol.uses_sasl for one in self.securities().values())
 
+    def connection_rates(self) -> dict[str | None, int]:
+        """By listener; that of the process under None. Raises ListenersWrong, but not after validation."""
+        return read_rates(self.max_connection_creation_rate, self._listener_names())
+
+    def _listener_names(self) -> list[str]:
+        return [listener.name for listener in parse(self.listeners, setting="KAFSCALE_LISTENERS")]
+
     def securities(self) -> dict[str, ListenerSecurity]:
         """How each listener is secured, by its name. Raises ListenersWrong, but not after validation."""
-        names = [listener.name for listener in parse(self.listeners, setting="KAFSCALE_LISTENERS")]
-        return read_securities(names, self)
+        return read_securities(self._listener_names(), self)

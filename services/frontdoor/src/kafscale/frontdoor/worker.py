@@ -23,6 +23,7 @@ from kafscale.frontdoor.exchange import REVISION_KINDS, AckedRevision
 from kafscale.frontdoor.server import ROLE, BoundListener, Service
 from kafscale.frontdoor.settings import FrontdoorSettings
 from kafscale.frontdoor.tls_contexts import ListenerTls, TlsFilesWrong, open_all
+from kafscale.frontdoor.usage_page import PART_BYTES, SharedUsage, UsagePage
 from kafscale.runtime.access import ProcessAccess, authorizer_of
 from kafscale.runtime.authorization import Authorization
 from kafscale.runtime.budget import MemoryBudget
@@ -60,15 +61,26 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def make_page(workers: int) -> int:
-    """A descriptor, for the workers, of the page on which they share revisions (`AckedRevision`)."""
-    page = os.memfd_create("kafscale-acked-revisions")
-    os.ftruncate(page, workers * REVISION_KINDS * SLOT_BYTES)
+    """A descriptor, for the workers, of the memory on which they share revisions (`AckedRevision`), and behind them the
+    usage of quotas (`UsagePage`)."""
+    page = os.memfd_create("kafscale-workers")
+    os.ftruncate(page, _revision_bytes(workers) + workers * PART_BYTES)
     return page
 
 
 def open_page(page: int, workers: int) -> memoryview:
-    """Aligned eight-byte slots: a reader never sees half of one."""
-    return memoryview(mmap.mmap(page, workers * REVISION_KINDS * SLOT_BYTES)).cast("q")
+    """The revisions. Aligned eight-byte slots: a reader never sees half of one."""
+    return memoryview(mmap.mmap(page, _revision_bytes(workers))).cast("q")
+
+
+def open_usage(page: int, workers: int) -> memoryview:
+    """What is for a UsagePage."""
+    begin = _revision_bytes(workers)
+    return memoryview(mmap.mmap(page, begin + workers * PART_BYTES))[begin:]
+
+
+def _revision_bytes(workers: int) -> int:
+    return workers * REVISION_KINDS * SLOT_BYTES
 
 
 class _Done(Exception):
@@ -103,31 +115,31 @@ class Worker:
             await self._run()
 
     async def _run(self) -> None:
-        settings = self._settings
+        settings, plan = self._settings, self._plan
+        page, workers, number = plan.page, plan.workers, plan.number
         etcd = connect_etcd(settings)
         keyspace = Keyspace(settings.namespace)
-        tracer = open_tracer(ROLE, self._plan.instance, settings)
+        tracer = open_tracer(ROLE, plan.instance, settings)
         self._metrics.watch("trace_spans_lost_total", lambda: 0 if tracer is None else tracer.delivery.lost)
         try:
             async with OwnTasks() as tasks:
                 topics = TopicsView(etcd, keyspace)
                 tasks.create_task(topics.run())
-                budget = MemoryBudget(settings.memory_bytes // self._plan.workers)
-                watch_loop(self._metrics, self._watch, budget)
                 access = ProcessAccess(etcd, keyspace, acls_only=False, tasks=tasks)
                 authorization = self._authorization(access)
                 means = Means(
-                    node_id=node_of(self._plan.instance),
+                    node_id=node_of(plan.instance),
                     clock=self._clock,
                     tasks=tasks,
                     metrics=self._metrics,
                     tracer=tracer,
-                    budget=budget,
-                    acked=AckedRevision(open_page(self._plan.page, self._plan.workers), self._plan.number),
+                    budget=self._budget(),
+                    acked=AckedRevision(open_page(page, workers), number),
                     connect=connect_streams(settings, open_identity(settings)),
                     authorization=authorization,
                     watch=self._watch,
                     access=await open_access(settings, access, etcd, self._clock),
+                    usage=SharedUsage(UsagePage(open_usage(page, workers), number)),
                 )
                 service = Service(settings, means, etcd=etcd, keyspace=keyspace, topics=topics, tls=self._tls)
                 try:
@@ -142,6 +154,12 @@ class Worker:
             await etcd.close()
             if tracer is not None:
                 await asyncio.to_thread(tracer.close)
+
+    def _budget(self) -> MemoryBudget:
+        """This worker's part of the memory."""
+        budget = MemoryBudget(self._settings.memory_bytes // self._plan.workers)
+        watch_loop(self._metrics, self._watch, budget)
+        return budget
 
     def _authorization(self, access: ProcessAccess) -> Authorization:
         access.watch(self._metrics)

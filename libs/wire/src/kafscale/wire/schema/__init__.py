@@ -41,6 +41,7 @@ MODULES: Final = {
     46: "list_partition_reassignments",
     47: "offset_delete",
     48: "describe_client_quotas",
+    49: "alter_client_quotas",
     50: "describe_user_scram_credentials",
     51: "alter_user_scram_credentials",
     60: "describe_cluster",

@@ -3,6 +3,7 @@
 An equal or lower count is INVALID_PARTITIONS. Assignments are checked (one for each new partition) and then ignored,
 because every front door serves every partition. TOPIC_AUTHORIZATION_FAILED; UNKNOWN_TOPIC_OR_PARTITION;
 POLICY_VIOLATION for more than 10,000 new partitions in a request, or beyond the cluster's limit.
+THROTTLING_QUOTA_EXCEEDED from v3 on, for topics beyond the client's controller_mutation_rate.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from kafscale.admin import plan
 from kafscale.admin.cluster_view import active_by_name
 from kafscale.admin.context import AdminContext
 from kafscale.admin.errors import guarded, unauthorized
+from kafscale.admin.mutation_quotas import MutationQuota
 from kafscale.admin.plan import Refused
 from kafscale.admin.resources import unknown_topic
 from kafscale.admin.topic_limits import PARTITIONS_PER_REQUEST, TOO_MANY_AT_ONCE
@@ -30,6 +32,7 @@ log = structlog.get_logger(__name__)
 
 NEEDS = needs_of(ApiKey.CREATE_PARTITIONS, Side.SERVICE)
 (ALTER,) = NEEDS
+STRICT_FROM = 3
 
 
 @answering_with_meta(api)
@@ -41,6 +44,7 @@ async def handler(
     denied = context.authorization.of(meta).denied(ALTER, once)
     allowed = (topic for topic in request.topics if topic.name not in denied)
     excessive = sum(_added(context, topic) for topic in allowed) > PARTITIONS_PER_REQUEST
+    quota = context.mutation_quotas.of(meta, strict_from=STRICT_FROM)
     results = []
     for asked in {topic.name: topic for topic in request.topics}.values():
         outcome: Topic | Refused
@@ -50,14 +54,28 @@ async def handler(
             outcome = unauthorized(ALTER)
         elif excessive:
             outcome = TOO_MANY_AT_ONCE
-        elif request.validate_only:
-            outcome = _validate(context, asked)
         else:
-            outcome = await guarded(context.store.change(asked.name, partial(_grow, asked)))
-            if asked.assignments and isinstance(outcome, Topic):
-                log.info("replica assignments ignored", topic=asked.name, partitions=outcome.partitions)
+            outcome = await _change(context, asked, quota, only_validate=request.validate_only)
         results.append(_answer(asked.name, outcome))
-    return api.CreatePartitionsResponse(results=results)
+    return api.CreatePartitionsResponse(throttle_time_ms=quota.throttle_ms, results=results)
+
+
+async def _change(
+    context: AdminContext,
+    asked: api.CreatePartitionsRequestTopic,
+    quota: MutationQuota,
+    *,
+    only_validate: bool,
+) -> Topic | Refused:
+    if only_validate or quota.limits:
+        added, valid = _added(context, asked), _validate(context, asked)
+        outcome = valid if isinstance(valid, Refused) else quota.take(added) or valid
+        if only_validate or isinstance(outcome, Refused):
+            return outcome
+    changed = await guarded(context.store.change(asked.name, partial(_grow, asked)))
+    if asked.assignments and isinstance(changed, Topic):
+        log.info("replica assignments ignored", topic=asked.name, partitions=changed.partitions)
+    return changed
 
 
 def _added(context: AdminContext, asked: api.CreatePartitionsRequestTopic) -> int:

@@ -7,6 +7,7 @@ Kafka) or beyond the cluster's limits, REQUEST_TIMED_OUT if the outcome is unkno
 partitions. The brokers in them are ignored, because every front door serves every partition.
 TOPIC_AUTHORIZATION_FAILED for a topic that the client may not create, whether it exists or not. Without the right to
 describe its configs, the answer has no configs and no counts, and that error in `topic_config_error_code`.
+THROTTLING_QUOTA_EXCEEDED from v6 on, for topics beyond the client's controller_mutation_rate.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from kafscale.admin.config_table import ConfigKey
 from kafscale.admin.configs import TOPIC_CONFIGS
 from kafscale.admin.context import AdminContext
 from kafscale.admin.errors import guarded, unauthorized
+from kafscale.admin.mutation_quotas import MutationQuota
 from kafscale.admin.plan import NewTopic, Refused
 from kafscale.admin.topic_limits import PARTITIONS_PER_REQUEST, TOO_MANY_AT_ONCE
 from kafscale.runtime.request_meta import RequestMeta
@@ -37,13 +39,14 @@ NEEDS = needs_of(ApiKey.CREATE_TOPICS, Side.SERVICE)
 CREATE, DESCRIBE_CONFIGS = NEEDS
 CREATIONS_AT_ONCE = 16
 UNKNOWN_COUNT = -1
+STRICT_FROM = 6
 
 
 @answering_with_meta(api)
 async def handler(
     context: AdminContext, request: api.CreateTopicsRequest, meta: RequestMeta
 ) -> api.CreateTopicsResponse:
-    asker = context.authorization.of(meta)
+    asker, quota = context.authorization.of(meta), context.mutation_quotas.of(meta, strict_from=STRICT_FROM)
     names = Counter(topic.name for topic in request.topics)
     once = [name for name, times in names.items() if times == 1]
     denied, hidden = asker.denied(CREATE, once), asker.denied(DESCRIBE_CONFIGS, once)
@@ -62,12 +65,12 @@ async def handler(
         if excessive:
             return _answer(asked, TOO_MANY_AT_ONCE)
         async with slots:
-            answer = _answer(asked, await _create(context, request, asked))
+            answer = _answer(asked, await _create(context, request, asked, quota))
         return _without_configs(answer) if asked.name in hidden else answer
 
     unique = {topic.name: topic for topic in request.topics}.values()
     results = await asyncio.gather(*(one(asked) for asked in unique))
-    return api.CreateTopicsResponse(topics=list(results))
+    return api.CreateTopicsResponse(throttle_time_ms=quota.throttle_ms, topics=list(results))
 
 
 def _partitions(asked: api.CreateTopicsRequestTopic) -> int:
@@ -76,7 +79,10 @@ def _partitions(asked: api.CreateTopicsRequestTopic) -> int:
 
 
 async def _create(
-    context: AdminContext, request: api.CreateTopicsRequest, asked: api.CreateTopicsRequestTopic
+    context: AdminContext,
+    request: api.CreateTopicsRequest,
+    asked: api.CreateTopicsRequestTopic,
+    quota: MutationQuota,
 ) -> Topic | Refused | int:
     new = NewTopic(
         name=asked.name,
@@ -85,8 +91,11 @@ async def _create(
         assignments=[each.partition_index for each in asked.assignments],
         configs={config.name: config.value for config in asked.configs},
     )
-    if request.validate_only:
-        return await guarded(context.store.check(new))
+    if request.validate_only or quota.limits:
+        count = await guarded(context.store.check(new))
+        refused = count if isinstance(count, Refused) else quota.take(count)
+        if request.validate_only or refused is not None:
+            return refused or count
     created = await guarded(context.store.create(new, context.clock.wall_ms()))
     if asked.assignments and isinstance(created, Topic):
         log.info("replica assignments ignored", topic=asked.name, partitions=created.partitions)

@@ -6,18 +6,22 @@ INVALID_REQUEST, as in Kafka.
 UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, INVALID_REQUEST (name and id, or named twice), REQUEST_TIMED_OUT.
 TOPIC_AUTHORIZATION_FAILED for a topic that the client may not delete, whether it exists or not; for an id with the
 topic's name, if the client may describe it.
+THROTTLING_QUOTA_EXCEEDED from v5 on, for topics beyond the client's controller_mutation_rate.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from dataclasses import dataclass
 from functools import partial
 
 from kafscale.access.rules import Side, needs_of
 from kafscale.admin import plan
+from kafscale.admin.cluster_view import active_by_name
 from kafscale.admin.context import AdminContext
 from kafscale.admin.errors import guarded, unauthorized
+from kafscale.admin.mutation_quotas import MutationQuota
 from kafscale.admin.plan import Refused
 from kafscale.runtime.authorization import Asker
 from kafscale.runtime.request_meta import RequestMeta
@@ -30,10 +34,20 @@ from kafscale.wire.schema import delete_topics as api
 NEEDS = needs_of(ApiKey.DELETE_TOPICS, Side.SERVICE)
 DESCRIBE, DELETE = NEEDS
 BY_ID_FROM = 6
+STRICT_FROM = 5
 NO_ID = bytes(16)
 WAIT_MAX_S = 30.0
 MARKED_AT_ONCE = 16
 UNKNOWN_ID = Refused(ErrorCode.UNKNOWN_TOPIC_ID, "This cluster has no topic with that id.")
+
+
+@dataclass(frozen=True, slots=True)
+class _Rights:
+    """What the client may do, and `slots` for the topics that are marked at a time."""
+
+    asker: Asker
+    quota: MutationQuota
+    slots: asyncio.Semaphore
 
 
 @answering_with_meta(api)
@@ -49,30 +63,33 @@ async def handler(
     times = Counter((topic.name, topic.topic_id) for topic in asked)
     unique = {(topic.name, topic.topic_id): topic for topic in asked}
     wait_s = min(max(request.timeout_ms, 0) / 1000, WAIT_MAX_S)
-    slots = asyncio.Semaphore(MARKED_AT_ONCE)
-    asker = context.authorization.of(meta)
+    quota = context.mutation_quotas.of(meta, strict_from=STRICT_FROM)
+    rights = _Rights(context.authorization.of(meta), quota, asyncio.Semaphore(MARKED_AT_ONCE))
     results = await asyncio.gather(
-        *(_delete(context, asker, topic, times[key] > 1, wait_s, slots) for key, topic in unique.items())
+        *(_delete(context, rights, topic, times[key] > 1, wait_s) for key, topic in unique.items())
     )
-    return api.DeleteTopicsResponse(responses=list(results))
+    return api.DeleteTopicsResponse(throttle_time_ms=quota.throttle_ms, responses=list(results))
 
 
 async def _delete(
     context: AdminContext,
-    asker: Asker,
+    rights: _Rights,
     asked: api.DeleteTopicsRequestTopicState,
     twice: bool,
     wait_s: float,
-    slots: asyncio.Semaphore,
 ) -> api.DeleteTopicsResponseTopicResult:
     if twice:
         return _refusal(asked, Refused(ErrorCode.INVALID_REQUEST, "The topic is named more than once."))
-    async with slots:
+    async with rights.slots:
         name = await _name_of(context, asked)
         if isinstance(name, Refused):
             return _refusal(asked, name)
-        if not asker.allows(DELETE, name):
-            return _denied(asked, name, asker)
+        if not rights.asker.allows(DELETE, name):
+            return _denied(asked, name, rights.asker)
+        topic = active_by_name(context, name)
+        refused = None if topic is None else rights.quota.take(topic.partitions)
+        if refused is not None:
+            return _refusal(asked, refused)
         marked = await guarded(context.store.change(name, partial(_mark, asked)))
     if isinstance(marked, Refused):
         gone = asked.name is None and marked.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

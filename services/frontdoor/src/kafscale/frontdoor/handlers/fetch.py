@@ -4,7 +4,8 @@ One fetch instance may answer everything, so a request that only one is to get g
 it is split (see fetch_split.py). Sessions live in the instance that opened them: their requests follow it,
 and when it is gone the client gets FETCH_SESSION_ID_NOT_FOUND and begins anew. While no instance is there:
 NOT_LEADER_OR_FOLLOWER, on which consumers read the metadata again and come back. A connection has one Fetch at
-a time (fetch_turns.py), and where memory is short it is asked for fewer bytes than the client would take.
+a time (fetch_turns.py), and where memory is short it is asked for fewer bytes than the client would take. A client over
+its quota gets an empty answer with a throttle time (client_quotas.py).
 """
 
 from collections.abc import Callable
@@ -73,6 +74,12 @@ def max_bytes(body: memoryview, version: int) -> int:
     return UNLIMITED if at is None else int.from_bytes(body[at : at + 4], "big", signed=True)
 
 
+def in_session(body: memoryview, version: int) -> bool:
+    """Whether the request continues a session: its id is behind the answer's size and the isolation level."""
+    at = max_bytes_at(version)
+    return at is not None and version >= SESSIONS_FROM and any(body[at + 5 : at + 9])
+
+
 def limited(body: memoryview, version: int, granted_bytes: int) -> list[Buffer]:
     """The same request for an answer of so many bytes; before v3 its partitions' own limits must do."""
     at = max_bytes_at(version)
@@ -90,12 +97,20 @@ class FetchHandler:
     def __init__(self, parts: Parts) -> None:
         self._forwarder = parts.forwarder
         self._turns = parts.turns
+        self._metering = parts.metering
         self._routing = parts.routing
         self._topics = parts.topics
         self._pool = self._routing.pool(Backend.FETCH)
 
     def __call__(self, exchange: Exchange) -> None:
-        self._turns.begin(exchange, max_bytes(exchange.request.body, exchange.version), self._start)
+        body, version = exchange.request.body, exchange.version
+        bytes_max = max_bytes(body, version)
+        if exchange.usage is not None:
+            bytes_max = self._metering.fetch_bytes(exchange, bytes_max, in_session=in_session(body, version))
+            if not bytes_max:  # over its quota
+                exchange.answer(schema.encode_response(schema.FetchResponse(), version))
+                return
+        self._turns.begin(exchange, bytes_max, self._start)
 
     def _start(self, exchange: Exchange, granted_bytes: int) -> None:
         body, version = exchange.request.body, exchange.version

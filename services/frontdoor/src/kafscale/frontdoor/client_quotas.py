@@ -1,0 +1,125 @@
+"""Which clients are over a quota, and until when. Pure: requests, their cost and `now` in, throttle times out.
+
+Laws: usage counts on the meter of the quota that applies to the client (kafscale.access.quota), so all connections with
+that meter share it. A request is never refused because of a quota, except a Fetch: while a client is over its quota, a
+Fetch without a session gets an empty answer before any service is asked. What a service has read is sent and counted,
+so no byte is read twice; a Fetch is asked for what is left of the window. A throttle time is at most THROTTLE_MS_MAX,
+for request_percentage one sample.
+
+Kafka empties the answer that exceeds the quota and reads the records again later. The rates are the same.
+Sources: ClientQuotaManager, ClientRequestQuotaManager, KafkaApis.handleProduceRequest and handleFetchRequest (KIP-13,
+KIP-124, KIP-219).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from kafscale.access.principals import Principal, name_of
+from kafscale.access.quota import Limit, Meter, QuotaKey, QuotaTable
+from kafscale.access.quota_rates import Meters, Window, WindowedRate, fetch_bytes_max
+
+THROTTLE_MS_MAX: Final = 300_000
+PERCENT_PER_NS: Final = 100 / 1e9
+"""A second of work in a second is 100 percent: one core."""
+MEASURED: Final = (QuotaKey.PRODUCER_BYTE_RATE, QuotaKey.CONSUMER_BYTE_RATE, QuotaKey.REQUEST_PERCENTAGE)
+
+
+@dataclass(slots=True, eq=False)
+class Usage:
+    """Of one request, while any quota is set. `began_ns`: of the work that is under way, 0 if none is."""
+
+    user: str
+    client_id: str
+    began_ns: int
+    work_ns: int = 0
+    throttled_until_ms: int = 0
+
+    def end_work(self, now_ns: int) -> None:
+        self.work_ns += now_ns - self.began_ns if self.began_ns else 0
+        self.began_ns = 0
+
+    def throttle_ms(self, now_ms: int) -> int:
+        """What is left of the throttle time."""
+        return max(0, self.throttled_until_ms - now_ms)
+
+
+class ClientQuotas:
+    def __init__(
+        self,
+        table: QuotaTable,
+        window: Window,
+        throttled: Callable[[QuotaKey, int], None],
+        counted: Callable[[QuotaKey, Meter, float], None] | None = None,
+    ) -> None:
+        """`throttled` is called with every throttle time, `counted` with all usage that counts."""
+        self.table = table
+        self._window = window
+        self._throttled = throttled
+        self._counted = counted
+        self._rates: dict[QuotaKey, Meters[Meter, WindowedRate]] = {
+            key: Meters(WindowedRate, window) for key in MEASURED
+        }
+
+    def begin(self, principal: Principal, client_id: str | None, now_ns: int) -> Usage:
+        """A request has arrived."""
+        return Usage(name_of(principal), client_id or "", now_ns)
+
+    def produced(self, usage: Usage, request_bytes: int, now_ms: int) -> None:
+        """The request is a Produce. It counts when it arrives, as the bytes are here."""
+        self._charge(usage, QuotaKey.PRODUCER_BYTE_RATE, request_bytes, now_ms)
+
+    def fetch_bytes(self, usage: Usage, wanted_bytes: int, now_ms: int, *, in_session: bool) -> int:
+        """How large the answer of a Fetch may be. 0: the client is over its quota, and gets an empty answer.
+
+        `in_session`: the instance that holds the session counts its requests, so it gets all of them.
+        """
+        limit, rate = self._meter(usage, QuotaKey.CONSUMER_BYTE_RATE, now_ms)
+        if limit is None or rate is None:
+            return wanted_bytes
+        throttle_ms = rate.throttle_ms(limit.value, now_ms, at_most_ms=THROTTLE_MS_MAX)
+        if throttle_ms and not in_session:
+            self._throttle(usage, QuotaKey.CONSUMER_BYTE_RATE, throttle_ms, now_ms)
+            return 0
+        if throttle_ms:
+            return 1  # the first batch is always returned
+        return max(1, min(wanted_bytes, fetch_bytes_max(rate, limit.value, self._window, now_ms)))
+
+    def fetched(self, usage: Usage, answer_bytes: int, now_ms: int) -> None:
+        """The request is a Fetch, and this is its answer. An empty one because of the quota does not count."""
+        if not usage.throttled_until_ms:
+            self._charge(usage, QuotaKey.CONSUMER_BYTE_RATE, answer_bytes, now_ms)
+
+    def worked(self, usage: Usage, now_ms: int, now_ns: int) -> None:
+        """The request has its answer: the work until now counts."""
+        usage.end_work(now_ns)
+        self._charge(usage, QuotaKey.REQUEST_PERCENTAGE, usage.work_ns * PERCENT_PER_NS, now_ms)
+
+    def throttled(self, usage: Usage, key: QuotaKey, throttle_ms: int, now_ms: int) -> None:
+        """A service has throttled the client."""
+        self._throttle(usage, key, min(throttle_ms, THROTTLE_MS_MAX), now_ms)
+
+    def others_used(self, key: QuotaKey, meter: Meter, amount: float, now_ms: int) -> None:
+        """Another worker of this front door has counted usage."""
+        self._rates[key].of(meter, now_ms).record(amount, now_ms)
+
+    def _charge(self, usage: Usage, key: QuotaKey, amount: float, now_ms: int) -> None:
+        limit, rate = self._meter(usage, key, now_ms)
+        if limit is None or rate is None:
+            return
+        rate.record(amount, now_ms)
+        if self._counted is not None:
+            self._counted(key, limit.meter, amount)
+        at_most_ms = self._window.sample_ms if key is QuotaKey.REQUEST_PERCENTAGE else THROTTLE_MS_MAX
+        self._throttle(usage, key, rate.throttle_ms(limit.value, now_ms, at_most_ms=at_most_ms), now_ms)
+
+    def _meter(
+        self, usage: Usage, key: QuotaKey, now_ms: int
+    ) -> tuple[Limit, WindowedRate] | tuple[None, None]:
+        limit = self.table.limit(key, usage.user, usage.client_id)
+        return (None, None) if limit is None else (limit, self._rates[key].of(limit.meter, now_ms))
+
+    def _throttle(self, usage: Usage, key: QuotaKey, throttle_ms: int, now_ms: int) -> None:
+        if throttle_ms:
+            self._throttled(key, throttle_ms)
+            usage.throttled_until_ms = max(usage.throttled_until_ms, now_ms + throttle_ms)
