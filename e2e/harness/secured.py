@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -75,9 +75,19 @@ async def logged_in(address: str, ca: Path, user: str, password: str) -> Wire:
             host, int(port), ssl=ssl.create_default_context(cafile=ca), server_hostname=host
         )
         wire = Wire(reader, writer, "raw")
-        await wire.ask(sasl_handshake, 1, sasl_handshake.SaslHandshakeRequest(mechanism="PLAIN"))
-        token = sasl_authenticate.SaslAuthenticateRequest(auth_bytes=f"\0{user}\0{password}".encode())
-        answer = await wire.ask(sasl_authenticate, 2, token)
+        await log_in(wire, "PLAIN", f"\0{user}\0{password}".encode())
+    return wire
+
+
+async def log_in(wire: Wire, mechanism: str, *tokens: bytes | Callable[[bytes], bytes]) -> None:
+    """Sends the tokens of a mechanism. One that depends on the server's last token is a function of it."""
+    await wire.ask(sasl_handshake, 1, sasl_handshake.SaslHandshakeRequest(mechanism=mechanism))
+    said = b""
+    for token in tokens:
+        sent = token(said) if callable(token) else token
+        answer = await wire.ask(
+            sasl_authenticate, 2, sasl_authenticate.SaslAuthenticateRequest(auth_bytes=sent)
+        )
         if answer.error_code:
             raise Closed(answer.error_message)
-    return wire
+        said = bytes(answer.auth_bytes)
