@@ -133,6 +133,7 @@ def populate(secured: Secured) -> None:
     producer = Producer(secured.settings("admin", ADMINS))
     producer.produce(TOPIC, RECORD)
     assert producer.flush(60) == 0
+    until("alice reads by each front door", lambda: all(reads(secured, door) for door in secured.doors))
 
 
 # ---- a denial is seen everywhere

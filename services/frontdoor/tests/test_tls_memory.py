@@ -67,13 +67,13 @@ class Answering(asyncio.BufferedProtocol):
 
     def __init__(self) -> None:
         self.transport: asyncio.Transport | None = None
-        self.paused = False
-        self._scratch = bytearray(1 << 14)
+        self.paused = self.lost = False
+        self._scratch = memoryview(bytearray(1 << 14))
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
 
-    def get_buffer(self, sizehint: int) -> bytearray:
+    def get_buffer(self, sizehint: int) -> memoryview:
         return self._scratch
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -86,6 +86,9 @@ class Answering(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         self.paused = False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.lost = True
 
     def established(self, principal: str) -> None:
         pass
@@ -137,8 +140,11 @@ async def test_an_answer_that_a_client_does_not_read_is_not_held_twice(certifica
     async with asked(certificates, lambda: stream):
         await until(lambda: answering.paused)
         assert allocated_bytes() - before < AHEAD
-        assert stream.get_write_buffer_size() > ANSWER_BYTES - AHEAD, "all of it counts in the budget"
-    await until(lambda: stream.get_write_buffer_size() == 0)
+        assert stream.get_write_buffer_size() > ANSWER_BYTES / 2, (
+            "what the kernel has not taken counts in the budget"
+        )
+    await until(lambda: answering.lost)
+    assert stream.get_write_buffer_size() == 0
 
 
 @on_uvloop
@@ -149,3 +155,4 @@ async def test_uvloops_own_tls_holds_it_twice(certificates: Certificates) -> Non
     async with asked(certificates, lambda: answering, listener(certificates).context):
         await until(lambda: answering.paused)
         assert allocated_bytes() - before > ANSWER_BYTES / 2
+    await until(lambda: answering.lost)
