@@ -13,7 +13,7 @@ JOBS ?= $(shell echo $$(($$(nproc) + 1)))
 E2E_PROCESSES ?= 3
 TWO_TRIES := tools/two_tries.sh
 
-.PHONY: $(UNITS) help up test check fmt lint types contracts unit spark-test spark-types spark-unit images compose-test compose-footprint spark-image spark-image-test gen gen-check e2e chaos chaos-readers chaos-bundles upgrade-test quotas tutorial fuzz bench thin-pipe scale model model-small mutants deep lock setup setup-dev clean
+.PHONY: $(UNITS) help up test check fmt lint types contracts unit spark-test spark-types spark-unit images compose-test compose-footprint spark-image spark-image-test gen gen-check e2e chaos chaos-readers chaos-bundles upgrade-test quotas tutorial fuzz bench thin-pipe scale model model-small mutants deep lock setup setup-dev clean login-timing
 
 help: ## what each target does
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 18
@@ -98,6 +98,8 @@ fuzz: setup-dev ## mutated frames of every API against a running KafScale (FRAME
 	$(PYTEST) -s e2e/scenarios/bad_input/test_fuzz.py -m chaos
 deep: setup-dev ## property tests at length
 	KAFSCALE_HYPOTHESIS=deep $(PYTEST) libs services -m 'deep or not deep' --timeout 3600
+login-timing: setup-dev ## 10,000 refused logins: known and unknown users take the same time (two minutes, on a quiet machine)
+	$(PYTEST) --log-cli-level info services/frontdoor/tests/test_login_timing.py -m deep
 model: setup-dev ## every state of the protocol of bundles, in its large configurations (some minutes)
 	$(BIN)/python -m tools.bundle_model --all
 mutants: setup-dev ## plant the protocol's known bugs and see each caught

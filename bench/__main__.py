@@ -23,7 +23,7 @@ from collections.abc import Container
 from pathlib import Path
 
 from bench.lines import NAMES, Line, measure, named
-from bench.systems import SYSTEMS, system_named
+from bench.systems import SECURED, SYSTEMS, system_named
 from bench.tools import BUILT
 
 FIGURE = re.compile(r"[\d,]*\d(\.\d+)?")
@@ -32,7 +32,9 @@ FIGURE = re.compile(r"[\d,]*\d(\.\d+)?")
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "--only", default=",".join(SYSTEMS), help=f"of {', '.join(SYSTEMS)}; NAME@COMMIT: an older one"
+        "--only",
+        default=",".join(SYSTEMS),
+        help=f"of {', '.join(SYSTEMS)}, {', '.join(SECURED)}; NAME@COMMIT: an older one",
     )
     parser.add_argument("--quick", action="store_true", help="a tenth of the records; for trying out")
     parser.add_argument("--lines", nargs="+", choices=NAMES, default=list(NAMES), help="which lines")

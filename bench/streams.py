@@ -1,8 +1,9 @@
 """CPU per request of a bare echo service over the stream: the cost of the hop for every Kafka request.
 
-    python bench/streams.py [--seconds 3] [--streams 1]
+    python -m bench.streams [--seconds 3] [--streams 1] [--tls]
 
-Prints microseconds of CPU per request in the service and in the caller, and the payload MB/s.
+Prints microseconds of CPU per request in the service and in the caller, and the payload MB/s. With `--tls` the same
+follows with mutual TLS, as between processes that have certificates.
 """
 
 import argparse
@@ -11,16 +12,20 @@ import os
 import resource
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 import grpc.aio
 import uvloop
+from kafscale.runtime.grpc_identity import Dial, GrpcIdentity, PemFiles, plain
 from kafscale.runtime.memory_tuning import MALLOC_ENV
 from kafscale.runtime.stream.client import StreamClient
 from kafscale.runtime.stream.frame import RequestMeta
 from kafscale.runtime.stream.options import SERVER_OPTIONS, Stream
 from kafscale.runtime.stream.server import InboundRequest, StreamServer
+from kafscale.testkit.authority import Authority
 
 PRODUCE, FETCH = 0, 1
 ANSWER = b"a" * 64
@@ -53,11 +58,22 @@ def cpu_asked(request: InboundRequest) -> None:
     request.reply((int(cpu_s() * 1e6).to_bytes(8, "big"),))
 
 
-async def serve() -> None:
+def identity_in(folder: Path, role: str) -> GrpcIdentity:
+    """`Authority.role` has written its files."""
+    name = f"{role}.kafscale.internal"
+    return GrpcIdentity(PemFiles(folder / f"{name}.pem", folder / f"{name}.key", folder / "ca.pem"))
+
+
+async def serve(folder: Path | None) -> None:
+    """`folder`: with the certificates; None without TLS."""
     server = grpc.aio.server(options=SERVER_OPTIONS)
     streams = StreamServer(bulk={PRODUCE: produce, FETCH: fetch}, control={PRODUCE: cpu_asked})
     streams.add_to(server)
-    port = server.add_insecure_port("127.0.0.1:0")
+    if folder is None:
+        port = server.add_insecure_port("127.0.0.1:0")
+    else:
+        streams.only_front_doors = True
+        port = server.add_secure_port("127.0.0.1:0", identity_in(folder, "produce").server_credentials())
     await server.start()
     print(port, flush=True)
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
@@ -83,10 +99,10 @@ async def drive(bulk: StreamClient, api_key: int, depth: int, body: bytes, secon
     return done
 
 
-async def measure(port: int, seconds: float, streams: int) -> None:
+async def measure(port: int, seconds: float, streams: int, dial: Dial) -> None:
     target = f"127.0.0.1:{port}"
-    bulk = StreamClient(target, kind=Stream.BULK, streams=streams)
-    control = StreamClient(target, kind=Stream.CONTROL)
+    bulk = StreamClient(target, kind=Stream.BULK, streams=streams, dial=dial)
+    control = StreamClient(target, kind=Stream.CONTROL, dial=dial)
     await bulk.connect()
     asked = RequestMeta(connection_id=1, api_key=PRODUCE, api_version=0)
 
@@ -109,22 +125,37 @@ async def measure(port: int, seconds: float, streams: int) -> None:
     await control.close()
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--serve", action="store_true")
-    parser.add_argument("--seconds", type=float, default=3)
-    parser.add_argument("--streams", type=int, default=1)
-    args = parser.parse_args()
-    if args.serve:
-        uvloop.run(serve())
-        return
-    if "MALLOC_TOP_PAD_" not in os.environ:
-        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **MALLOC_ENV})
-    command = [sys.executable, __file__, "--serve"]
+def measure_apart(seconds: float, streams: int, folder: Path | None) -> None:
+    """The service runs in a process of its own."""
+    command = [sys.executable, "-m", "bench.streams", "--serve", *([] if folder is None else [str(folder)])]
+    dial = plain if folder is None else identity_in(folder, "frontdoor").dial("produce")
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as service:
         assert service.stdout is not None
-        uvloop.run(measure(int(service.stdout.readline()), args.seconds, args.streams))
+        uvloop.run(measure(int(service.stdout.readline()), seconds, streams, dial))
         service.communicate("")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--serve", nargs="?", const="", metavar="FOLDER", help=argparse.SUPPRESS)
+    parser.add_argument("--seconds", type=float, default=3)
+    parser.add_argument("--streams", type=int, default=1)
+    parser.add_argument("--tls", action="store_true")
+    args = parser.parse_args()
+    if args.serve is not None:
+        uvloop.run(serve(Path(args.serve) if args.serve else None))
+        return
+    if "MALLOC_TOP_PAD_" not in os.environ:
+        command = [sys.executable, "-m", "bench.streams", *sys.argv[1:]]
+        os.execve(sys.executable, command, {**os.environ, **MALLOC_ENV})
+    measure_apart(args.seconds, args.streams, None)
+    if args.tls:
+        with tempfile.TemporaryDirectory() as folder:
+            authority = Authority(Path(folder))
+            for role in ("frontdoor", "produce"):
+                authority.role(role)
+            print("mutual TLS")
+            measure_apart(args.seconds, args.streams, Path(folder))
 
 
 if __name__ == "__main__":

@@ -75,8 +75,8 @@ def resident(pid: int) -> int:
     return 0
 
 
-def on_directory(folder: Path, *, bundles: bool = False) -> KafScale:
-    return KafScale(Cluster(data_dir=folder, env=_bundles(bundles)))
+def on_directory(folder: Path, *, bundles: bool = False, **env: str) -> KafScale:
+    return KafScale(Cluster(data_dir=folder, env={**_bundles(bundles), **env}))
 
 
 def _bundles(on: bool) -> dict[str, str]:
@@ -149,10 +149,19 @@ SYSTEMS: Mapping[str, Callable[[Path], System]] = {
 }
 
 
+SECURED: Mapping[str, Callable[[Path], System]] = {
+    "kafscale-dir-internal-tls": lambda folder: on_directory(folder, KAFSCALE_INTERNAL_TLS="1"),
+    "kafscale-dir-acl": lambda folder: on_directory(
+        folder, KAFSCALE_AUTHORIZER="acl", KAFSCALE_ALLOW_EVERYONE_IF_NO_ACL_FOUND="true"
+    ),
+}
+"""What security between processes and the authorizer cost, compared with kafscale-dir. They run if they are named."""
+
+
 def system_named(name: str, folder: Path) -> System:
-    """One of SYSTEMS. `kafscale-dir@1a2b3c4` is KafScale as of that commit, in the environment of this one."""
+    """One of SYSTEMS or SECURED. `kafscale-dir@1a2b3c4`: KafScale as of that commit, in the environment of this one."""
     kind, _, revision = name.partition("@")
-    system = SYSTEMS[kind](folder)
+    system = {**SYSTEMS, **SECURED}[kind](folder)
     if revision:
         if not isinstance(system, KafScale):
             raise ValueError(f"{name}: only KafScale has commits in this repository")

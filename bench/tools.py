@@ -31,17 +31,23 @@ def _load_program() -> str:
     return str(BUILT / "load")
 
 
-def load(mode: str, bootstrap: str, topic: str, **options: int) -> dict[str, float]:
-    """Runs the Go load program. Returns its measurements."""
+def load(
+    mode: str, bootstrap: str, topic: str, *, ca: Path | None = None, **options: int
+) -> dict[str, float]:
+    """Runs the Go load program, over TLS if there is a CA to trust. Returns its measurements."""
     flags = [f"-{name.replace('_', '')}={value}" for name, value in options.items()]
+    flags += [] if ca is None else [f"-ca={ca}"]
     command = [_load_program(), f"-mode={mode}", f"-bootstrap={bootstrap}", f"-topic={topic}", *flags]
     out = run(command, RUN_TIMEOUT_S + options.get("seconds", 0))
     found: dict[str, float] = json.loads(out)
     return found
 
 
-def producer_performance(bootstrap: str, topic: str, records: int) -> dict[str, float]:
-    """Apache Kafka's own ProducerPerformance: records/s, MB/s and its latencies in ms."""
+def producer_performance(
+    bootstrap: str, topic: str, records: int, *, ca: Path | None = None
+) -> dict[str, float]:
+    """Apache Kafka's own ProducerPerformance, over TLS if there is a CA to trust: records/s, MB/s, latencies in ms."""
+    tls = ["security.protocol=SSL", "ssl.truststore.type=PEM", f"ssl.truststore.location={ca}"]
     java = ["java", "-Xmx512m", "-cp", kafka_classpath(kafka_version())]
     out = run(
         [*java, "org.apache.kafka.tools.ProducerPerformance"]
@@ -52,6 +58,7 @@ def producer_performance(bootstrap: str, topic: str, records: int) -> dict[str, 
             "acks=all",
             "batch.size=65536",
             "linger.ms=5",
+            *([] if ca is None else tls),
         ]
     )
     last = out.strip().splitlines()[-1]

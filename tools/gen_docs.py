@@ -6,6 +6,7 @@ from typing import Final
 
 from tools import (
     gen_api_docs,
+    gen_attack_docs,
     gen_command_docs,
     gen_dashboards,
     gen_k8s_rules,
@@ -22,6 +23,7 @@ GENERATORS: Final[Sequence[Callable[[], int]]] = (
     gen_metrics_docs.main,
     gen_topic_config_docs.main,
     gen_store_rights.main,
+    gen_attack_docs.main,
     gen_dashboards.main,
     gen_k8s_rules.main,
 )

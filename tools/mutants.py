@@ -7,6 +7,7 @@ complete variants (services/produce/tests/log/writer_flaws.py), and run first.
 
     tools/mutants.py            all of them
     tools/mutants.py producers  those whose name or file holds the word
+    tools/mutants.py --attacks  those that take out the defence against an attack; docs/attacks.md lists them
     tools/mutants.py --fit      only whether each can still be planted; part of `make check`
 """
 
@@ -29,7 +30,10 @@ TIMEOUT_S = 300
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """`before` occurs exactly once in `file`, which is below `source` ({source}/{package}/…)."""
+    """`before` occurs exactly once in `file`, which is below `source` ({source}/{package}/…).
+
+    `attack`: `group: what the attacker does`, if the mutant takes out the defence against it.
+    """
 
     name: str
     file: str
@@ -38,6 +42,7 @@ class Mutant:
     tests: str
     source: str
     package: str
+    attack: str = ""
 
     @property
     def path(self) -> str:
@@ -57,6 +62,7 @@ def listed(path: Path) -> list[Mutant]:
             tests=row.get("tests") or table["laws" if row.get("laws") else "tests"],
             source=row.get("source", table["source"]),
             package=row.get("package", table["package"]),
+            attack=row.get("attack", ""),
         )
         for row in table["mutant"]
     ]
@@ -64,13 +70,31 @@ def listed(path: Path) -> list[Mutant]:
 
 def misfit(mutant: Mutant) -> str | None:
     """Why the mutant does not fit the code any more; empty if it fits."""
-    targets = mutant.tests.partition(" -k ")[0].split()
-    if gone := [test for test in targets if not (ROOT / test.partition("::")[0]).exists()]:
+    if gone := [test for test in mutant.tests.partition(" -k ")[0].split() if not exists(test)]:
         return f"{mutant.name}: there is no {' '.join(gone)}"
     found = (ROOT / mutant.source / mutant.path).read_text().count(mutant.before)
     if found == 1:
         return None
     return f"{mutant.name}: {mutant.before!r} occurs {found} times in {mutant.path}, not once"
+
+
+def exists(test: str) -> bool:
+    """`file`, or `file::test`."""
+    file, _, name = test.partition("::")
+    path = ROOT / file
+    return path.exists() and (not name or f"def {name}(" in path.read_text())
+
+
+def everything() -> list[Mutant]:
+    return [
+        mutant for path in sorted(Path(__file__).parent.glob("mutants_*.toml")) for mutant in listed(path)
+    ]
+
+
+def chosen_by(words: list[str], known: list[Mutant]) -> list[Mutant]:
+    if words == ["--attacks"]:
+        return [mutant for mutant in known if mutant.attack]
+    return [m for m in known if not words or any(word in f"{m.name} {m.file}" for word in words)]
 
 
 def plant(mutant: Mutant, folder: Path) -> None:
@@ -112,13 +136,12 @@ def run_tests(tests: str, folder: Path | None = None) -> bool:
 
 
 def main(words: list[str]) -> int:
-    files = sorted(Path(__file__).parent.glob("mutants_*.toml"))
-    known = [mutant for path in files for mutant in listed(path)]
+    known = everything()
     misfits = [why for mutant in known if (why := misfit(mutant)) is not None]
     print("".join(f"{why}\n" for why in misfits), end="")
     if misfits or words == ["--fit"]:
         return 1 if misfits else 0
-    chosen = [m for m in known if not words or any(word in f"{m.name} {m.file}" for word in words)]
+    chosen = chosen_by(words, known)
     if not chosen:
         print(f"no mutant has {' or '.join(words)} in its name or file")
         return 2

@@ -8,7 +8,7 @@ are open too. A wrong password is SASL_AUTHENTICATION_FAILED. No log has a passw
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,13 +17,9 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import (
-    AclBinding,
-    AclBindingFilter,
     AclOperation,
-    AclPermissionType,
     AdminClient,
     NewTopic,
-    ResourcePatternType,
     ResourceType,
     ScramCredentialInfo,
     ScramMechanism,
@@ -35,6 +31,7 @@ from kafscale.testkit.authority import Authority
 from e2e.harness.apache import kafka_version
 from e2e.harness.deployment import Deployment
 from e2e.harness.kafka_tools import require_java, tools
+from e2e.harness.secured import done, filter_of, rule, settings_of
 from e2e.harness.services import until
 
 HOST = "127.0.0.1"
@@ -56,14 +53,7 @@ class Secured:
 
     def client(self, user: str, password: str, mechanism: str = "SCRAM-SHA-512") -> dict[str, Any]:
         """Settings of librdkafka."""
-        return {
-            "bootstrap.servers": self.deployment.bootstrap,
-            "security.protocol": "SASL_SSL",
-            "ssl.ca.location": str(self.ca),
-            "sasl.mechanism": mechanism,
-            "sasl.username": user,
-            "sasl.password": password,
-        }
+        return settings_of(self.deployment.bootstrap, self.ca, user, password, mechanism)
 
     def properties(self, user: str, password: str) -> Path:
         """Settings of Java's clients, in a file."""
@@ -81,28 +71,6 @@ class Secured:
     @cached_property
     def admin(self) -> AdminClient:
         return AdminClient(self.client("admin", ADMINS))
-
-
-def done(futures: Mapping[Any, Any]) -> None:
-    for future in futures.values():
-        future.result(TIMEOUT_S)
-
-
-def rule(user: str, operation: AclOperation, kind: ResourceType, name: str) -> AclBinding:
-    who = f"User:{user}"
-    return AclBinding(kind, name, ResourcePatternType.LITERAL, who, "*", operation, AclPermissionType.ALLOW)
-
-
-def filter_of(acl: AclBinding) -> AclBindingFilter:
-    return AclBindingFilter(
-        acl.restype,
-        acl.name,
-        acl.resource_pattern_type,
-        acl.principal,
-        acl.host,
-        acl.operation,
-        acl.permission_type,
-    )
 
 
 @pytest.fixture(scope="module")

@@ -41,7 +41,7 @@ HOST = "127.0.0.1"
 COUNT = 200
 API_VERSIONS_0 = pack(">ihhih", 10, 18, 0, 9, -1)
 RENEWED_TIMEOUT_S = 30.0
-SILENT = 3_000
+SILENT = 5_000
 
 pytestmark = pytest.mark.timeout(300)
 

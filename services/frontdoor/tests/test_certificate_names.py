@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 from cryptography import x509
 from kafscale.frontdoor.certificate_names import java_name
@@ -34,3 +37,16 @@ PRINTED_BY_JAVA = (
 @pytest.mark.parametrize(("der", "text"), PRINTED_BY_JAVA)
 def test_a_name_is_printed_as_java_does(der: str, text: str) -> None:
     assert java_name(x509.Name.from_bytes(bytes.fromhex(der))) == text
+
+
+def test_a_front_door_without_tls_and_logins_does_not_import_the_libraries_for_them() -> None:
+    """They are megabytes in each of its processes."""
+    code = (
+        "import sys, kafscale.frontdoor.__main__, kafscale.frontdoor.worker\n"
+        "from kafscale.frontdoor.settings import FrontdoorSettings\n"
+        "from kafscale.frontdoor.tls_contexts import open_all\n"
+        "assert open_all(FrontdoorSettings().securities().values()) == {}\n"
+        "print(*sorted({'cryptography', 'jwt'} & {*sys.modules}))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "\n"

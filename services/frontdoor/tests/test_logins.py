@@ -258,6 +258,25 @@ async def test_a_frame_is_small_before_a_login_and_large_after_it() -> None:
         assert not client.hung_up
 
 
+async def test_a_recorded_login_does_not_open_another_connection() -> None:
+    async with door() as cluster:
+        user, tokens = scram(), []
+        for replayed in (False, True):
+            client = LoginClient(cluster)
+            client.handshake()
+            await answered(client, 1)
+            if not replayed:
+                tokens.append(user.first())
+            client.authenticate(tokens[0])
+            await answered(client, 2)
+            if not replayed:
+                tokens.append(user.final(client.authenticated.auth_bytes))
+            client.authenticate(tokens[1])
+            await answered(client, 3)
+            assert client.authenticated.error_code == (58 if replayed else 0)
+            assert client.principal == ("User:ANONYMOUS" if replayed else "User:alice")
+
+
 async def test_an_unknown_mechanism_gets_the_list_and_the_end() -> None:
     async with door() as cluster:
         client = LoginClient(cluster)

@@ -11,6 +11,7 @@ from kafscale.produce.log.model import PartitionId
 from kafscale.produce.log.producers import ProducerTable
 from kafscale.produce.recovery import LogDamaged
 from kafscale.storage import manifests
+from kafscale.storage.etcd.client import Compare, Put, Txn
 from kafscale.storage.heads import SLICES_SCHEMA, Head, Meta, decode_meta, encode_meta
 from kafscale.storage.objects import MemoryStore, ObjectNotFound
 from kafscale.storage.schema import SCHEMA
@@ -289,6 +290,19 @@ async def test_writes_go_on_when_old_manifests_cannot_be_merged(
     assert len((await cluster.head(topic)).tail) < 32
 
 
+async def raise_gc_seq(cluster: Cluster, topic: Topic) -> None:
+    """As a collector of orphans does. A checkpoint may change meta at the same time."""
+    meta_key = cluster.keyspace.meta(topic.topic_id, 0)
+    swapped = False
+    while not swapped:
+        found = await cluster.etcd.get(meta_key)
+        assert found is not None
+        meta = decode_meta(found.value)
+        raised = Put(meta_key, encode_meta(replace(meta, gc_seq=meta.gc_seq + 1)))
+        unchanged = Compare(meta_key, "mod", "=", found.mod_revision)
+        swapped = (await cluster.etcd.txn(Txn((unchanged,), (raised,)))).succeeded
+
+
 async def test_a_merge_is_not_named_when_orphans_were_condemned_since_it_began(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -296,17 +310,20 @@ async def test_a_merge_is_not_named_when_orphans_were_condemned_since_it_began(
     topic = await cluster.topic()
     node = await cluster.node()
     merges = node.service.ownership.tools.checkpointer._merges
-    key = (topic.topic_id, 0)
+    key, into = (topic.topic_id, 0), merges.into
+
+    def not_yet(id_: PartitionId, meta: Meta) -> Meta:
+        """No checkpoint takes the merge before the collector came."""
+        return meta if key in merges._done else into(id_, meta)
+
+    monkeypatch.setattr(merges, "into", not_yet)
     while key not in merges._done:
         assert (await node.send(topic, 0, batch(b"x"))).error is ErrorCode.NONE
     condemned = merges._done[key].ref.key
-    meta_key = cluster.keyspace.meta(topic.topic_id, 0)
-    found = await cluster.etcd.get(meta_key)
-    assert found is not None
-    meta = decode_meta(found.value)
-    assert condemned not in [chunk.key for chunk in meta.chunks]
-    await cluster.etcd.put(meta_key, encode_meta(replace(meta, gc_seq=meta.gc_seq + 1)))
+    await raise_gc_seq(cluster, topic)
+    assert condemned not in [chunk.key for chunk in (await cluster.meta(topic)).chunks]
     await cluster.store.delete(condemned)  # as the collector of orphans does
+    monkeypatch.setattr(merges, "into", into)
     while not any(chunk.level for chunk in (await cluster.meta(topic)).chunks):
         assert (await node.send(topic, 0, batch(b"x"))).error is ErrorCode.NONE
     assert condemned not in [chunk.key for chunk in (await cluster.meta(topic)).chunks]

@@ -5,6 +5,8 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/binary"
 	"encoding/json"
 	"flag"
@@ -22,6 +24,7 @@ var (
 	mode       = flag.String("mode", "", "oneinflight, catchup, endtoend or steady")
 	bootstrap  = flag.String("bootstrap", "", "host:port")
 	topic      = flag.String("topic", "", "topic")
+	ca         = flag.String("ca", "", "file with the CA to trust (PEM); without it there is no TLS")
 	producers  = flag.Int("producers", 1, "producers of oneinflight, endtoend and steady")
 	seconds    = flag.Int("seconds", 8, "measured time")
 	warmup     = flag.Int("warmup", 2, "seconds before it")
@@ -37,6 +40,21 @@ func must(err error) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
+}
+
+// newClient connects to the cluster as the flags say.
+func newClient(options ...kgo.Opt) (*kgo.Client, error) {
+	options = append(options, kgo.SeedBrokers(*bootstrap))
+	if *ca != "" {
+		pem, err := os.ReadFile(*ca)
+		must(err)
+		trusted := x509.NewCertPool()
+		if !trusted.AppendCertsFromPEM(pem) {
+			must(fmt.Errorf("%s has no certificate", *ca))
+		}
+		options = append(options, kgo.DialTLSConfig(&tls.Config{RootCAs: trusted}))
+	}
+	return kgo.NewClient(options...)
 }
 
 func value() []byte {
@@ -86,7 +104,7 @@ func oneInFlight(ctx context.Context) {
 	end := begin.Add(time.Duration(*seconds) * time.Second)
 	for number := range *producers {
 		partition := int32(number % *partitions)
-		client, err := kgo.NewClient(kgo.SeedBrokers(*bootstrap), kgo.RecordPartitioner(kgo.ManualPartitioner()),
+		client, err := newClient(kgo.RecordPartitioner(kgo.ManualPartitioner()),
 			kgo.ProducerLinger(0), kgo.ProducerBatchCompression(kgo.NoCompression()))
 		must(err)
 		group.Add(1)
@@ -114,7 +132,7 @@ func oneInFlight(ctx context.Context) {
 
 // catchUp reads a topic from its start and measures how fast.
 func catchUp(ctx context.Context) {
-	client, err := kgo.NewClient(kgo.SeedBrokers(*bootstrap), kgo.ConsumeTopics(*topic),
+	client, err := newClient(kgo.ConsumeTopics(*topic),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxBytes(50<<20), kgo.FetchMaxPartitionBytes(4<<20))
 	must(err)
 	defer client.Close()
@@ -131,7 +149,7 @@ func catchUp(ctx context.Context) {
 
 // endToEnd sends at a steady rate and measures the time from send to receipt.
 func endToEnd(ctx context.Context) {
-	consumer, err := kgo.NewClient(kgo.SeedBrokers(*bootstrap), kgo.ConsumeTopics(*topic),
+	consumer, err := newClient(kgo.ConsumeTopics(*topic),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtEnd()), kgo.FetchMaxWait(5*time.Second))
 	must(err)
 	total := *rate * (*warmup + *seconds)
@@ -141,7 +159,7 @@ func endToEnd(ctx context.Context) {
 		if *random { // producers that take turns at the partitions would all be at the same one
 			partitioner = kgo.ManualPartitioner()
 		}
-		producer, err := kgo.NewClient(kgo.SeedBrokers(*bootstrap), kgo.RecordPartitioner(partitioner),
+		producer, err := newClient(kgo.RecordPartitioner(partitioner),
 			kgo.ProducerLinger(0), kgo.ProducerBatchCompression(kgo.NoCompression()))
 		must(err)
 		go send(producer, number, total, start)
@@ -195,7 +213,7 @@ func steady(ctx context.Context) {
 	total, unmeasured := *rate*(*warmup+*seconds), *rate**warmup
 	start := time.Now()
 	for number := range *producers {
-		client, err := kgo.NewClient(kgo.SeedBrokers(*bootstrap), kgo.RecordPartitioner(kgo.ManualPartitioner()),
+		client, err := newClient(kgo.RecordPartitioner(kgo.ManualPartitioner()),
 			kgo.ProducerLinger(0), kgo.ProducerBatchCompression(kgo.NoCompression()))
 		must(err)
 		group.Add(1)

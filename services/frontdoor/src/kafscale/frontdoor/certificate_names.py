@@ -2,27 +2,29 @@
 
 ACLs and mapping rules that were made for Apache Kafka contain exactly this text. So it is Java's, also where RFC 4514
 and `cryptography` differ: an attribute without a keyword has its value as `#` and the hexadecimal DER, and every `=`
-and `#` in a value is escaped.
+and `#` in a value is escaped. `cryptography` is imported at the first certificate: it is megabytes, which a front door
+without TLS does not need.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from cryptography import x509
-from cryptography.x509.oid import NameOID, ObjectIdentifier
+if TYPE_CHECKING:
+    from cryptography import x509
 
 _KEYWORDS: Final = {
-    NameOID.COMMON_NAME: "CN",
-    NameOID.COUNTRY_NAME: "C",
-    NameOID.LOCALITY_NAME: "L",
-    NameOID.STATE_OR_PROVINCE_NAME: "ST",
-    NameOID.STREET_ADDRESS: "STREET",
-    NameOID.ORGANIZATION_NAME: "O",
-    NameOID.ORGANIZATIONAL_UNIT_NAME: "OU",
-    NameOID.DOMAIN_COMPONENT: "DC",
-    NameOID.USER_ID: "UID",
+    "2.5.4.3": "CN",
+    "2.5.4.6": "C",
+    "2.5.4.7": "L",
+    "2.5.4.8": "ST",
+    "2.5.4.9": "STREET",
+    "2.5.4.10": "O",
+    "2.5.4.11": "OU",
+    "0.9.2342.19200300.100.1.25": "DC",
+    "0.9.2342.19200300.100.1.1": "UID",
 }
+"""RFC 2253, section 2.3."""
 _ESCAPED: Final = frozenset(',=+<>#;"\\')
 _SPACES: Final = " \r"
 
@@ -33,6 +35,8 @@ class CertificateUnreadable(ValueError):
 
 def subject_name(certificate: bytes) -> str:
     """`certificate`: DER. Empty for an empty subject. Raises CertificateUnreadable."""
+    from cryptography import x509
+
     try:
         return java_name(x509.load_der_x509_certificate(certificate).subject)
     except ValueError as error:
@@ -45,14 +49,11 @@ def java_name(name: x509.Name) -> str:
 
 
 def _attribute(attribute: x509.NameAttribute[str | bytes]) -> str:
-    keyword = _KEYWORDS.get(attribute.oid)
+    oid = attribute.oid.dotted_string
+    keyword = _KEYWORDS.get(oid)
     if keyword is None or isinstance(attribute.value, bytes):
-        return f"{_dotted(attribute.oid)}=#{_der_value(attribute).hex()}"
+        return f"{oid}=#{_der_value(attribute).hex()}"
     return f"{keyword}={_escaped(attribute.value)}"
-
-
-def _dotted(oid: ObjectIdentifier) -> str:
-    return oid.dotted_string
 
 
 def _escaped(value: str) -> str:
@@ -66,6 +67,8 @@ def _escaped(value: str) -> str:
 
 def _der_value(attribute: x509.NameAttribute[str | bytes]) -> bytes:
     """The value as it is encoded, with its tag: what follows the OID in a name of this attribute alone."""
+    from cryptography import x509
+
     data = x509.Name([attribute]).public_bytes()
     for _ in ("the name", "its only set", "its only attribute"):
         data = _content(data)[0]
