@@ -187,7 +187,7 @@ def configs_of_groups(guarded: Guarded) -> None:
 
 
 def a_user_logs_in(guarded: Guarded) -> None:
-    """Admin writes the user. The front door with logins has drawn the key of users who do not exist, else it did not start."""
+    """Admin writes the user. A front door with logins has drawn the key of unknown users, or it would not be ready."""
     secret = guarded.passwords / Role.OPERATOR
     guarded.command(
         "users", "add", "alice", "--password-file", str(secret), "--bootstrap-server", guarded.bootstrap

@@ -30,7 +30,13 @@ from kafscale.cli.settle.command import settle
 from kafscale.cli.spark.app import app as spark_app
 from kafscale.cli.spark.lag import lag
 from kafscale.cli.status.command import status
-from kafscale.cli.targets import BootstrapOption, DataDirOption, bootstrap_of, checked_namespace
+from kafscale.cli.targets import (
+    BootstrapOption,
+    CommandConfigOption,
+    DataDirOption,
+    checked_namespace,
+    place_of,
+)
 from kafscale.cli.terminal import fail, record_line, report
 from kafscale.cli.topics import app as topics_app
 from kafscale.cli.users import app as users_app
@@ -133,6 +139,7 @@ def produce(
     topic: Annotated[str, typer.Argument(help="Name of the topic.")],
     bootstrap_server: BootstrapOption = None,
     data_dir: DataDirOption = None,
+    command_config: CommandConfigOption = None,
     partition: Annotated[
         int | None, typer.Option("--partition", "-p", help="Send to this partition only.")
     ] = None,
@@ -156,7 +163,11 @@ def produce(
     plan = records.ProducePlan(
         topic=topic, partition=partition, key_separator=key_separator, headers=headers, codec=codec
     )
-    delivered = records.produce_lines(bootstrap_of(bootstrap_server, data_dir), plan, sys.stdin.buffer)
+    place = place_of(bootstrap_server, data_dir, command_config)
+    try:
+        delivered = records.produce_lines(place, plan, sys.stdin.buffer)
+    except records.ClientTrouble as trouble:
+        raise fail(str(trouble)) from trouble
     count = delivered.acknowledged
     typer.echo(f"{count} record{'s' * (count != 1)} acknowledged", err=True)
     if delivered.failures:
@@ -167,6 +178,7 @@ def consume(
     topic: Annotated[str, typer.Argument(help="Name of the topic.")],
     bootstrap_server: BootstrapOption = None,
     data_dir: DataDirOption = None,
+    command_config: CommandConfigOption = None,
     group: Annotated[
         str | None,
         typer.Option("--group", "-g", help="Read as a member of this group, from its committed offsets."),
@@ -192,7 +204,7 @@ def consume(
         with_keys=with_keys,
     )
     try:
-        for line in records.consume_lines(bootstrap_of(bootstrap_server, data_dir), plan):
+        for line in records.consume_lines(place_of(bootstrap_server, data_dir, command_config), plan):
             sys.stdout.buffer.write(record_line(line) + b"\n")
             sys.stdout.buffer.flush()
     except records.ClientTrouble as trouble:

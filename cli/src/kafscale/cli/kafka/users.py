@@ -48,7 +48,7 @@ def list_users(client: Client) -> Users:
     broker = client.brokers[0]
     everybody = api.DescribeUserScramCredentialsRequest(users=None)
     try:
-        answer = asyncio.run(request(broker, api, everybody, LIST_VERSION))
+        answer = asyncio.run(request(broker, api, everybody, LIST_VERSION, security=client.security))
     except (OSError, EOFError, TimeoutError) as error:
         why = "no answer in time" if isinstance(error, TimeoutError) else error
         raise KafkaTrouble(f"the users of {join_address(*broker)}: {why}; try again in a moment") from error
