@@ -20,6 +20,7 @@ from kafscale.cli.kafka.login import LoginFailed, bearer, tokens_of
 from kafscale.cli.kafka.request import request
 from kafscale.cli.kafka.security import ClientSecurity, PasswordLogin, Pem
 from kafscale.cli.kafka.tokens import FILE_LIFETIME_S, TokenSource, TokenTrouble, fetch_token
+from kafscale.cli.options import SecurityProtocol
 from kafscale.testkit.authority import Authority
 from kafscale.wire.headers import decode_request_header
 from kafscale.wire.schema import list_groups, sasl_authenticate, sasl_handshake
@@ -136,7 +137,7 @@ async def groups_of(tls: Authority, broker: Broker, security: ClientSecurity) ->
 
 def security_of(authority: Authority, mechanism: str = "SCRAM-SHA-256") -> ClientSecurity:
     login = PasswordLogin(mechanism, USER, PASSWORD)
-    return ClientSecurity(protocol="SASL_SSL", trust=Pem(path=authority.ca), login=login)
+    return ClientSecurity(protocol=SecurityProtocol.SASL_SSL, trust=Pem(path=authority.ca), login=login)
 
 
 async def test_a_request_by_hand_encrypts_and_logs_in(tmp_path: Path) -> None:

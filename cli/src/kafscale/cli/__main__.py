@@ -23,7 +23,7 @@ from kafscale.cli.dump.command import dump
 from kafscale.cli.etcd_repair import etcd_repair
 from kafscale.cli.fsck.command import fsck
 from kafscale.cli.groups import app as groups_app
-from kafscale.cli.options import ROLES, Codec, Shell, StoreKind
+from kafscale.cli.options import ROLES, Codec, SecurityProtocol, Shell, StoreKind
 from kafscale.cli.rights.command import etcd_roles, s3_policy
 from kafscale.cli.serve import app as serve_app
 from kafscale.cli.settle.command import settle
@@ -72,11 +72,24 @@ EtcdQuotaOption = Annotated[
     int,
     typer.Option(envvar="KAFSCALE_ETCD_QUOTA_BYTES", min=16 << 20, help="Limit of etcd's database file."),
 ]
+InMemoryOption = Annotated[
+    bool, typer.Option(envvar="KAFSCALE_USE_MEMORY_S3", help="Remove all state at exit.")
+]
 InternalTlsOption = Annotated[
-    bool,
+    bool | None,
     typer.Option(
         envvar="KAFSCALE_INTERNAL_TLS",
-        help="Only this start's processes can talk to its services: each gets a certificate.",
+        help="Only this start's processes can talk to its services: each gets a certificate. Default: if there is an "
+        "authorizer.",
+        show_default=False,
+    ),
+]
+ProtocolOption = Annotated[
+    SecurityProtocol,
+    typer.Option(
+        "--security-protocol",
+        case_sensitive=False,
+        help="Of the port for clients. KAFSCALE_SSL_* name its certificate, KAFSCALE_AUTHORIZER turns ACLs on.",
     ),
 ]
 
@@ -97,11 +110,9 @@ def up(
     scale: Annotated[list[str] | None, typer.Option(help="ROLE=N: N processes of a service.")] = None,
     upkeep: Annotated[bool, typer.Option(help="Run retention and other jobs hourly.")] = True,
     etcd_quota_bytes: EtcdQuotaOption = 8 << 30,
-    in_memory: Annotated[
-        bool,
-        typer.Option(envvar="KAFSCALE_USE_MEMORY_S3", help="Remove all state at exit."),
-    ] = False,
-    internal_tls: InternalTlsOption = False,
+    in_memory: InMemoryOption = False,
+    internal_tls: InternalTlsOption = None,
+    security_protocol: ProtocolOption = SecurityProtocol.PLAINTEXT,
 ) -> None:
     """Start etcd, all services and upkeep on this machine. Example: kafscale up --port 9092 --scale produce=2"""
     from kafscale.cli.up import UpPlan
@@ -118,9 +129,15 @@ def up(
             scale=_scale(scale or []),
             upkeep=upkeep,
             etcd_quota_bytes=etcd_quota_bytes,
-            internal_tls=internal_tls,
+            internal_tls=_has_authorizer() if internal_tls is None else internal_tls,
+            protocol=security_protocol,
         )
         _run(plan)
+
+
+def _has_authorizer() -> bool:
+    """ACLs decide about the principal that a front door sends, so nobody else may send one."""
+    return os.environ.get("KAFSCALE_AUTHORIZER", "none") != "none"
 
 
 def _run(plan: UpPlan) -> None:

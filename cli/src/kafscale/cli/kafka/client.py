@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from kafscale.cli.kafka.security import OPEN, ClientSecurity
+from kafscale.cli.options import SecurityProtocol
 from kafscale.runtime.addresses import split_address
 from kafscale.storage.backoff import Backoff
 from kafscale.wire.errors import ErrorCode
@@ -127,7 +128,7 @@ class _Reasons(logging.Handler):
             return refusal(bootstrap, self.last)
         if "Disconnected" in self.last:
             why = "it closed the connection"
-            if self._security.login is None and not self._security.encrypts:
+            if self._security.protocol is SecurityProtocol.PLAINTEXT:
                 why += "; if it wants TLS or a login, give --command-config"
         elif "Timed out" in self.last or not self.last:
             why = "no answer in time"

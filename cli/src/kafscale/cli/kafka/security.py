@@ -22,9 +22,9 @@ from kafscale.cli.kafka.properties import (
     parse_properties,
 )
 from kafscale.cli.kafka.tokens import TokenSource, TokenTrouble, fetch_token
+from kafscale.cli.options import SecurityProtocol
 
 FILE_BYTES_MAX: Final = 1 << 20
-PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 OAUTH: Final = "OAUTHBEARER"
 _MODULES: Final = {
     "PLAIN": "PlainLoginModule",
@@ -71,21 +71,17 @@ class KeyPair:
 class ClientSecurity:
     """`trust` None: the authorities of the system. `bootstrap`: servers that the file names."""
 
-    protocol: str = "PLAINTEXT"
+    protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT
     trust: Pem | None = None
     own: KeyPair | None = None
     checks_host: bool = True
     login: PasswordLogin | TokenSource | None = None
     bootstrap: str | None = None
 
-    @property
-    def encrypts(self) -> bool:
-        return self.protocol in ("SSL", "SASL_SSL")
-
     def librdkafka(self) -> dict[str, Any]:
         """Settings of a client of confluent-kafka."""
-        found: dict[str, Any] = {"security.protocol": self.protocol}
-        if self.encrypts:
+        found: dict[str, Any] = {"security.protocol": self.protocol.value}
+        if self.protocol.encrypts:
             found["ssl.endpoint.identification.algorithm"] = "https" if self.checks_host else "none"
             if self.trust is not None:
                 found |= _named("ssl.ca", self.trust)
@@ -104,7 +100,7 @@ class ClientSecurity:
 
     def context(self) -> ssl.SSLContext | None:
         """For a connection by hand; None without TLS. Raises PropertiesWrong."""
-        if not self.encrypts:
+        if not self.protocol.encrypts:
             return None
         try:
             trust = self.trust or Pem()
@@ -141,21 +137,21 @@ def read_security(path: Path) -> ClientSecurity:
 
 def security_of(settings: Mapping[str, str]) -> ClientSecurity:
     """Raises PropertiesWrong."""
-    protocol = settings.get("security.protocol", "PLAINTEXT").strip().upper()
-    if protocol not in PROTOCOLS:
-        raise PropertiesWrong(f"security.protocol is not one of {', '.join(PROTOCOLS)}")
+    try:
+        protocol = SecurityProtocol(settings.get("security.protocol", "PLAINTEXT").strip().upper())
+    except ValueError:
+        raise PropertiesWrong(f"security.protocol is not one of {', '.join(SecurityProtocol)}") from None
     if foreign := [name for name in _FOREIGN if settings.get(name)]:
         raise PropertiesWrong(f"{foreign[0]} names a class of Java, which this command cannot use")
-    encrypts, logs_in = protocol.endswith("SSL"), protocol.startswith("SASL")
     algorithm = settings.get("ssl.endpoint.identification.algorithm", "https").strip().lower()
     if algorithm not in ("", "https"):
         raise PropertiesWrong("ssl.endpoint.identification.algorithm is https, or empty for no check")
     return ClientSecurity(
         protocol=protocol,
-        trust=_trust(settings) if encrypts else None,
-        own=_key_pair(settings) if encrypts else None,
+        trust=_trust(settings) if protocol.encrypts else None,
+        own=_key_pair(settings) if protocol.encrypts else None,
         checks_host=bool(algorithm),
-        login=_login(settings) if logs_in else None,
+        login=_login(settings) if protocol.logs_in else None,
         bootstrap=settings.get("bootstrap.servers") or None,
     )
 
