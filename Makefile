@@ -13,7 +13,7 @@ JOBS ?= $(shell echo $$(($$(nproc) + 1)))
 E2E_PROCESSES ?= 3
 TWO_TRIES := tools/two_tries.sh
 
-.PHONY: $(UNITS) help up test check fmt lint types contracts unit spark-test spark-types spark-unit images compose-test compose-footprint spark-image spark-image-test gen gen-check e2e chaos chaos-readers chaos-bundles upgrade-test tutorial fuzz bench thin-pipe scale model model-small mutants deep lock setup setup-dev clean
+.PHONY: $(UNITS) help up test check fmt lint types contracts unit spark-test spark-types spark-unit images compose-test compose-footprint spark-image spark-image-test gen gen-check e2e chaos chaos-readers chaos-bundles upgrade-test tutorial security-page fuzz bench thin-pipe scale model model-small mutants deep lock setup setup-dev clean
 
 help: ## what each target does
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 18
@@ -92,6 +92,8 @@ upgrade-test: setup-dev ## an upgrade from the last version without bundles and 
 	$(PYTEST) --log-cli-level info e2e/scenarios/test_upgrade.py -m chaos
 tutorial: setup-dev ## docs/tutorial.md's commands with its ten million records, each count beside an oracle's
 	$(PYTEST) --log-cli-level info e2e/scenarios/test_tutorial.py -m chaos
+security-page: setup-dev ## docs/security.md's commands from a fresh clone, as they are, on port 9094
+	$(PYTEST) e2e/scenarios/test_security_page.py -m 'chaos or not chaos'
 fuzz: setup-dev ## mutated frames of every API against a running KafScale (FRAMES=10000 of each)
 	$(PYTEST) -s e2e/scenarios/bad_input/test_fuzz.py -m chaos
 deep: setup-dev ## property tests at length
