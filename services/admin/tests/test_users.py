@@ -6,6 +6,7 @@ import logging
 from typing import Any
 
 import pytest
+import structlog
 from kafscale.access.scram_credentials import ScramMechanism, credential_of_salted
 from kafscale.admin.handlers import alter_user_scram_credentials, describe_user_scram_credentials
 from kafscale.storage.access_records import decode_credential

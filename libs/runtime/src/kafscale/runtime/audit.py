@@ -1,9 +1,9 @@
 """The audit log: who logged in, who was refused and why, on the logger `kafscale.audit`.
 
-Laws: an alteration has a line of its own, always. Of other lines, the first of equal ones is logged at once. Those that follow within `SUM_EVERY_S` are counted, and logged as one
-line with `repeated=n`. Beyond `LINES_MAX` different lines in that time, lines are counted without the fields that
-clients choose. Texts are cut to `CHARS_MAX`. No line holds a secret, because its callers pass none. The guard against
-log storms lets these lines pass.
+Laws: an alteration has a line of its own, always. Of other lines, the first of equal ones is logged at once. Those that
+follow within `SUM_EVERY_S` are counted, and logged as one line with `repeated=n`. Beyond `LINES_MAX` different lines in
+that time, lines are counted without the fields that clients choose. Texts are cut to `CHARS_MAX`. No line holds a
+secret, because its callers pass none. The guard against log storms lets these lines pass.
 """
 
 import asyncio

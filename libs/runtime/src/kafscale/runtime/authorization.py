@@ -94,7 +94,7 @@ class GrantingAsker(RightsAsker):
     __slots__ = ()
 
     def allows(self, need: Need, name: str = "") -> bool:
-        return bool(super().allows(need, name)) and self._granted(need, name)
+        return super().allows(need, name) and self._granted(need, name)
 
     def denied(self, need: Need, names: Iterable[str]) -> frozenset[str]:
         asked = list(dict.fromkeys(names))
@@ -106,8 +106,9 @@ class GrantingAsker(RightsAsker):
 
     def _granted(self, need: Need, name: str) -> bool:
         """True."""
-        if need.denial not in UNREPORTED:
-            self._authorization.report_grant(self._rights, self._listener, self._api_key, need, name)
+        if need.denial in UNREPORTED:
+            return True
+        self._authorization.report_grant(self._rights, self._listener, self._api_key, need, name)
         return True
 
 
