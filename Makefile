@@ -63,7 +63,7 @@ spark-unit:
 images: ## the images of the services, by the Docker engine that runs (BASE=…, BUILD_FLAGS='--network host')
 	for service in $(ROLES); do docker build $(BUILD_FLAGS) --build-arg BASE=$(BASE) --build-arg SERVICE=$$service -t kafscale-$$service . || exit 1; done
 compose-test: setup-dev ## the images and compose.yaml for real, on an engine of its own where none runs (as root; ten minutes)
-	e2e/containers/run.sh $(PYTEST) e2e/scenarios/test_compose.py -m compose
+	e2e/containers/run.sh $(PYTEST) e2e/scenarios/test_compose.py e2e/scenarios/test_secure_compose.py -m compose
 compose-footprint: setup-dev ## what each service's container costs before anybody asks it for anything (as root; eight minutes)
 	e2e/containers/run.sh .venv/bin/python -m bench.footprint_images
 spark-image: ## the image of Spark's jobs, by the Docker engine that runs (BASE=…, IMAGE=…, BUILD_FLAGS='--network host')
