@@ -11,6 +11,7 @@ from kafscale.cli import up
 from kafscale.cli.__main__ import app
 from kafscale.cli.datadir import DataDir
 from kafscale.cli.options import ROLES, SecurityProtocol
+from kafscale.frontdoor import listener_security
 from kafscale.runtime.etcd_binary import EtcdFailed
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.membership.members import Instance, InstanceState
@@ -159,3 +160,9 @@ async def test_the_port_for_clients_has_the_wanted_protocol(
     await etcd.close()
     assert env["KAFSCALE_LISTENERS"] == f"{protocol}://127.0.0.1:1235"
     assert env["KAFSCALE_ADVERTISED_LISTENERS"] == f"{protocol}://kafka.example.com:1235"
+
+
+def test_the_protocols_are_those_of_the_front_door() -> None:
+    assert [each.value for each in SecurityProtocol] == [
+        each.value for each in listener_security.SecurityProtocol
+    ]
