@@ -30,7 +30,7 @@ from e2e.harness.cluster import KAFSCALE
 from e2e.harness.compose import Compose, require_compose
 
 ROOT = Path(__file__).parent.parent.parent
-SCRIPT = ROOT / "docs" / "security" / "certificates.sh"
+SCRIPT = ROOT / "docs" / "certificates.sh"
 PLAIN, SECURE = ROOT / "compose.yaml", ROOT / "compose.secure.yaml"
 ROLES = ("frontdoor", "produce", "fetch", "coordinator", "admin")
 NAMES = ("127.0.0.1", "kafka.example.com")

@@ -191,12 +191,13 @@ async def test_at_debug_denials_stay_the_same_and_what_an_answer_leaves_out_is_n
         assert asker.denied(NAMED, ["theirs", "mine", "mine"]) == {"theirs"}
         assert not asker.allows(NAMED, "theirs")
         assert asker.denied(ALL, ["mine"]) == frozenset()
-    assert [(one["event"], one["resource"]) for one in logs] == [
-        ("denied", "TOPIC:LITERAL:theirs"),
-        ("granted", "TOPIC:LITERAL:mine"),
+        authorization.close()
+    assert [(one["event"], one["resource"], one.get("repeated")) for one in logs] == [
+        ("denied", "TOPIC:LITERAL:theirs", None),
+        ("granted", "TOPIC:LITERAL:mine", None),
+        ("denied", "TOPIC:LITERAL:theirs", 1),
     ]
     assert denials(authorization) == {"Metadata": 2}
-    authorization.close()
 
 
 async def test_without_debug_a_grant_has_no_line() -> None:

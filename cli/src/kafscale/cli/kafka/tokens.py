@@ -50,8 +50,7 @@ def fetch_token(source: TokenSource) -> tuple[str, float]:
     url = urlsplit(source.url)
     try:
         if url.scheme == "file":
-            token = Path(unquote(url.path)).read_text("ascii").strip()
-            return token, time.time() + FILE_LIFETIME_S
+            return Path(unquote(url.path)).read_text("ascii").strip(), time.time() + FILE_LIFETIME_S
         answer = _asked(source)
     except (OSError, http.client.HTTPException, UnicodeDecodeError) as error:
         raise TokenTrouble(f"no token from {url.scheme}://{url.netloc}{url.path}: {error}") from error
