@@ -40,6 +40,8 @@ from e2e.harness.services import until
 PARTITIONS = 3
 MANY = 16
 """So many that two instances share them."""
+KEYED = 0
+"""A partition to which some of the keys belong: CRC-32 of the key, modulo the partitions."""
 WORK_S = 180.0
 ANSWER_S = 60.0
 GROUP_KIND = 32
@@ -147,7 +149,7 @@ def records_and_groups(guarded: Guarded, admin: AdminClient) -> None:
     write(guarded, "orders", 300, idempotent=True)
     consumed(guarded, "orders", "classic", 300)
     consumed(guarded, "orders", "modern", 300, **{"group.protocol": "consumer"})
-    place = TopicPartition("orders", 0, 1)
+    place = TopicPartition("orders", KEYED, 1)
     for altered in admin.alter_consumer_group_offsets(
         [ConsumerGroupTopicPartitions("classic", [place])]
     ).values():
@@ -161,7 +163,7 @@ def admin_calls(guarded: Guarded, admin: AdminClient) -> None:
         ResourceType.TOPIC, "orders", incremental_configs=[set_to("segment.bytes", "8192")]
     )
     admin.incremental_alter_configs([changed])[changed].result(ANSWER_S)
-    for deleted in admin.delete_records([TopicPartition("orders", 1, 1)]).values():
+    for deleted in admin.delete_records([TopicPartition("orders", KEYED, 1)]).values():
         deleted.result(ANSWER_S)
     write(guarded, "gone", 20)
     admin.delete_topics(["gone"])["gone"].result(ANSWER_S)
