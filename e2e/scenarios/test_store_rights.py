@@ -250,7 +250,7 @@ def retention_compaction_and_lag(guarded: Guarded) -> None:
 def operators_commands(guarded: Guarded) -> None:
     write(guarded, "orders", 50)
     picture = json.loads(guarded.command("status", "--output", "json"))
-    assert {row["role"] for row in picture["instances"]} >= {"frontdoor", "produce", "upkeep"}
+    assert {row["service"] for row in picture["instances"]} >= {"frontdoor", "produce", "upkeep"}
     guarded.command("settle")
     guarded.command("fsck")
     guarded.command("lag", "--output", "json")
