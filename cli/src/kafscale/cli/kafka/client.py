@@ -97,8 +97,12 @@ def patiently(ask: Callable[[], T], *, patience_s: float = PATIENCE_S) -> T:
 
 
 def refusal(bootstrap: str, reason: str) -> str:
-    """The sentence for a server that does not let this client in, or that this client does not trust."""
-    return f"{bootstrap} and this client do not agree ({reason}); look at the file of --command-config"
+    """The sentence for a server that does not let this client in, or that this client does not trust.
+
+    `reason` is librdkafka's text of an error of REFUSALS.
+    """
+    why = reason.partition(" (after ")[0]
+    return f"{bootstrap} and this client do not agree ({why}); look at the file of --command-config"
 
 
 class _Reasons(logging.Handler):
@@ -109,8 +113,8 @@ class _Reasons(logging.Handler):
         self._security = security
         self.last = ""
         self.all_down_at: float | None = None
-        self.refused = False
-        """The server answers, but not to this client: another try with the same settings ends the same."""
+        self.refused: str | None = None
+        """Why the server does not let this client in: another try with the same settings ends the same."""
 
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
@@ -119,13 +123,13 @@ class _Reasons(logging.Handler):
 
     def on_error(self, error: KafkaError) -> None:
         if error.code() in REFUSALS:
-            self.refused = True
+            self.refused = error.str()
         elif error.code() == KafkaError._ALL_BROKERS_DOWN and self.all_down_at is None:
             self.all_down_at = time.monotonic()
 
     def sentence(self, bootstrap: str) -> str:
-        if self.refused:
-            return refusal(bootstrap, self.last)
+        if self.refused is not None:
+            return refusal(bootstrap, self.refused)
         if "Disconnected" in self.last:
             why = "it closed the connection"
             if self._security.protocol is SecurityProtocol.PLAINTEXT:
@@ -185,11 +189,8 @@ class Client:
         while not cluster.done():
             self.admin.poll(_POLL_S)
             down_at = self._reasons.all_down_at
-            if (
-                self._reasons.refused
-                or down_at is not None
-                and time.monotonic() > down_at + _OTHER_ADDRESSES_S
-            ):
+            down = down_at is not None and time.monotonic() > down_at + _OTHER_ADDRESSES_S
+            if down or self._reasons.refused is not None:
                 raise KafkaTrouble(self._reasons.sentence(self._bootstrap))
         with self.failing("the cluster"):
             return [(node.host, node.port) for node in cluster.result().nodes]
