@@ -13,7 +13,7 @@ JOBS ?= $(shell echo $$(($$(nproc) + 1)))
 E2E_PROCESSES ?= 3
 TWO_TRIES := tools/two_tries.sh
 
-.PHONY: $(UNITS) help up test check fmt lint types contracts unit spark-test spark-types spark-unit images compose-test compose-footprint spark-image spark-image-test gen gen-check e2e chaos chaos-readers chaos-bundles upgrade-test quotas tutorial fuzz bench thin-pipe scale model model-small mutants deep lock setup setup-dev clean login-timing
+.PHONY: $(UNITS) help up test check fmt lint types contracts unit spark-test spark-types spark-unit images compose-test compose-footprint spark-image spark-image-test gen gen-check e2e chaos chaos-readers chaos-bundles upgrade-test quotas tutorial fuzz bench thin-pipe scale model model-small mutants deep lock setup setup-dev clean login-timing security-page
 
 help: ## what each target does
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 18
@@ -63,7 +63,7 @@ spark-unit:
 images: ## the images of the services, by the Docker engine that runs (BASE=…, BUILD_FLAGS='--network host')
 	for service in $(ROLES); do docker build $(BUILD_FLAGS) --build-arg BASE=$(BASE) --build-arg SERVICE=$$service -t kafscale-$$service . || exit 1; done
 compose-test: setup-dev ## the images and compose.yaml for real, on an engine of its own where none runs (as root; ten minutes)
-	e2e/containers/run.sh $(PYTEST) e2e/scenarios/test_compose.py -m compose
+	e2e/containers/run.sh $(PYTEST) e2e/scenarios/test_compose.py e2e/scenarios/test_secure_compose.py -m compose
 compose-footprint: setup-dev ## what each service's container costs before anybody asks it for anything (as root; eight minutes)
 	e2e/containers/run.sh .venv/bin/python -m bench.footprint_images
 spark-image: ## the image of Spark's jobs, by the Docker engine that runs (BASE=…, IMAGE=…, BUILD_FLAGS='--network host')
@@ -94,6 +94,8 @@ quotas: setup-dev ## quotas over a minute with Kafka's window of 11 s, on three 
 	$(PYTEST) e2e/scenarios/test_quotas.py -m chaos
 tutorial: setup-dev ## docs/tutorial.md's commands with its ten million records, each count beside an oracle's
 	$(PYTEST) --log-cli-level info e2e/scenarios/test_tutorial.py -m chaos
+security-page: setup-dev ## docs/security.md's commands from a fresh clone, as they are, on port 9094
+	$(PYTEST) e2e/scenarios/test_security_page.py -m 'chaos or not chaos'
 fuzz: setup-dev ## mutated frames of every API against a running KafScale (FRAMES=10000 of each)
 	$(PYTEST) -s e2e/scenarios/bad_input/test_fuzz.py -m chaos
 deep: setup-dev ## property tests at length

@@ -8,10 +8,14 @@ from pathlib import Path
 
 import pytest
 from kafscale.cli import up
+from kafscale.cli.__main__ import app
 from kafscale.cli.datadir import DataDir
-from kafscale.cli.options import ROLES
+from kafscale.cli.options import ROLES, SecurityProtocol
+from kafscale.frontdoor import listener_security
 from kafscale.runtime.etcd_binary import EtcdFailed
+from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.membership.members import Instance, InstanceState
+from typer.testing import CliRunner
 
 
 class Slow:
@@ -113,4 +117,52 @@ async def test_an_etcd_that_does_not_start_again_at_once_is_tried_once_more(
     assert [line.splitlines()[0] for line in lines] == [
         "etcd ended with code -9; starting it again",
         f"etcd does not serve after 30 s; the end of {tmp_path / 'etcd.log'}:",
+    ]
+
+
+def planned(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *words: str) -> up.UpPlan:
+    """What `kafscale up` would run."""
+    plans: list[up.UpPlan] = []
+    monkeypatch.setattr("kafscale.cli.__main__._run", plans.append)
+    result = CliRunner().invoke(app, ["up", "--data-dir", str(tmp_path), *words])
+    assert result.exit_code == 0, result.output
+    (plan,) = plans
+    return plan
+
+
+@pytest.mark.parametrize(
+    ("authorizer", "words", "expected"),
+    [
+        (None, [], False),
+        ("none", [], False),
+        ("acl", [], True),
+        ("acl", ["--no-internal-tls"], False),
+        (None, ["--internal-tls"], True),
+    ],
+)
+def test_with_an_authorizer_only_front_doors_can_speak_for_clients(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, authorizer: str | None, words: list[str], expected: bool
+) -> None:
+    if authorizer is None:
+        monkeypatch.delenv("KAFSCALE_AUTHORIZER", raising=False)
+    else:
+        monkeypatch.setenv("KAFSCALE_AUTHORIZER", authorizer)
+    assert planned(monkeypatch, tmp_path, *words).internal_tls is expected
+
+
+@pytest.mark.parametrize("protocol", SecurityProtocol)
+async def test_the_port_for_clients_has_the_wanted_protocol(
+    tmp_path: Path, protocol: SecurityProtocol
+) -> None:
+    plan = up.UpPlan(data_dir=tmp_path, port=1234, advertised_host="kafka.example.com", protocol=protocol)
+    etcd = EtcdClient.connect(["http://127.0.0.1:1"])
+    env = up.Up(plan, print)._spec("frontdoor", 2, "http://127.0.0.1:1", etcd).env
+    await etcd.close()
+    assert env["KAFSCALE_LISTENERS"] == f"{protocol}://127.0.0.1:1235"
+    assert env["KAFSCALE_ADVERTISED_LISTENERS"] == f"{protocol}://kafka.example.com:1235"
+
+
+def test_the_protocols_are_those_of_the_front_door() -> None:
+    assert [each.value for each in SecurityProtocol] == [
+        each.value for each in listener_security.SecurityProtocol
     ]

@@ -17,6 +17,7 @@ etcdctl role grant-permission kafscale-default-frontdoor read /kafscale/default/
 etcdctl role grant-permission kafscale-default-frontdoor readwrite /kafscale/default/node/frontdoor/ /kafscale/default/node/frontdoor0
 etcdctl role grant-permission kafscale-default-frontdoor read /kafscale/default/o/ /kafscale/default/o0
 etcdctl role grant-permission kafscale-default-frontdoor read /kafscale/default/quota/ /kafscale/default/quota0
+etcdctl role grant-permission kafscale-default-frontdoor readwrite /kafscale/default/secret/decoy-key
 etcdctl role grant-permission kafscale-default-frontdoor read /kafscale/default/t/ /kafscale/default/t0
 etcdctl role grant-permission kafscale-default-frontdoor read /kafscale/default/user/ /kafscale/default/user0
 etcdctl user add kafscale-default-frontdoor --interactive=false < "$PASSWORDS/frontdoor"

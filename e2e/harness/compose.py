@@ -145,6 +145,8 @@ class Compose:
     port: int = field(default_factory=free_port)
     etcd_port: int = field(default_factory=free_port)
     s3_port: int = field(default_factory=free_port)
+    more: Sequence[Path] = ()
+    """Files that change compose.yaml."""
 
     @property
     def bootstrap(self) -> str:
@@ -158,7 +160,8 @@ class Compose:
             "KAFSCALE_TEST_S3_PORT": str(self.s3_port),
             "KAFSCALE_TEST_PARTITIONS": str(PARTITIONS),
         }
-        files = ["--file", str(ROOT / "compose.yaml"), "--file", str(OVERRIDE)]
+        paths = (ROOT / "compose.yaml", *self.more, OVERRIDE)
+        files = [part for path in paths for part in ("--file", str(path))]
         done = run(["docker", "compose", *files, *arguments], env)
         assert done.returncode == 0, (
             f"compose {' '.join(arguments)}:\n{done.stderr[-3000:]}{self.stories(sick_only=True)}"

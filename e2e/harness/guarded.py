@@ -17,6 +17,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from xml.etree import ElementTree
 
 from kafscale.runtime.etcd_binary import EtcdProcess, find_etcd
+from kafscale.runtime.ports import free_port
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.rights.etcd import identity
 from kafscale.storage.rights.objects import Action, grants_of
@@ -49,6 +50,8 @@ class Guarded:
     env: dict[Role, dict[str, str]] = field(default_factory=dict)
     seen: dict[Role, set[Operation]] = field(default_factory=lambda: {role: set() for role in Role})
     added: list[Service] = field(default_factory=list)
+    with_logins: str = field(default_factory=lambda: f"127.0.0.1:{free_port()}")
+    """The address of the listener with SASL, of the front door that is started first."""
 
     @classmethod
     @contextmanager
@@ -69,6 +72,9 @@ class Guarded:
             guarded._guard()
             for role in Role:
                 guarded._give(role, stack, settings)
+            guarded.env[Role.FRONTDOOR]["KAFSCALE_LISTENERS"] = (
+                f"PLAINTEXT://{deployment.bootstrap},SASL_PLAINTEXT://{guarded.with_logins}"
+            )
             for name in (*ROLES, Role.UPKEEP):
                 deployment.start_services(guarded.env[Role(name)], roles=[name])
             deployment.wait_ready()

@@ -18,7 +18,7 @@ from e2e.harness.manifests import Manifest, Refused, check, patched, rendered
 GONE: Final = object()
 POD: Final = "spec template spec"
 SERVICE: Final = f"{POD} containers service"
-DEV, KEDA, CACHE = "dev", "keda", "cache"
+DEV, KEDA, CACHE, ACLS = "dev", "keda", "cache", "acls"
 OUTSIDE: Final = "configMapGenerator: [{name: kafscale-outside, literals: ['domain=kafka.example.com']}]\n"
 PARTS: Final = ("external-stores", "etcd-ca", "per-pod-addresses", "prometheus", "keda")
 
@@ -53,6 +53,7 @@ def of_policy(name: str, path: str, value: Any) -> Fault:
 
 PROBES, NEEDS = "probes_mean_different_things", "needs_are_said_and_bounded"
 LITTLE, WRITTEN, IMAGES = "pods_may_do_little", "what_is_written_is_bounded", "images_are_named"
+ASKED: Final = "who_decides_is_asked_by_front_doors_alone"
 LISTENS, TAKEN = "listens_where_its_ports_are", "settings_are_taken"
 ABOVE, PLAIN, THERE = "variables_stand_above_their_use", "no_secret_is_plain", "what_is_referred_to_is_there"
 REASON, EMPTIED = "autoscalers_are_within_reason", "nodes_can_be_emptied_one_pod_at_a_time"
@@ -133,6 +134,23 @@ FAULTS: Final = (
         f"{SERVICE} env KAFSCALE_ADVERTISED_LISTENERS value",
         "OUTSIDE://a:1",
         KEDA,
+    ),
+    Fault(ASKED, "Deployment", "kafscale-fetch", f"{SERVICE} env", [], ACLS),
+    Fault(
+        ASKED,
+        "Deployment",
+        "kafscale-admin",
+        f"{SERVICE} env KAFSCALE_BOOTSTRAP_USERS_FILE",
+        {"name": "KAFSCALE_SUPER_USERS", "value": "User:eve"},
+        ACLS,
+    ),
+    Fault(
+        ASKED,
+        "StatefulSet",
+        DOOR,
+        f"{SERVICE} env KAFSCALE_LISTENER_SECURITY_PROTOCOL_MAP value",
+        "OUTSIDE:SSL",
+        ACLS,
     ),
     Fault("one_decides_how_many", "HorizontalPodAutoscaler", "kafscale-fetch", "", GONE),
     Fault("one_decides_how_many", "Deployment", "kafscale-fetch", "spec replicas", 2),
@@ -223,6 +241,9 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, list[Manifes
     return {
         DEV: rendered("dev"),
         CACHE: patched("dev", "", tmp_path_factory.mktemp("overlay"), ["redis", "traces"]),
+        ACLS: patched(
+            "production", "", tmp_path_factory.mktemp("overlay"), ["internal-tls", "tls", "authorization"]
+        ),
         KEDA: patched("../base", OUTSIDE, tmp_path_factory.mktemp("overlay"), PARTS),
     }
 

@@ -7,6 +7,9 @@ are open too. A wrong password is SASL_AUTHENTICATION_FAILED. No log has a passw
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -29,6 +32,7 @@ from confluent_kafka.admin import (
 from kafscale.testkit.authority import Authority
 
 from e2e.harness.apache import kafka_version
+from e2e.harness.cluster import KAFSCALE
 from e2e.harness.deployment import Deployment
 from e2e.harness.kafka_tools import require_java, tools
 from e2e.harness.secured import done, filter_of, rule, settings_of
@@ -37,6 +41,7 @@ from e2e.harness.services import until
 HOST = "127.0.0.1"
 ADMINS, ALICES, BOBS = "admins-password", "alices-password", "bobs-password"
 TIMEOUT_S = 30.0
+COMMAND_S = 120.0
 SOON_S = 10.0
 """A change of ACLs reaches every process by its watch, usually in milliseconds, but the machine may be busy."""
 READ, WRITE = AclOperation.READ, AclOperation.WRITE
@@ -265,9 +270,58 @@ def test_javas_tools_administer_and_use_the_cluster(secured: Secured, tmp_path: 
         assert "Authentication failed" in jvm.run(f"kafka-topics --command-config {wrong} --list").text
 
 
+def test_the_command_takes_the_file_of_javas_tools(secured: Secured, topic: str) -> None:
+    own, bob = secured.properties("admin", ADMINS), secured.properties("bob", BOBS)
+    for line in (f"topics describe {topic}", f"configs describe {topic} --all", "groups list", "acls list"):
+        done = kafscale(secured, line, own)
+        assert done.returncode == 0, (line, done.stderr)
+    users = json.loads(kafscale(secured, "users list --output json", own).stdout)
+    assert {"admin", "alice", "bob"} <= {each["user"] for each in users}
+    assert kafscale(secured, f"produce {topic}", own, "one\n").stderr == "1 record acknowledged\n"
+    assert kafscale(secured, f"consume {topic} --exit", own).stdout == "one\n"
+    assert "CLUSTER_AUTHORIZATION_FAILED" in kafscale(secured, "users list", bob).stderr
+    assert topic not in kafscale(secured, "topics list", bob).stdout
+
+
+@pytest.mark.parametrize("line", ["topics list", "produce orders", "consume orders --exit"])
+def test_the_command_ends_with_a_sentence_where_it_is_not_let_in(secured: Secured, line: str) -> None:
+    wrong = secured.properties("alice", BOBS)
+    refused = kafscale(secured, line, wrong, "one\n")
+    assert refused.returncode == 1
+    assert "Authentication failed" in refused.stderr
+    assert len(refused.stderr.splitlines()) == 1
+    stranger = secured.folder / "stranger.properties"
+    lines = wrong.read_text().replace(str(secured.ca), str(Authority(secured.folder / "stranger").ca))
+    stranger.write_text(lines)
+    untrusted = kafscale(secured, line, stranger, "one\n")
+    assert untrusted.returncode == 1
+    assert "certificate verify failed" in untrusted.stderr
+    for done in (refused, untrusted):
+        assert BOBS not in done.stdout + done.stderr
+
+
+def kafscale(secured: Secured, line: str, config: Path, lines: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*KAFSCALE, *line.split(), "--command-config", str(config)],
+        env={**os.environ, "KAFSCALE_BOOTSTRAP_SERVERS": secured.deployment.bootstrap},
+        input=lines,
+        capture_output=True,
+        text=True,
+        timeout=COMMAND_S,
+        check=False,
+    )
+
+
 def test_no_log_has_a_secret_and_the_audit_log_has_what_was_refused(secured: Secured) -> None:
     said = "".join(path.read_text() for path in (secured.deployment.folder / "log").glob("*.log"))
     for secret in (ADMINS, ALICES, BOBS):
         assert secret not in said
-    for line in ('"event":"authentication failed"', '"event":"denied"', '"principal":"User:bob"'):
+    for line in (
+        '"event":"authentication failed"',
+        '"event":"denied"',
+        '"event":"altered"',
+        '"change":"store credential"',
+        '"change":"delete ACL"',
+        '"principal":"User:bob"',
+    ):
         assert line in said

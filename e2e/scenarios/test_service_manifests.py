@@ -12,9 +12,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+import yaml
+from kafscale.frontdoor.settings import FrontdoorSettings
 from kafscale.runtime.grpc_identity import dns_name
 from kafscale.runtime.metric_table import rows_of
 
+from e2e.checkers.manifests.environment import settings_of
 from e2e.checkers.manifests.laws import LAWS
 from e2e.checkers.manifests.objects import Objects, of_kind, ours
 from e2e.checkers.manifests.scaling import queries_name_metrics
@@ -36,6 +39,8 @@ COMBINATIONS: Final[Mapping[str, tuple[str, tuple[str, ...], str]]] = {
     "development with all there is": ("dev", ("prometheus", "keda", "redis", "traces"), ""),
     "production with a shared cache": ("production", ("redis",), ""),
     "certificates between the services": ("production", ("internal-tls",), ""),
+    "encryption for clients outside": ("../base", ("external-stores", "per-pod-addresses", "tls"), OUTSIDE),
+    "logins and ACLs": ("production", ("internal-tls", "tls", "authorization"), ""),
     "production with signed entries in it": ("production", ("redis", "redis-keys"), ""),
 }
 
@@ -134,7 +139,7 @@ def test_each_service_has_the_certificate_of_its_own_role(combined: Mapping[str,
 
 
 def test_the_overlay_of_the_documentation_is_sound(tmp_path: Path) -> None:
-    example, _ = examples()
+    example, *_ = examples()
     objects = built(example, tmp_path)
     assert {name: law(objects) for name, law in LAWS.items() if law(objects)} == {}
     for manifest in objects:
@@ -145,11 +150,28 @@ def test_the_overlay_of_the_documentation_is_sound(tmp_path: Path) -> None:
 
 
 def test_upkeep_is_dropped_for_jobs_as_the_documentation_says(tmp_path: Path) -> None:
-    _, example = examples()
+    *_, example = examples()
     objects = built(example, tmp_path)
     assert {name: law(objects) for name, law in LAWS.items() if law(objects)} == {}
     assert not [each for each in objects if each["metadata"]["name"] == "kafscale-upkeep"]
     assert len(list(of_kind(objects, "CronJob"))) == 4
+
+
+def test_clients_outside_log_in_over_tls_as_the_documentation_says(tmp_path: Path) -> None:
+    _, example, certificate, _ = examples()
+    objects = built(example, tmp_path)
+    assert {name: law(objects) for name, law in LAWS.items() if law(objects)} == {}
+    [door] = [each for each in ours(objects) if each.service == "frontdoor"]
+    settings = settings_of(objects, door)
+    assert isinstance(settings, FrontdoorSettings)
+    assert {name: each.protocol.value for name, each in settings.securities().items()} == {
+        "PLAINTEXT": "PLAINTEXT",
+        "OUTSIDE": "SASL_SSL",
+    }
+    issued = yaml.safe_load(certificate)
+    check(issued, RELEASES[-1])
+    [secret] = [each["secret"] for each in door.pod["volumes"] if each["name"] == "tls"]
+    assert issued["spec"]["secretName"] == secret["secretName"]
 
 
 def test_jobs_find_their_settings_beside_the_services(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """Least privilege at the stores: the whole system with one user per role in etcd and one key per role at S3.
 
-Laws: with the rights of the table, and no more, everything works: clients, groups, admin calls, a crash and a
+Laws: with the rights of the table, and no more, everything works: clients, groups, admin calls, logins, a crash and a
 handover, settling, retention, compaction, lag and the operator's commands. No process sends S3 a request outside of
 its policy, and each action of a policy is used. Front doors and coordinators send none. No log has a password.
 """
@@ -81,6 +81,7 @@ def test_everything_works_with_one_identity_per_role(guarded: Guarded) -> None:
     records_and_groups(guarded, admin)
     admin_calls(guarded, admin)
     configs_of_groups(guarded)
+    a_user_logs_in(guarded)
     a_crash_and_a_handover(guarded)
     retention_compaction_and_lag(guarded)
     operators_commands(guarded)
@@ -190,6 +191,25 @@ def configs_of_groups(guarded: Guarded) -> None:
     with Raw.to(guarded.bootstrap) as raw:
         (answer,) = ask(raw, incremental_alter_configs, 1, request).responses
     assert answer.error_code == ErrorCode.NONE, answer.error_message
+
+
+def a_user_logs_in(guarded: Guarded) -> None:
+    """Admin writes the user. A front door with logins has drawn the key of unknown users, or it would not be ready."""
+    secret = guarded.passwords / Role.OPERATOR
+    guarded.command(
+        "users", "add", "alice", "--password-file", str(secret), "--bootstrap-server", guarded.bootstrap
+    )
+    alice = AdminClient(
+        {
+            "bootstrap.servers": guarded.with_logins,
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "SCRAM-SHA-512",
+            "sasl.username": "alice",
+            "sasl.password": secret.read_text().strip(),
+            "log_level": 0,
+        }
+    )
+    assert "orders" in alice.list_topics(timeout=ANSWER_S).topics
 
 
 def a_crash_and_a_handover(guarded: Guarded) -> None:

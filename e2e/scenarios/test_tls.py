@@ -29,6 +29,7 @@ from kafscale.testkit.authority import Authority
 
 from e2e.harness.apache import kafka_version
 from e2e.harness.clients import require
+from e2e.harness.cluster import KAFSCALE
 from e2e.harness.deployment import Deployment
 from e2e.harness.kafka_tools import require_java, tools
 from e2e.harness.services import until
@@ -187,9 +188,8 @@ def test_clients_write_and_read(
     assert client(secured, listener, topic) == [b"%d" % number for number in range(COUNT)]
 
 
-@pytest.mark.parametrize("listener", ["SSL", "MUTUAL"])
-def test_javas_tools_work_with_pem_files(secured: Secured, listener: str, tmp_path: Path) -> None:
-    require_java()
+def properties(secured: Secured, listener: str, folder: Path) -> Path:
+    """Settings of Java's clients, and of the command."""
     lines = [
         "security.protocol=SSL",
         "ssl.truststore.type=PEM",
@@ -197,11 +197,18 @@ def test_javas_tools_work_with_pem_files(secured: Secured, listener: str, tmp_pa
     ]
     certificate = secured.certificate(listener)
     if certificate is not None:
-        store = tmp_path / "keystore.pem"
+        store = folder / "keystore.pem"
         store.write_bytes(pkcs8(certificate) + certificate.certificate.read_bytes())
         lines += ["ssl.keystore.type=PEM", f"ssl.keystore.location={store}"]
-    config = tmp_path / "client.properties"
+    config = folder / "client.properties"
     config.write_text("\n".join(lines))
+    return config
+
+
+@pytest.mark.parametrize("listener", ["SSL", "MUTUAL"])
+def test_javas_tools_work_with_pem_files(secured: Secured, listener: str, tmp_path: Path) -> None:
+    require_java()
+    config = properties(secured, listener, tmp_path)
     topic = f"java-{listener}"
     with tools(kafka_version(), secured.bootstrap(listener), tmp_path) as java:
         made = java.run(f"kafka-topics --command-config {config} --create --topic {topic}")
@@ -212,6 +219,14 @@ def test_javas_tools_work_with_pem_files(secured: Secured, listener: str, tmp_pa
         assert sent.exit == 0, sent.text
         offsets = java.run(f"kafka-get-offsets --command-config {config} --topic {topic}")
         assert offsets.text == f"{topic}:0:3"
+
+
+@pytest.mark.parametrize("listener", ["SSL", "MUTUAL"])
+def test_the_command_takes_the_same_file(secured: Secured, listener: str, tmp_path: Path) -> None:
+    options = ["--bootstrap-server", secured.bootstrap(listener)]
+    options += ["--command-config", str(properties(secured, listener, tmp_path))]
+    for line in ("topics list", "groups list"):  # by librdkafka, and by hand
+        subprocess.run([*KAFSCALE, *line.split(), *options], timeout=120, check=True)
 
 
 def pkcs8(files: PemFiles) -> bytes:

@@ -39,6 +39,8 @@ BEFOREHAND: Final = {
     "kafscale-etcd-ca",
     "kafscale-etcd-certificate",
     "kafscale-redis-keys",
+    "kafscale-tls",
+    "kafscale-first-users",
 }
 """Secrets that the operator makes."""
 FIELDS: Final = {"metadata.name": "kafscale-0", "status.podIP": "10.0.0.9"}
@@ -232,3 +234,25 @@ def _listener_faults(objects: Objects, workload: Workload, settings: FrontdoorSe
     inside = f"{FIELDS['metadata.name']}.{workload.spec['serviceName']}.{workload.namespace}.svc"
     if shown[0].host != inside:
         yield f"{workload.name}: advertises {shown[0].host} to clients inside, and a pod's name is {inside}"
+
+
+def who_decides_is_asked_by_front_doors_alone(objects: Objects) -> list[str]:
+    """An authorizer decides about the principal that a front door sends. So all services have the same one, and a
+    certificate, without which others could send one. A listener with logins has users and TLS.
+    """
+    found = []
+    services = [(each, settings_of(objects, each)) for each in ours(objects)]
+    rules = {(each.authorizer, each.super_users, each.allow_everyone_if_no_acl_found) for _, each in services}
+    if len(rules) > 1:
+        found.append(f"services do not decide by the same rules: {sorted(map(str, rules))}")
+    for workload, settings in services:
+        asked = workload.service not in ("upkeep", None)  # nobody sends it requests
+        if asked and settings.authorizer != "none" and settings.grpc_certificate is None:
+            found.append(f"{workload.name} believes everybody who reaches it")
+        if (
+            isinstance(settings, FrontdoorSettings)
+            and settings.authorizer != "none"
+            and not settings.has_logins
+        ):
+            found.append(f"{workload.name} has an authorizer, and no client can log in")
+    return found

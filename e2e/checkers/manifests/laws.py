@@ -28,6 +28,7 @@ _ALL: Final[tuple[Law, ...]] = (
     environment.no_secret_is_plain,
     environment.what_is_referred_to_is_there,
     environment.listens_where_its_ports_are,
+    environment.who_decides_is_asked_by_front_doors_alone,
     scaling.one_decides_how_many,
     scaling.autoscalers_are_within_reason,
     scaling.nodes_can_be_emptied_one_pod_at_a_time,

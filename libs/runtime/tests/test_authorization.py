@@ -7,7 +7,7 @@ import structlog
 from kafscale.access.acl import ResourceType
 from kafscale.access.authorizer import SUPPORTED_MASKS, Authorizer
 from kafscale.access.rules import Need, Side, When, needs_of
-from kafscale.runtime.authorization import EVERYTHING, Authorization
+from kafscale.runtime.authorization import EVERYTHING, Altered, Authorization
 from kafscale.runtime.metrics import Metrics
 from kafscale.runtime.request_meta import RequestMeta
 from kafscale.testkit.acls import ALICE, acl, allowing, authorizer
@@ -140,3 +140,84 @@ async def test_equal_denials_are_counted_in_the_metric_and_summed_in_the_log() -
         authorization.close()
     assert [one.get("repeated") for one in logs] == [None, 4]
     assert denials(authorization) == {"Metadata": 5}
+
+
+GRANTS: list[tuple[Authorizer, Need, str, dict[str, str]]] = [
+    (
+        allowing("TOPIC orders READ"),
+        NAMED,
+        "orders",
+        {
+            "operation": "DESCRIBE",
+            "resource": "TOPIC:LITERAL:orders",
+            "rule": f"MatchingAcl(TOPIC:LITERAL:orders {ALICE} * ALLOW READ)",
+        },
+    ),
+    (
+        allowing("CLUSTER kafka-cluster CREATE"),
+        CREATE,
+        "orders",
+        {
+            "operation": "CREATE",
+            "resource": "CLUSTER:LITERAL:kafka-cluster",
+            "rule": f"MatchingAcl(CLUSTER:LITERAL:kafka-cluster {ALICE} * ALLOW CREATE)",
+        },
+    ),
+    (
+        allowing("TOPIC orders WRITE"),
+        PRODUCER_ID,
+        "",
+        {"operation": "WRITE", "resource": "TOPIC:ANY:"},
+    ),
+]
+
+
+@pytest.mark.parametrize(("decides", "need", "name", "fields"), GRANTS)
+async def test_at_debug_a_grant_is_reported_with_the_right_that_gave_it(
+    decides: Authorizer, need: Need, name: str, fields: dict[str, str]
+) -> None:
+    authorization = Authorization(decides, Metrics("admin"), grants=True)
+    with structlog.testing.capture_logs() as logs:
+        assert authorization.of(meta()).allows(need, name)
+    who = {"principal": ALICE, "host": "127.0.0.1", "listener": "SASL", "api": "Metadata"}
+    assert logs == [{"event": "granted", "log_level": "debug", **who, **fields}]
+    authorization.close()
+
+
+async def test_at_debug_denials_stay_the_same_and_what_an_answer_leaves_out_is_not_reported() -> None:
+    authorization = Authorization(allowing("TOPIC mine READ"), Metrics("admin"), grants=True)
+    with structlog.testing.capture_logs() as logs:
+        asker = authorization.of(meta())
+        assert asker.denied(NAMED, ["theirs", "mine", "mine"]) == {"theirs"}
+        assert not asker.allows(NAMED, "theirs")
+        assert asker.denied(ALL, ["mine"]) == frozenset()
+        authorization.close()
+    assert [(one["event"], one["resource"], one.get("repeated")) for one in logs] == [
+        ("denied", "TOPIC:LITERAL:theirs", None),
+        ("granted", "TOPIC:LITERAL:mine", None),
+        ("denied", "TOPIC:LITERAL:theirs", 1),
+    ]
+    assert denials(authorization) == {"Metadata": 2}
+
+
+async def test_without_debug_a_grant_has_no_line() -> None:
+    authorization = Authorization(allowing("TOPIC mine READ"), Metrics("admin"))
+    with structlog.testing.capture_logs() as logs:
+        assert authorization.of(meta()).allows(NAMED, "mine")
+    assert logs == []
+    authorization.close()
+
+
+async def test_every_alteration_has_its_own_line_whatever_else_is_logged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("kafscale.runtime.audit.LINES_MAX", 1)
+    authorization = Authorization(authorizer(), Metrics("admin"))
+    done = [Altered(change="create ACL", target="T" * 3_000, outcome="NONE")] * 250
+    with structlog.testing.capture_logs() as logs:
+        await authorization.altered(meta(), done)
+        await authorization.altered(meta(None, None), done[:1])
+    who = {"principal": ALICE, "host": "127.0.0.1", "listener": "SASL", "api": "Metadata"}
+    what = {"change": "create ACL", "target": "T" * 3_000, "outcome": "NONE"}
+    assert logs[:-1] == [{"event": "altered", "log_level": "info", **who, **what}] * 250
+    assert logs[-1]["principal"] == "User:ANONYMOUS"

@@ -10,7 +10,10 @@ from pathlib import Path
 
 import pytest
 from kafscale.runtime.etcd_binary import EtcdProcess
+from kafscale.storage import access_keys as access_keys_module
 from kafscale.storage import keys as keys_module
+from kafscale.storage.access_keys import AccessKeys
+from kafscale.storage.decoy_key import shared_decoy_key
 from kafscale.storage.etcd.client import Delete, EtcdClient, EtcdRejected, Put, Txn
 from kafscale.storage.etcd.users import EtcdUsers
 from kafscale.storage.keys import Keyspace, SlotId, TopicId, prefix_end
@@ -42,6 +45,7 @@ settle/       -         r       -     -           -     -      w
 acl/          r         r       r     r           rw    -      -
 quota/        r         -       -     -           rw    -      -
 user/         r         -       -     -           rw    -      -
+secret/decoy-key  rw    -       -     -           -     -      -
 live/frontdoor/   rw    -       -     r           r     -      r
 live/produce/     r     rw      -     -           -     r      r
 live/fetch/       r     -       rw    -           -     -      r
@@ -66,8 +70,11 @@ def expected() -> Iterator[tuple[str, Role, str]]:
 
 def test_every_key_that_is_documented_has_a_kind_and_no_kind_lies_within_another() -> None:
     documented = set(re.findall(r"^    ([a-z-]+/?)", keys_module.__doc__ or "", re.MULTILINE))
+    documented |= set(
+        re.findall(r"^    ([a-z-]+/(?:decoy-key)?)", access_keys_module.__doc__ or "", re.MULTILINE)
+    )
     kinds = {kind.value for kind in Kind}
-    assert documented - {"live/", "node/"} == kinds - {"acl/", "quota/", "user/"}
+    assert documented - {"live/", "node/"} == kinds
     assert not [(one, two) for one in kinds for two in kinds if one != two and one.startswith(two)]
 
 
@@ -90,7 +97,14 @@ def test_the_kinds_are_the_prefixes_of_the_keys() -> None:
         Kind.PASSES: KEYS.compaction_pass(topic, 0),
         Kind.SETTLE_REQUESTS: KEYS.settle_request("r"),
     }
-    assert set(Kind) - set(keys) == {Kind.ACLS, Kind.QUOTAS, Kind.USERS}
+    access = AccessKeys(KEYS)
+    keys |= {
+        Kind.ACLS: access.acls,
+        Kind.QUOTAS: access.quotas,
+        Kind.USERS: access.users,
+        Kind.DECOY_KEY: access.decoy_key,
+    }
+    assert set(Kind) == set(keys)
     for kind, key in keys.items():
         assert key.startswith(KEYS.root() + kind.value.encode())
 
@@ -159,6 +173,19 @@ async def test_etcd_refuses_each_role_all_that_is_not_in_its_column(guarded: Etc
     wanted = {kind: rights.replace("w", "dw") for kind, whose, rights in expected() if whose is role}
     assert found == wanted
     assert elsewhere == ["", "", ""]
+
+
+async def test_only_front_doors_draw_and_read_the_key_of_unknown_users(guarded: EtcdProcess) -> None:
+    keys = AccessKeys(KEYS)
+    async with client_of(guarded, "root") as root:
+        await root.txn(Txn(success=(Delete(keys.decoy_key),)))
+    async with client_of(guarded, identity(KEYS, Role.FRONTDOOR)) as door:
+        drawn = await shared_decoy_key(door, keys)
+        assert await shared_decoy_key(door, keys) == drawn
+    for role in set(Role) - {Role.FRONTDOOR}:
+        async with client_of(guarded, identity(KEYS, role)) as other:
+            with pytest.raises(EtcdRejected, match="permission denied"):
+                await shared_decoy_key(other, keys)
 
 
 async def test_fetch_watches_metas_to_heads_as_one_range(guarded: EtcdProcess) -> None:

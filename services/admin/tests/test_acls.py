@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+import structlog
 from kafscale.access.acl import AclBinding, AclFilter, Operation, PatternType, Permission, ResourceType
 from kafscale.access.principals import Principal
 from kafscale.admin.handlers import create_acls, delete_acls, describe_acls
@@ -355,3 +356,35 @@ async def test_too_many_filters_are_refused(admin: Admin) -> None:
     outcome = await deleted(admin, *[AclFilter()] * 1_001)
     assert outcome == [ErrorCode.INVALID_REQUEST] * 1_001
     assert await described(admin) == set(ACLS)
+
+
+async def test_the_audit_log_has_who_created_and_deleted_which_acl(
+    admin: Admin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with structlog.testing.capture_logs() as logs:
+        await created(admin, *ACLS[:2], acl("", principal="User:eve"))
+        await deleted(admin, AclFilter(resource_name="orders"), AclFilter(resource_name="absent"))
+    lines = [one for one in logs if one["event"] == "altered"]
+    assert {(one["principal"], one["host"], one["listener"]) for one in lines} == {
+        ("User:ANONYMOUS", "127.0.0.1", "PLAINTEXT")
+    }
+    read, write = (
+        "TOPIC:LITERAL:orders User:alice * ALLOW READ",
+        "TOPIC:LITERAL:orders User:alice 10.0.0.1 DENY WRITE",
+    )
+    assert [(one["api"], one["change"], one["target"], one["outcome"]) for one in lines[:2]] == [
+        ("CreateAcls", "create ACL", read, "NONE"),
+        ("CreateAcls", "create ACL", write, "NONE"),
+    ]
+    assert {(one["api"], one["change"], one["target"], one["outcome"]) for one in lines[2:]} == {
+        ("DeleteAcls", "delete ACL", read, "NONE"),
+        ("DeleteAcls", "delete ACL", write, "NONE"),
+    }
+
+    async def away(*_: Any, **__: Any) -> Any:
+        raise EtcdUnknown(UnknownKind.UNAVAILABLE, "away")
+
+    monkeypatch.setattr(admin.etcd, "txn", away)
+    with structlog.testing.capture_logs() as logs:
+        await created(admin, ACLS[0])
+    assert [one["outcome"] for one in logs if one["event"] == "altered"] == ["REQUEST_TIMED_OUT"]

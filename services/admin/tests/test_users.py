@@ -6,6 +6,7 @@ import logging
 from typing import Any
 
 import pytest
+import structlog
 from kafscale.access.scram_credentials import ScramMechanism, credential_of_salted
 from kafscale.admin.handlers import alter_user_scram_credentials, describe_user_scram_credentials
 from kafscale.storage.access_records import decode_credential
@@ -277,3 +278,17 @@ async def test_no_log_line_shows_a_secret(
     for secret in (SALTED, SALT, stored.stored_key, stored.server_key):
         assert repr(secret)[2:-1] not in said
         assert secret.hex() not in said
+
+
+async def test_the_audit_log_has_who_altered_which_credential_and_nothing_of_it(admin: Admin) -> None:
+    with structlog.testing.capture_logs() as logs:
+        await altered(admin, upsertion(), upsertion("bob", iterations=1), deletion("carol"))
+        await altered(admin, deletion())
+    lines = [one for one in logs if one["event"] == "altered"]
+    assert [(one["change"], one["target"], one["outcome"]) for one in lines] == [
+        ("store credential", "alice SCRAM-SHA-256", "NONE"),
+        ("delete credential", "alice SCRAM-SHA-256", "NONE"),
+    ]
+    assert {(one["principal"], one["host"]) for one in lines} == {("User:ANONYMOUS", "127.0.0.1")}
+    assert SALT.decode(errors="replace") not in str(logs)
+    assert str(SALTED) not in str(logs)

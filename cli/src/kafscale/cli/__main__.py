@@ -23,7 +23,7 @@ from kafscale.cli.dump.command import dump
 from kafscale.cli.etcd_repair import etcd_repair
 from kafscale.cli.fsck.command import fsck
 from kafscale.cli.groups import app as groups_app
-from kafscale.cli.options import ROLES, Codec, Shell, StoreKind
+from kafscale.cli.options import ROLES, Codec, SecurityProtocol, Shell, StoreKind
 from kafscale.cli.quotas import app as quotas_app
 from kafscale.cli.rights.command import etcd_roles, s3_policy
 from kafscale.cli.serve import app as serve_app
@@ -31,7 +31,13 @@ from kafscale.cli.settle.command import settle
 from kafscale.cli.spark.app import app as spark_app
 from kafscale.cli.spark.lag import lag
 from kafscale.cli.status.command import status
-from kafscale.cli.targets import BootstrapOption, DataDirOption, bootstrap_of, checked_namespace
+from kafscale.cli.targets import (
+    BootstrapOption,
+    CommandConfigOption,
+    DataDirOption,
+    checked_namespace,
+    place_of,
+)
 from kafscale.cli.terminal import fail, record_line, report
 from kafscale.cli.topics import app as topics_app
 from kafscale.cli.users import app as users_app
@@ -67,11 +73,24 @@ EtcdQuotaOption = Annotated[
     int,
     typer.Option(envvar="KAFSCALE_ETCD_QUOTA_BYTES", min=16 << 20, help="Limit of etcd's database file."),
 ]
+InMemoryOption = Annotated[
+    bool, typer.Option(envvar="KAFSCALE_USE_MEMORY_S3", help="Remove all state at exit.")
+]
 InternalTlsOption = Annotated[
-    bool,
+    bool | None,
     typer.Option(
         envvar="KAFSCALE_INTERNAL_TLS",
-        help="Only this start's processes can talk to its services: each gets a certificate.",
+        help="Only this start's processes can talk to its services: each gets a certificate. Default: if there is an "
+        "authorizer.",
+        show_default=False,
+    ),
+]
+ProtocolOption = Annotated[
+    SecurityProtocol,
+    typer.Option(
+        "--security-protocol",
+        case_sensitive=False,
+        help="Of the port for clients. KAFSCALE_SSL_* name its certificate, KAFSCALE_AUTHORIZER turns ACLs on.",
     ),
 ]
 
@@ -92,11 +111,9 @@ def up(
     scale: Annotated[list[str] | None, typer.Option(help="ROLE=N: N processes of a service.")] = None,
     upkeep: Annotated[bool, typer.Option(help="Run retention and other jobs hourly.")] = True,
     etcd_quota_bytes: EtcdQuotaOption = 8 << 30,
-    in_memory: Annotated[
-        bool,
-        typer.Option(envvar="KAFSCALE_USE_MEMORY_S3", help="Remove all state at exit."),
-    ] = False,
-    internal_tls: InternalTlsOption = False,
+    in_memory: InMemoryOption = False,
+    internal_tls: InternalTlsOption = None,
+    security_protocol: ProtocolOption = SecurityProtocol.PLAINTEXT,
 ) -> None:
     """Start etcd, all services and upkeep on this machine. Example: kafscale up --port 9092 --scale produce=2"""
     from kafscale.cli.up import UpPlan
@@ -113,9 +130,15 @@ def up(
             scale=_scale(scale or []),
             upkeep=upkeep,
             etcd_quota_bytes=etcd_quota_bytes,
-            internal_tls=internal_tls,
+            internal_tls=_has_authorizer() if internal_tls is None else internal_tls,
+            protocol=security_protocol,
         )
         _run(plan)
+
+
+def _has_authorizer() -> bool:
+    """ACLs decide about the principal that a front door sends, so nobody else may send one."""
+    return os.environ.get("KAFSCALE_AUTHORIZER", "none") != "none"
 
 
 def _run(plan: UpPlan) -> None:
@@ -134,6 +157,7 @@ def produce(
     topic: Annotated[str, typer.Argument(help="Name of the topic.")],
     bootstrap_server: BootstrapOption = None,
     data_dir: DataDirOption = None,
+    command_config: CommandConfigOption = None,
     partition: Annotated[
         int | None, typer.Option("--partition", "-p", help="Send to this partition only.")
     ] = None,
@@ -157,7 +181,11 @@ def produce(
     plan = records.ProducePlan(
         topic=topic, partition=partition, key_separator=key_separator, headers=headers, codec=codec
     )
-    delivered = records.produce_lines(bootstrap_of(bootstrap_server, data_dir), plan, sys.stdin.buffer)
+    place = place_of(bootstrap_server, data_dir, command_config)
+    try:
+        delivered = records.produce_lines(place, plan, sys.stdin.buffer)
+    except records.ClientTrouble as trouble:
+        raise fail(str(trouble)) from trouble
     count = delivered.acknowledged
     typer.echo(f"{count} record{'s' * (count != 1)} acknowledged", err=True)
     if delivered.failures:
@@ -168,6 +196,7 @@ def consume(
     topic: Annotated[str, typer.Argument(help="Name of the topic.")],
     bootstrap_server: BootstrapOption = None,
     data_dir: DataDirOption = None,
+    command_config: CommandConfigOption = None,
     group: Annotated[
         str | None,
         typer.Option("--group", "-g", help="Read as a member of this group, from its committed offsets."),
@@ -193,7 +222,7 @@ def consume(
         with_keys=with_keys,
     )
     try:
-        for line in records.consume_lines(bootstrap_of(bootstrap_server, data_dir), plan):
+        for line in records.consume_lines(place_of(bootstrap_server, data_dir, command_config), plan):
             sys.stdout.buffer.write(record_line(line) + b"\n")
             sys.stdout.buffer.flush()
     except records.ClientTrouble as trouble:

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
-from kafscale.cli.targets import BootstrapOption, DataDirOption, kafka
+from kafscale.cli.targets import BootstrapOption, CommandConfigOption, DataDirOption, kafka
 from kafscale.cli.terminal import Output, OutputOption, fail, fail_usage, notice, show_rows
 
 if TYPE_CHECKING:
@@ -73,6 +73,7 @@ def add(
     consumer: ConsumerOption = False,
     bootstrap_server: BootstrapOption = None,
     data_dir: DataDirOption = None,
+    command_config: CommandConfigOption = None,
 ) -> None:
     """Add ACLs. Example: kafscale acls add --allow-principal User:alice --operation read --topic orders"""
     from kafscale.cli.acl_options import WrongOptions, bindings_of
@@ -92,7 +93,7 @@ def add(
         acls = bindings_of(resources, entries)
     except WrongOptions as wrong:
         raise fail_usage(str(wrong)) from wrong
-    with kafka(bootstrap_server, data_dir) as client:
+    with kafka(bootstrap_server, data_dir, command_config) as client:
         create_acls(client, acls)
     notice(f"{_counted(acls)} added")
 
@@ -111,6 +112,7 @@ def remove(
     operation: OperationOption = None,
     bootstrap_server: BootstrapOption = None,
     data_dir: DataDirOption = None,
+    command_config: CommandConfigOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Remove the ACLs that were added with these options; without a principal, all of the resources.
@@ -126,7 +128,7 @@ def remove(
         filters = filters_to_remove(resources, entries)
     except WrongOptions as wrong:
         raise fail_usage(str(wrong)) from wrong
-    with kafka(bootstrap_server, data_dir) as client:
+    with kafka(bootstrap_server, data_dir, command_config) as client:
         deleted = delete_acls(client, filters)
     _show(deleted, output)
     if not deleted:
@@ -146,6 +148,7 @@ def list_(
     ] = None,
     bootstrap_server: BootstrapOption = None,
     data_dir: DataDirOption = None,
+    command_config: CommandConfigOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Show ACLs. Example: kafscale acls list --topic orders --resource-pattern-type match"""
@@ -153,7 +156,7 @@ def list_(
     from kafscale.cli.kafka.acls import list_acls
 
     resources = _resources(topic, group, transactional_id, cluster, resource_pattern_type)
-    with kafka(bootstrap_server, data_dir) as client:
+    with kafka(bootstrap_server, data_dir, command_config) as client:
         found = list_acls(client, filters_of(resources, principal or ()))
     _show(found, output)
     if not found:

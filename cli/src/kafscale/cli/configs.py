@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from kafscale.cli.targets import BootstrapOption, DataDirOption, kafka
+from kafscale.cli.targets import BootstrapOption, CommandConfigOption, DataDirOption, kafka
 from kafscale.cli.terminal import Output, OutputOption, notice, show_rows
 from kafscale.cli.topics import TopicArgument, pairs
+
+if TYPE_CHECKING:
+    from kafscale.cli.kafka.client import Client
 
 app = typer.Typer(name="configs", help="Show and change the settings of a topic.", no_args_is_help=True)
 
@@ -20,12 +22,13 @@ def describe(
     every: Annotated[bool, typer.Option("--all", "-a", help="Also show the server's defaults.")] = False,
     bootstrap_server: BootstrapOption = None,
     data_dir: DataDirOption = None,
+    command_config: CommandConfigOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Show the configs that are set on a topic. Example: kafscale configs describe orders --all"""
     from kafscale.cli.kafka.topics import describe_topic_configs
 
-    with kafka(bootstrap_server, data_dir) as client:
+    with kafka(bootstrap_server, data_dir, command_config) as client:
         found = describe_topic_configs(client, topic)
     rows = [row for row in found if every or row["source"] == "topic"]
     show_rows(["key", "value", "source", "read_only"], rows, output)
@@ -39,10 +42,12 @@ def set_(
     config: Annotated[list[str], typer.Argument(help="One or more KEY=VALUE.")],
     bootstrap_server: BootstrapOption = None,
     data_dir: DataDirOption = None,
+    command_config: CommandConfigOption = None,
 ) -> None:
     """Set settings of a topic; others stay. Example: kafscale configs set orders retention.ms=86400000"""
     values: dict[str, str | None] = {**pairs(config, "configs set")}
-    _alter(topic, values, bootstrap_server, data_dir)
+    with kafka(bootstrap_server, data_dir, command_config) as client:
+        _alter(client, topic, values)
 
 
 @app.command()
@@ -51,18 +56,17 @@ def unset(
     key: Annotated[list[str], typer.Argument(help="Names of settings.")],
     bootstrap_server: BootstrapOption = None,
     data_dir: DataDirOption = None,
+    command_config: CommandConfigOption = None,
 ) -> None:
     """Remove settings of a topic; the defaults apply again. Example: kafscale configs unset orders retention.ms"""
-    _alter(topic, dict.fromkeys(key), bootstrap_server, data_dir)
+    with kafka(bootstrap_server, data_dir, command_config) as client:
+        _alter(client, topic, dict.fromkeys(key))
 
 
-def _alter(
-    topic: str, values: Mapping[str, str | None], bootstrap: str | None, data_dir: Path | None
-) -> None:
+def _alter(client: Client, topic: str, values: Mapping[str, str | None]) -> None:
     from kafscale.cli.kafka.topics import alter_topic_configs
 
-    with kafka(bootstrap, data_dir) as client:
-        alter_topic_configs(client, topic, values)
+    alter_topic_configs(client, topic, values)
     done = ", ".join(
         f"{key}={value}" if value is not None else f"{key} unset" for key, value in values.items()
     )

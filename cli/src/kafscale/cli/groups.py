@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
-from kafscale.cli.targets import BootstrapOption, DataDirOption, kafka
+from kafscale.cli.targets import BootstrapOption, CommandConfigOption, DataDirOption, kafka
 from kafscale.cli.terminal import Output, OutputOption, fail, fail_usage, notice, show_rows
 
 EARLIEST, LATEST = -2, -1
@@ -24,12 +24,13 @@ app = typer.Typer(
 def list_(
     bootstrap_server: BootstrapOption = None,
     data_dir: DataDirOption = None,
+    command_config: CommandConfigOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Show all consumer groups. Example: kafscale groups list"""
     from kafscale.cli.kafka.groups import list_all_groups
 
-    with kafka(bootstrap_server, data_dir) as client:
+    with kafka(bootstrap_server, data_dir, command_config) as client:
         rows = list_all_groups(client)
     show_rows(["group", "type", "state", "protocol"], rows, output)
     if not rows:
@@ -41,6 +42,7 @@ def describe(
     group: GroupArgument,
     bootstrap_server: BootstrapOption = None,
     data_dir: DataDirOption = None,
+    command_config: CommandConfigOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Show the committed offset, lag and member of each partition of a group. Example: kafscale groups describe billing
@@ -49,7 +51,7 @@ def describe(
     """
     from kafscale.cli.kafka.groups import describe_group
 
-    with kafka(bootstrap_server, data_dir) as client:
+    with kafka(bootstrap_server, data_dir, command_config) as client:
         rows = describe_group(client, group)
     columns = ["topic", "partition", "committed", "end", "lag", "client", "host"]
     if output is not Output.TABLE:
@@ -64,11 +66,12 @@ def delete(
     group: Annotated[list[str], typer.Argument(help="Names of groups.")],
     bootstrap_server: BootstrapOption = None,
     data_dir: DataDirOption = None,
+    command_config: CommandConfigOption = None,
 ) -> None:
     """Delete groups without members, with their committed offsets. Example: kafscale groups delete billing"""
     from kafscale.cli.kafka.groups import delete_group
 
-    with kafka(bootstrap_server, data_dir) as client:
+    with kafka(bootstrap_server, data_dir, command_config) as client:
         for each in group:
             delete_group(client, each)
             notice(f"deleted group '{each}'")
@@ -83,6 +86,7 @@ def reset_offsets(
     dry_run: Annotated[bool, typer.Option(help="Show the result without changing anything.")] = False,
     bootstrap_server: BootstrapOption = None,
     data_dir: DataDirOption = None,
+    command_config: CommandConfigOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Reset the committed offsets of a group without members.
@@ -94,7 +98,7 @@ def reset_offsets(
     from kafscale.cli.kafka.groups import commit_offsets, planned_offsets
 
     target = target_of(to)
-    with kafka(bootstrap_server, data_dir) as client:
+    with kafka(bootstrap_server, data_dir, command_config) as client:
         rows = planned_offsets(client, group, topic, partition, target.value, is_time=target.is_time)
         if rows and not dry_run:
             commit_offsets(client, group, {(topic, row["partition"]): row["after"] for row in rows})

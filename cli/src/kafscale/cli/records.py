@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,7 +24,9 @@ from confluent_kafka import (
     Producer,
     TopicPartition,
 )
+from kafscale.cli.kafka.client import REFUSALS, refusal
 from kafscale.cli.options import Codec
+from kafscale.cli.targets import Place
 
 DELIVERY_TIMEOUT_S = 60.0
 QUERY_TIMEOUT_S = 15.0
@@ -50,12 +53,30 @@ class Delivered:
             self.failures.append(error.str())
 
 
-def _quiet(_error: KafkaError) -> None:
-    """librdkafka retries lost connections. They show as a failed delivery or an empty poll."""
+@dataclass(slots=True)
+class _Errors:
+    """librdkafka retries lost connections: they show as a failed delivery or an empty poll. A refusal is final."""
 
+    place: Place
+    refused: str | None = None
 
-def _client_config(bootstrap: str) -> dict[str, Any]:
-    return {"bootstrap.servers": bootstrap, "client.id": "kafscale-cli", "log_level": 0, "error_cb": _quiet}
+    def on_error(self, error: KafkaError) -> None:
+        if error.code() in REFUSALS and self.refused is None:
+            self.refused = error.str()
+
+    def check(self) -> None:
+        """Raises ClientTrouble if the server does not let this client in."""
+        if self.refused is not None:
+            raise ClientTrouble(refusal(self.place.bootstrap, self.refused))
+
+    def settings(self) -> dict[str, Any]:
+        return {
+            "bootstrap.servers": self.place.bootstrap,
+            "client.id": "kafscale-cli",
+            "log_level": 0,
+            "error_cb": self.on_error,
+            **self.place.security.librdkafka(),
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,11 +88,12 @@ class ProducePlan:
     codec: Codec
 
 
-def produce_lines(bootstrap: str, plan: ProducePlan, lines: Iterable[bytes]) -> Delivered:
-    """Sends one record per line and waits until each is acknowledged or has failed."""
+def produce_lines(place: Place, plan: ProducePlan, lines: Iterable[bytes]) -> Delivered:
+    """Sends one record per line and waits until each is acknowledged or has failed. Raises ClientTrouble."""
+    errors = _Errors(place)
     producer = Producer(
         {
-            **_client_config(bootstrap),
+            **errors.settings(),
             "enable.idempotence": True,
             "compression.type": plan.codec.value,
             "linger.ms": 5,
@@ -83,6 +105,7 @@ def produce_lines(bootstrap: str, plan: ProducePlan, lines: Iterable[bytes]) -> 
     for line in lines:
         key, value = _split(line.rstrip(b"\n"), plan.key_separator)
         while len(producer) >= UNSENT_MAX:
+            errors.check()
             producer.poll(POLL_S)
         producer.produce(
             plan.topic,
@@ -93,7 +116,9 @@ def produce_lines(bootstrap: str, plan: ProducePlan, lines: Iterable[bytes]) -> 
             headers=dict(plan.headers) or None,
         )
         producer.poll(0)
-    unsent = producer.flush(DELIVERY_TIMEOUT_S)
+    deadline = time.monotonic() + DELIVERY_TIMEOUT_S
+    while (unsent := producer.flush(POLL_S)) and time.monotonic() < deadline:
+        errors.check()
     if unsent:
         delivered.failures.append(f"{unsent} records were not acknowledged within {DELIVERY_TIMEOUT_S:.0f} s")
     return delivered
@@ -133,11 +158,12 @@ class _Reading:
         self.partitions -= {part.partition for part in gone}
 
 
-def consume_lines(bootstrap: str, plan: ConsumePlan) -> Iterator[bytes]:
-    """Yields one formatted line per record, forever or until the plan ends it."""
+def consume_lines(place: Place, plan: ConsumePlan) -> Iterator[bytes]:
+    """Yields one formatted line per record, forever or until the plan ends it. Raises ClientTrouble."""
+    errors = _Errors(place)
     consumer = Consumer(
         {
-            **_client_config(bootstrap),
+            **errors.settings(),
             "group.id": plan.group or "kafscale-cli",
             "enable.auto.commit": plan.group is not None,
             "enable.auto.offset.store": False,
@@ -148,14 +174,14 @@ def consume_lines(bootstrap: str, plan: ConsumePlan) -> Iterator[bytes]:
     reading = _Reading()
     try:
         if plan.group is None:
-            assignment = _assignment(consumer, plan)
+            assignment = _assignment(consumer, plan, errors)
             consumer.assign(assignment)
             reading.take(consumer, assignment)
         else:
             consumer.subscribe(
                 [plan.topic], on_assign=reading.take, on_revoke=reading.lose, on_lost=reading.lose
             )
-        yield from _poll(consumer, plan, reading)
+        yield from _poll(consumer, plan, reading, errors)
     finally:
         consumer.close()
 
@@ -172,10 +198,12 @@ def _reset(plan: ConsumePlan) -> str:
     return resets[plan.start]
 
 
-def _assignment(consumer: Consumer, plan: ConsumePlan) -> list[TopicPartition]:
+def _assignment(consumer: Consumer, plan: ConsumePlan, errors: _Errors) -> list[TopicPartition]:
     try:
         metadata = consumer.list_topics(plan.topic, timeout=QUERY_TIMEOUT_S).topics[plan.topic]
     except KafkaException as trouble:
+        consumer.poll(0)  # librdkafka says why it has no connection
+        errors.check()
         raise ClientTrouble(f"no answer about topic '{plan.topic}': {trouble.args[0].str()}") from trouble
     if metadata.error is not None:
         raise ClientTrouble(f"topic '{plan.topic}': {metadata.error.str()}")
@@ -200,11 +228,12 @@ def _start_offset(consumer: Consumer, plan: ConsumePlan, partition: int) -> int:
     return max(int(low), int(high) + number)
 
 
-def _poll(consumer: Consumer, plan: ConsumePlan, reading: _Reading) -> Iterator[bytes]:
+def _poll(consumer: Consumer, plan: ConsumePlan, reading: _Reading, errors: _Errors) -> Iterator[bytes]:
     left = plan.count_max if plan.count_max is not None else sys.maxsize
     while left > 0 and not (plan.stop_at_end and reading.given and not reading.partitions):
         message = consumer.poll(POLL_S)
         if message is None:
+            errors.check()
             continue
         error = message.error()
         if error is None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
@@ -21,6 +22,7 @@ from kafscale.runtime.etcd_binary import EtcdFailed, EtcdMissing
 if TYPE_CHECKING:
     from kafscale.cli.clusters import Cluster
     from kafscale.cli.kafka.client import Client
+    from kafscale.cli.kafka.security import ClientSecurity
     from kafscale.lake.catalog import Lake
 
 DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
@@ -48,6 +50,14 @@ BootstrapOption = Annotated[
     str | None,
     typer.Option(
         "--bootstrap-server", "-b", envvar="KAFSCALE_BOOTSTRAP_SERVERS", help="host:port of a front door."
+    ),
+]
+CommandConfigOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--command-config",
+        envvar="KAFSCALE_COMMAND_CONFIG",
+        help="File of settings as Kafka's tools take them: security.protocol, sasl.*, ssl.* (PEM).",
     ),
 ]
 StoreOption = Annotated[
@@ -114,20 +124,37 @@ def finished(work: Coroutine[Any, Any, T]) -> T:
         raise fail_usage(str(bad)) from bad
 
 
-def bootstrap_of(given: str | None, data_dir: Path | None) -> str:
-    """The given address, or that of the cluster that runs on the data directory, or Kafka's default port here."""
-    if given is not None:
-        return given
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a Kafka client connects, and how."""
+
+    bootstrap: str
+    security: ClientSecurity
+
+
+def place_of(given: str | None, data_dir: Path | None, command_config: Path | None) -> Place:
+    """The given address, or that of the file, or of the cluster that runs on the data directory, or Kafka's default
+    port here."""
+    from kafscale.cli.kafka.properties import PropertiesWrong
+    from kafscale.cli.kafka.security import OPEN, read_security
+
+    try:
+        security = OPEN if command_config is None else read_security(command_config)
+    except PropertiesWrong as wrong:
+        raise fail_usage(f"--command-config {wrong}") from wrong
+    if (named := given or security.bootstrap) is not None:
+        return Place(named, security)
     running = DataDir(data_dir or DEFAULT_DATA_DIR).running()
-    return running.bootstrap_servers if running is not None else DEFAULT_BOOTSTRAP
+    return Place(running.bootstrap_servers if running is not None else DEFAULT_BOOTSTRAP, security)
 
 
 @contextmanager
-def kafka(bootstrap: str | None, data_dir: Path | None) -> Iterator[Client]:
+def kafka(bootstrap: str | None, data_dir: Path | None, command_config: Path | None) -> Iterator[Client]:
     """A client of that cluster. Its errors end the process with their sentences."""
     from kafscale.cli.kafka.client import Client, KafkaTrouble
 
+    place = place_of(bootstrap, data_dir, command_config)
     try:
-        yield Client(bootstrap_of(bootstrap, data_dir))
+        yield Client(place.bootstrap, place.security)
     except KafkaTrouble as trouble:
         raise fail(str(trouble)) from trouble

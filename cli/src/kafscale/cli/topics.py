@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from kafscale.cli.targets import BootstrapOption, DataDirOption, kafka
+from kafscale.cli.targets import BootstrapOption, CommandConfigOption, DataDirOption, kafka
 from kafscale.cli.terminal import Output, OutputOption, fail_usage, notice, show_rows
 
 TopicArgument = Annotated[str, typer.Argument(help="Name of the topic.")]
@@ -21,12 +21,13 @@ app = typer.Typer(
 def list_(
     bootstrap_server: BootstrapOption = None,
     data_dir: DataDirOption = None,
+    command_config: CommandConfigOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Show all topics. Example: kafscale topics list --output json"""
     from kafscale.cli.kafka.topics import list_topics
 
-    with kafka(bootstrap_server, data_dir) as client:
+    with kafka(bootstrap_server, data_dir, command_config) as client:
         rows = list_topics(client)
     columns = ["topic", "partitions"] if output is Output.TABLE else ["topic", "partitions", "topic_id"]
     show_rows(columns, rows, output)
@@ -39,12 +40,13 @@ def describe(
     topic: Annotated[list[str], typer.Argument(help="Names of topics.")],
     bootstrap_server: BootstrapOption = None,
     data_dir: DataDirOption = None,
+    command_config: CommandConfigOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Show the partitions of topics: leader, epoch, first offset, end. Example: kafscale topics describe orders"""
     from kafscale.cli.kafka.topics import describe_topics
 
-    with kafka(bootstrap_server, data_dir) as client:
+    with kafka(bootstrap_server, data_dir, command_config) as client:
         rows = describe_topics(client, topic)
     show_rows(["topic", "partition", "leader", "leader_epoch", "start", "end"], rows, output)
 
@@ -61,12 +63,13 @@ def create(
     ] = None,
     bootstrap_server: BootstrapOption = None,
     data_dir: DataDirOption = None,
+    command_config: CommandConfigOption = None,
 ) -> None:
     """Create a topic. Example: kafscale topics create orders -p 12 -c retention.ms=86400000"""
     from kafscale.cli.kafka.topics import create_topic
 
     configs = pairs(config or [], "--config")
-    with kafka(bootstrap_server, data_dir) as client:
+    with kafka(bootstrap_server, data_dir, command_config) as client:
         count = create_topic(client, topic, partitions, configs)
     size = "" if count is None else f" with {count} partition{'s' * (count != 1)}"
     notice(f"created topic '{topic}'{size}")
@@ -78,11 +81,12 @@ def alter(
     partitions: Annotated[int, typer.Option("--partitions", "-p", min=1, help="New number of partitions.")],
     bootstrap_server: BootstrapOption = None,
     data_dir: DataDirOption = None,
+    command_config: CommandConfigOption = None,
 ) -> None:
     """Add partitions to a topic. Partitions cannot be removed. Example: kafscale topics alter orders -p 24"""
     from kafscale.cli.kafka.topics import add_partitions
 
-    with kafka(bootstrap_server, data_dir) as client:
+    with kafka(bootstrap_server, data_dir, command_config) as client:
         add_partitions(client, topic, partitions)
     notice(f"topic '{topic}' now has {partitions} partitions")
 
@@ -92,11 +96,12 @@ def delete(
     topic: Annotated[list[str], typer.Argument(help="Names of topics.")],
     bootstrap_server: BootstrapOption = None,
     data_dir: DataDirOption = None,
+    command_config: CommandConfigOption = None,
 ) -> None:
     """Delete topics with all their records. This cannot be undone. Example: kafscale topics delete orders"""
     from kafscale.cli.kafka.topics import delete_topic
 
-    with kafka(bootstrap_server, data_dir) as client:
+    with kafka(bootstrap_server, data_dir, command_config) as client:
         for each in topic:
             delete_topic(client, each)
             notice(f"deleted topic '{each}'")

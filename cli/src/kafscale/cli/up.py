@@ -23,7 +23,7 @@ from pathlib import Path
 from kafscale.cli.datadir import DataDir, Endpoints, started_etcd
 from kafscale.cli.internal_tls import EphemeralAuthority, environment
 from kafscale.cli.kafka.request import wait_for_brokers
-from kafscale.cli.options import ROLES, SERVICES, UPKEEP, StoreKind
+from kafscale.cli.options import ROLES, SERVICES, UPKEEP, SecurityProtocol, StoreKind
 from kafscale.cli.supervisor import Child, ChildSpec, ChildState, Supervisor, log_tail, service_argv
 from kafscale.runtime.etcd_binary import QUOTA_BYTES, EtcdFailed, EtcdProcess
 from kafscale.runtime.memory_tuning import MALLOC_ENV
@@ -51,6 +51,8 @@ class UpPlan:
     upkeep: bool = True
     etcd_quota_bytes: int = QUOTA_BYTES
     internal_tls: bool = False
+    protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT
+    """Of the listener for clients. Its certificate, users and ACLs are settings, which the services inherit."""
 
     @property
     def bootstrap(self) -> str:
@@ -186,8 +188,9 @@ class Up:
         if role == "frontdoor":
             offset = node_id - 1
             host, port = self._plan.host, self._plan.port + offset
-            env["KAFSCALE_LISTENERS"] = f"PLAINTEXT://{host}:{port}"
-            env["KAFSCALE_ADVERTISED_LISTENERS"] = f"PLAINTEXT://{self._plan.advertised_host or host}:{port}"
+            protocol, advertised = self._plan.protocol, self._plan.advertised_host or host
+            env["KAFSCALE_LISTENERS"] = f"{protocol}://{host}:{port}"
+            env["KAFSCALE_ADVERTISED_LISTENERS"] = f"{protocol}://{advertised}:{port}"
         name = f"{role}-{node_id}"
         forget = partial(self._forget_node, etcd, role, node_id)
         return ChildSpec(
@@ -229,16 +232,24 @@ class Up:
                 pid=os.getpid(),
             )
         )
+        if self._plan.protocol is SecurityProtocol.PLAINTEXT:
+            self._report(
+                f"{self._plan.bootstrap} is open: no encryption and no logins; docs/security.md closes it"
+            )
         self._report(f"KafScale is ready: bootstrap.servers={self._plan.bootstrap}")
 
     async def _serving(
         self, supervisor: Supervisor, views: Mapping[str, LiveView], changed: asyncio.Event
     ) -> None:
-        """Returns when every service is ready and a Kafka client was answered."""
+        """Returns when every service is ready and a Kafka client was answered.
+
+        A listener with TLS or logins answers no client without them; its front door is ready when it listens.
+        """
         while not self._mark_ready(supervisor, views):
             await changed.wait()
             changed.clear()
-        await wait_for_brokers(self._plan.host, self._plan.port)
+        if self._plan.protocol is SecurityProtocol.PLAINTEXT:
+            await wait_for_brokers(self._plan.host, self._plan.port)
 
     def _mark_ready(self, supervisor: Supervisor, views: Mapping[str, LiveView]) -> bool:
         waiting = 0

@@ -11,6 +11,7 @@ from kafscale.cli.options import Target
 from kafscale.cli.passwords import PasswordFileOption, password_from
 from kafscale.cli.targets import (
     BootstrapOption,
+    CommandConfigOption,
     DataDirOption,
     NamespaceOption,
     kafka,
@@ -60,6 +61,7 @@ def add(
     etcd: EtcdOption = False,
     bootstrap_server: BootstrapOption = None,
     data_dir: DataDirOption = None,
+    command_config: CommandConfigOption = None,
     namespace: NamespaceOption = None,
 ) -> None:
     """Create a user. Example: kafscale users add alice
@@ -74,7 +76,7 @@ def add(
     else:
         from kafscale.cli.kafka.users import mechanisms_of, store_password
 
-        with kafka(bootstrap_server, data_dir) as client:
+        with kafka(bootstrap_server, data_dir, command_config) as client:
             created = not mechanisms_of(client, user)
             if created:
                 store_password(client, user, password, wanted, iterations)
@@ -92,6 +94,7 @@ def passwd(
     etcd: EtcdOption = False,
     bootstrap_server: BootstrapOption = None,
     data_dir: DataDirOption = None,
+    command_config: CommandConfigOption = None,
     namespace: NamespaceOption = None,
 ) -> None:
     """Change a password, for the mechanisms that the user has. Example: kafscale users passwd alice
@@ -106,7 +109,7 @@ def passwd(
     else:
         from kafscale.cli.kafka.users import mechanisms_of, store_password
 
-        with kafka(bootstrap_server, data_dir) as client:
+        with kafka(bootstrap_server, data_dir, command_config) as client:
             changed = [name for name in mechanisms_of(client, user) if name in wanted]
             store_password(client, user, password, changed, iterations)
     if not changed:
@@ -122,11 +125,12 @@ def remove(
     mechanism: MechanismOption = None,
     bootstrap_server: BootstrapOption = None,
     data_dir: DataDirOption = None,
+    command_config: CommandConfigOption = None,
 ) -> None:
     """Remove a user, or the password for one mechanism. ACLs and quotas stay. Example: kafscale users remove alice"""
     from kafscale.cli.kafka.users import remove_user
 
-    with kafka(bootstrap_server, data_dir) as client:
+    with kafka(bootstrap_server, data_dir, command_config) as client:
         removed = remove_user(client, user, mechanism or list(Mechanism))
     notice(f"removed {_listed(removed)} of user '{user}'")
 
@@ -135,12 +139,13 @@ def remove(
 def list_(
     bootstrap_server: BootstrapOption = None,
     data_dir: DataDirOption = None,
+    command_config: CommandConfigOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Show all users with their mechanisms. Example: kafscale users list --output json"""
     from kafscale.cli.kafka.users import list_users
 
-    with kafka(bootstrap_server, data_dir) as client:
+    with kafka(bootstrap_server, data_dir, command_config) as client:
         found = list_users(client)
     show_rows(["user", "mechanism", "iterations"], found.rows, output)
     if found.troubles:

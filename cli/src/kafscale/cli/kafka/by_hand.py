@@ -13,7 +13,7 @@ def asked(client: Client, what: str, api: Api[Q, A], message: Q, version: int) -
     """The answer. `what` is the subject of the sentence: "the users". Raises KafkaTrouble."""
     broker = client.brokers[0]
     try:
-        return asyncio.run(request(broker, api, message, version))
+        return asyncio.run(request(broker, api, message, version, security=client.security))
     except (OSError, EOFError, TimeoutError) as error:
         why = "no answer in time" if isinstance(error, TimeoutError) else error
         raise KafkaTrouble(f"{what} of {join_address(*broker)}: {why}; try again in a moment") from error

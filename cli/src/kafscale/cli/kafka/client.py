@@ -14,6 +14,8 @@ from typing import Any, Final, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
+from kafscale.cli.kafka.security import OPEN, ClientSecurity
+from kafscale.cli.options import SecurityProtocol
 from kafscale.runtime.addresses import split_address
 from kafscale.storage.backoff import Backoff
 from kafscale.wire.errors import ErrorCode
@@ -23,6 +25,8 @@ CONNECT_TIMEOUT_S: Final = 5.0
 ANSWER_TIMEOUT_S: Final = 30.0
 PATIENCE_S: Final = 20.0
 """For errors that pass: a coordinator that loads its groups, a partition without a leader yet."""
+REFUSALS: Final = (KafkaError._AUTHENTICATION, KafkaError._SSL)
+"""Errors of librdkafka: the server refuses the login, or the TLS handshake fails."""
 _POLL_S: Final = 0.01
 _OTHER_ADDRESSES_S: Final = 0.4
 """librdkafka tries one address of a name after the other, and the first of `localhost` is often ::1."""
@@ -92,13 +96,25 @@ def patiently(ask: Callable[[], T], *, patience_s: float = PATIENCE_S) -> T:
             time.sleep(wait_s)
 
 
+def refusal(bootstrap: str, reason: str) -> str:
+    """The sentence for a server that does not let this client in, or that this client does not trust.
+
+    `reason` is librdkafka's text of an error of REFUSALS.
+    """
+    why = reason.partition(" (after ")[0]
+    return f"{bootstrap} and this client do not agree ({why}); look at the file of --command-config"
+
+
 class _Reasons(logging.Handler):
     """Keeps why librdkafka's last connection failed, as it logs it."""
 
-    def __init__(self) -> None:
+    def __init__(self, security: ClientSecurity) -> None:
         super().__init__()
+        self._security = security
         self.last = ""
         self.all_down_at: float | None = None
+        self.refused: str | None = None
+        """Why the server does not let this client in: another try with the same settings ends the same."""
 
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
@@ -106,12 +122,18 @@ class _Reasons(logging.Handler):
             self.last = text.partition("]: ")[2].partition(" (after ")[0]
 
     def on_error(self, error: KafkaError) -> None:
-        if error.code() == KafkaError._ALL_BROKERS_DOWN and self.all_down_at is None:
+        if error.code() in REFUSALS:
+            self.refused = error.str()
+        elif error.code() == KafkaError._ALL_BROKERS_DOWN and self.all_down_at is None:
             self.all_down_at = time.monotonic()
 
     def sentence(self, bootstrap: str) -> str:
+        if self.refused is not None:
+            return refusal(bootstrap, self.refused)
         if "Disconnected" in self.last:
             why = "it closed the connection"
+            if self._security.protocol is SecurityProtocol.PLAINTEXT:
+                why += "; if it wants TLS or a login, give --command-config"
         elif "Timed out" in self.last or not self.last:
             why = "no answer in time"
         elif "Invalid response size" in self.last or "ApiVersionRequest failed" in self.last:
@@ -129,14 +151,21 @@ class _Reasons(logging.Handler):
 class Client:
     """Every method raises KafkaTrouble. `brokers` are (host, port) of the cluster's brokers."""
 
-    def __init__(self, bootstrap: str, *, connect_timeout_s: float = CONNECT_TIMEOUT_S) -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        security: ClientSecurity = OPEN,
+        *,
+        connect_timeout_s: float = CONNECT_TIMEOUT_S,
+    ) -> None:
         try:
             for address in bootstrap.split(","):
                 split_address(address.strip())
         except ValueError as wrong:
             raise KafkaTrouble(f"--bootstrap-server: {wrong}") from wrong
         self._bootstrap = bootstrap
-        self._reasons = _Reasons()
+        self.security = security
+        self._reasons = _Reasons(security)
         logger = logging.Logger(CLIENT_ID)
         logger.addHandler(self._reasons)
         connect_ms = int(connect_timeout_s * 1000)
@@ -149,6 +178,7 @@ class Client:
             "reconnect.backoff.ms": _RECONNECT_MS,
             "socket.connection.setup.timeout.ms": connect_ms,
             "api.version.request.timeout.ms": connect_ms,
+            **security.librdkafka(),
         }
         self.admin = AdminClient(config, logger=logger)
         self.brokers = self._connect()
@@ -159,7 +189,8 @@ class Client:
         while not cluster.done():
             self.admin.poll(_POLL_S)
             down_at = self._reasons.all_down_at
-            if down_at is not None and time.monotonic() > down_at + _OTHER_ADDRESSES_S:
+            down = down_at is not None and time.monotonic() > down_at + _OTHER_ADDRESSES_S
+            if down or self._reasons.refused is not None:
                 raise KafkaTrouble(self._reasons.sentence(self._bootstrap))
         with self.failing("the cluster"):
             return [(node.host, node.port) for node in cluster.result().nodes]

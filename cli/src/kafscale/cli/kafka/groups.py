@@ -41,7 +41,10 @@ def list_all_groups(client: Client) -> list[Row]:
     async def ask() -> list[list_groups.ListGroupsResponse]:
         message = list_groups.ListGroupsRequest(states_filter=[], types_filter=[])
         return await asyncio.gather(
-            *(request(broker, list_groups, message, LIST_GROUPS_VERSION) for broker in client.brokers)
+            *(
+                request(broker, list_groups, message, LIST_GROUPS_VERSION, security=client.security)
+                for broker in client.brokers
+            )
         )
 
     def checked() -> list[Row]:

@@ -1,9 +1,9 @@
 """The audit log: who logged in, who was refused and why, on the logger `kafscale.audit`.
 
-Laws: the first of equal lines is logged at once. Those that follow within `SUM_EVERY_S` are counted, and logged as one
-line with `repeated=n`. Beyond `LINES_MAX` different lines in that time, lines are counted without the fields that
-clients choose. Texts are cut to `CHARS_MAX`. No line holds a secret, because its callers pass none. The guard against
-log storms lets these lines pass.
+Laws: an alteration has a line of its own, always. Of other lines, the first of equal ones is logged at once. Those that
+follow within `SUM_EVERY_S` are counted, and logged as one line with `repeated=n`. Beyond `LINES_MAX` different lines in
+that time, lines are counted without the fields that clients choose. Texts are cut to `CHARS_MAX`. No line holds a
+secret, because its callers pass none. The guard against log storms lets these lines pass.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ SUM_EVERY_S: Final = 10.0
 LINES_MAX: Final = 1_000
 CHARS_MAX: Final = 256
 
-Level = Literal["info", "warning"]
+Level = Literal["debug", "info", "warning"]
 
 
 class Line(NamedTuple):
@@ -76,6 +76,10 @@ class AuditLog:
             loop = asyncio.get_running_loop()
             # The sums belong to no request: an empty context has no ids for their lines.
             self._timer = loop.call_later(SUM_EVERY_S, self._end_interval, context=Context())
+
+    def write_always(self, level: Level, event: str, fields: Mapping[str, object]) -> None:
+        """For what an administrator does: neither summed nor cut, so nothing hides it. The caller bounds the texts."""
+        self._print(Line(level, event, tuple(fields.items())))
 
     def close(self) -> None:
         """Logs what was counted."""

@@ -3,19 +3,22 @@
 Laws: without an authorizer nothing is asked, and every question costs one call. With one, a handler asks once for each
 name of a request, before it looks whether the name exists. A denial is counted and written to the audit log, unless the
 answer only lacks what is denied: a list of a thousand names would be a thousand denials, as in Kafka (`logIfDenied`).
+At log level debug, what is allowed has lines too. An alteration of ACLs, users or quotas has a line with its outcome.
 A process whose handlers do not ask what `kafscale.access.rules` says does not start (`enforced`).
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from types import ModuleType
 from typing import Final
 
-from kafscale.access.acl import CLUSTER_NAME, PatternType, ResourceType
+from kafscale.access.acl import CLUSTER_NAME, AclBinding, PatternType, ResourceType
 from kafscale.access.authorizer import SUPPORTED_MASKS, Authorizer, Rights, Verdict
 from kafscale.access.principals import ANONYMOUS, Principal, peer_host
-from kafscale.access.rules import Denial, Need, Side, check_enforced
+from kafscale.access.rules import Denial, Need, Right, Side, check_enforced
 from kafscale.runtime.audit import AuditLog
 from kafscale.runtime.metrics import Metrics
 from kafscale.runtime.request_meta import RequestMeta
@@ -27,6 +30,7 @@ UNREPORTED: Final = frozenset({Denial.LEFT_OUT, Denial.HIDES_CONFIGS})
 """The answer lacks what is denied, and has no error for it."""
 CHOSEN: Final = frozenset({"resource"})
 """The fields of the audit log whose values clients choose."""
+LINES_AT_ONCE: Final = 100
 
 
 class Asker:
@@ -84,13 +88,50 @@ class RightsAsker(Asker):
         return self._rights.authorized_operations(resource_type, name)
 
 
-class Authorization:
-    """What all requests of a process share. `authorizer` is None if the process has none."""
+class GrantingAsker(RightsAsker):
+    """It also reports what is allowed."""
 
-    def __init__(self, authorizer: Authorizer | None, metrics: Metrics) -> None:
+    __slots__ = ()
+
+    def allows(self, need: Need, name: str = "") -> bool:
+        return super().allows(need, name) and self._granted(need, name)
+
+    def denied(self, need: Need, names: Iterable[str]) -> frozenset[str]:
+        asked = list(dict.fromkeys(names))
+        found = super().denied(need, asked)
+        for name in asked:
+            if name not in found:
+                self._granted(need, name)
+        return found
+
+    def _granted(self, need: Need, name: str) -> bool:
+        """True."""
+        if need.denial in UNREPORTED:
+            return True
+        self._authorization.report_grant(self._rights, self._listener, self._api_key, need, name)
+        return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Altered:
+    """One alteration, for the audit log: what was done to what, and Kafka's name of the outcome."""
+
+    change: str
+    """`create ACL`"""
+    target: str
+    outcome: str
+
+
+class Authorization:
+    """What all requests of a process share. `authorizer` is None if the process has none. `grants`: report them too."""
+
+    def __init__(self, authorizer: Authorizer | None, metrics: Metrics, *, grants: bool = False) -> None:
         self.authorizer = authorizer
         self._denials = metrics.counters("denials_total")
         self._audit = AuditLog()
+        self._grants = AuditLog()
+        """Sums of its own, so that grants take no place of denials."""
+        self._asker = GrantingAsker if grants else RightsAsker
 
     def of(self, meta: RequestMeta) -> Asker:
         """For a request that a front door has sent, which names its principal and its client's address."""
@@ -99,40 +140,74 @@ class Authorization:
             return EVERYTHING
         principal = ANONYMOUS if meta.principal is None else Principal(meta.principal)
         rights = authorizer.rights(principal, peer_host(meta.peer or ""))
-        return RightsAsker(self, rights, meta.listener, meta.api_key)
+        return self.asker(rights, meta.listener, meta.api_key)
+
+    def asker(self, rights: Rights, listener: str | None, api_key: int) -> Asker:
+        return self._asker(self, rights, listener, api_key)
+
+    async def altered(self, meta: RequestMeta, done: Iterable[Altered]) -> None:
+        """Writes a line for each alteration. It lets other tasks run between them."""
+        for number, each in enumerate(done, 1):
+            fields = {
+                "principal": meta.principal or ANONYMOUS,
+                "host": peer_host(meta.peer or ""),
+                "listener": meta.listener,
+                "api": api_label(meta.api_key),
+                "change": each.change,
+                "target": each.target,
+                "outcome": each.outcome,
+            }
+            self._audit.write_always("info", "altered", fields)
+            if number % LINES_AT_ONCE == 0:
+                await asyncio.sleep(0)
 
     def report(self, rights: Rights, listener: str | None, api_key: int, need: Need, name: str) -> None:
         """Counts a denial and writes it to the audit log."""
-        api = api_label(api_key)
-        self._denials.labels(api).inc()
+        self._denials.labels(api_label(api_key)).inc()
         # The last right is the one that Kafka logs: it asks those before it silently.
         right = next(right for right in reversed(need.any_of) if not right.any_name)
-        resource = CLUSTER_NAME if right.resource_type is ResourceType.CLUSTER else name
-        verdict = rights.explain(right.operation, right.resource_type, resource)
-        fields = {
-            "principal": rights.principal,
-            "host": rights.host,
-            "listener": listener,
-            "api": api,
-            "operation": right.operation.name,
-            "resource": f"{right.resource_type.name}:{PatternType.LITERAL.name}:{resource}",
-            "rule": rule_text(verdict),
-        }
-        self._audit.write("info", "denied", fields, chosen=CHOSEN)
+        self._audit.write("info", "denied", _fields(rights, listener, api_key, right, name), chosen=CHOSEN)
+
+    def report_grant(self, rights: Rights, listener: str | None, api_key: int, need: Need, name: str) -> None:
+        """Writes to the audit log by which right the need is met."""
+        right = next(right for right in need.any_of if right.held(rights, name))
+        self._grants.write("debug", "granted", _fields(rights, listener, api_key, right, name), chosen=CHOSEN)
 
     def close(self) -> None:
         """Writes the lines of the audit log that wait to be summed up."""
         self._audit.close()
+        self._grants.close()
+
+
+def _fields(rights: Rights, listener: str | None, api_key: int, right: Right, name: str) -> dict[str, object]:
+    """Of a decision. A right on any name has no rule: several ACLs together may give it."""
+    resource = CLUSTER_NAME if right.resource_type is ResourceType.CLUSTER else name
+    pattern = PatternType.ANY if right.any_name else PatternType.LITERAL
+    rule = None
+    if not right.any_name:
+        rule = rule_text(rights.explain(right.operation, right.resource_type, resource))
+    return {
+        "principal": rights.principal,
+        "host": rights.host,
+        "listener": listener,
+        "api": api_label(api_key),
+        "operation": right.operation.name,
+        "resource": f"{right.resource_type.name}:{pattern.name}:{resource}",
+        "rule": rule,
+    }
 
 
 def rule_text(verdict: Verdict) -> str:
-    """What has decided. An ACL is shown as `TOPIC:PREFIXED:or User:alice * DENY WRITE`."""
-    acl = verdict.acl
-    if acl is None:
+    """What has decided. An ACL is shown as by `acl_text`."""
+    if verdict.acl is None:
         return verdict.rule.value
+    return f"{verdict.rule.value}({acl_text(verdict.acl)})"
+
+
+def acl_text(acl: AclBinding) -> str:
+    """`TOPIC:PREFIXED:or User:alice * DENY WRITE`."""
     pattern = f"{acl.resource_type.name}:{acl.pattern_type.name}:{acl.resource_name}"
-    entry = f"{acl.principal} {acl.host} {acl.permission.name} {acl.operation.name}"
-    return f"{verdict.rule.value}({pattern} {entry})"
+    return f"{pattern} {acl.principal} {acl.host} {acl.permission.name} {acl.operation.name}"
 
 
 def enforced(handlers: ModuleType, served: Iterable[int]) -> None:

@@ -72,7 +72,8 @@ class Runtime(Generic[S]):
         if self._authorization is None:
             self.access.watch(self.metrics)
             authorizer = authorizer_of(self.settings, self.access)
-            self._authorization = Authorization(authorizer, self.metrics)
+            grants = self.settings.log_level == "debug"
+            self._authorization = Authorization(authorizer, self.metrics, grants=grants)
         return self._authorization
 
     async def access_ready(self) -> None:

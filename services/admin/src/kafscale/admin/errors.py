@@ -10,6 +10,7 @@ from kafscale.admin.plan import Refused
 from kafscale.storage.etcd.client import EtcdError, EtcdUnknown
 from kafscale.storage.etcd.swap import TooContended
 from kafscale.storage.schema import UnreadableValue
+from kafscale.wire.error_names import error_name
 from kafscale.wire.errors import ErrorCode
 
 T = TypeVar("T")
@@ -41,6 +42,11 @@ def refusal(trouble: EtcdError | TooContended | UnreadableValue) -> Refused:
     if isinstance(trouble, TooContended):
         return Refused(ErrorCode.REQUEST_TIMED_OUT, f"The change was not made: {trouble}")
     return Refused(ErrorCode.UNKNOWN_SERVER_ERROR, f"etcd refused the change: {trouble}")
+
+
+def outcome_of(refused: Refused | None) -> str:
+    """Kafka's name of the error, for the audit log; `NONE` for a change that was made."""
+    return error_name(ErrorCode.NONE if refused is None else refused.error)
 
 
 def incomplete(what: str, damaged: Collection[bytes]) -> Refused | None:

@@ -17,7 +17,7 @@ from kafscale.frontdoor.api import Api, ToGroups
 from kafscale.frontdoor.exchange import Exchange
 from kafscale.frontdoor.first_field import first_text
 from kafscale.frontdoor.refusals import refuse_exchange
-from kafscale.runtime.authorization import EVERYTHING, Asker, Authorization, RightsAsker
+from kafscale.runtime.authorization import EVERYTHING, Asker, Authorization
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.errors import WireError
 
@@ -48,7 +48,7 @@ class Doorkeeper:
         if rights is None or rights.principal != caller.principal:
             rights = authorizer.rights(Principal(caller.principal), peer_host(caller.peer))
             caller.rights = rights
-        return RightsAsker(self._authorization, rights, caller.listener, exchange.request.header.api_key)
+        return self._authorization.asker(rights, caller.listener, exchange.request.header.api_key)
 
     def guarded(self, api: Api, handler: Handler) -> Handler:
         """The handler, which gets only requests that meet the needs of a whole request."""

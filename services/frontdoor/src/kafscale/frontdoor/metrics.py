@@ -1,10 +1,14 @@
 """What the front door counts: requests, errors, time and bytes by API, and its connections."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from kafscale.access.quota import QuotaKey
 from kafscale.frontdoor.apis import SERVED
 from kafscale.runtime.metrics import Distribution, Metrics, Tally
+
+NO_MECHANISM: Final = "none"
+"""The label of a login that ended before the client named a mechanism."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +42,7 @@ class FrontdoorMetrics:
         self.hung_up = metrics.counters("connections_closed_total")
         self.hung_up.begin("memory")  # an alert uses it
         self.authentications = metrics.counters("authentications_total")
+        self.authentications.labels(NO_MECHANISM, "refused")  # at 0, for an alert
         self.pending_authentications = metrics.gauge("authentications_pending")
         self.expired_sessions = metrics.counter("sessions_expired_total")
         self.token_keys_read = metrics.gauge("token_keys_read_timestamp_seconds")

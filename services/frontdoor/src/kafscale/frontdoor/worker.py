@@ -163,7 +163,8 @@ class Worker:
 
     def _authorization(self, access: ProcessAccess) -> Authorization:
         access.watch(self._metrics)
-        return Authorization(authorizer_of(self._settings, access), self._metrics)
+        grants = self._settings.log_level == "debug"
+        return Authorization(authorizer_of(self._settings, access), self._metrics, grants=grants)
 
     async def _serve(self, service: Service, tasks: asyncio.TaskGroup) -> None:
         try:

@@ -50,6 +50,7 @@ class Kind(Enum):
     ACLS = "acl/"
     QUOTAS = "quota/"
     USERS = "user/"
+    DECOY_KEY = "secret/decoy-key"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +68,17 @@ class Row:
 TABLE: Final[Mapping[Role, Row]] = MappingProxyType(
     {
         Role.FRONTDOOR: Row(
-            reads=(Kind.TOPICS, Kind.OWNERS, Kind.SLOT_CLAIMS, Kind.ACLS, Kind.QUOTAS, Kind.USERS),
+            reads=(
+                Kind.TOPICS,
+                Kind.OWNERS,
+                Kind.SLOT_CLAIMS,
+                Kind.ACLS,
+                Kind.QUOTAS,
+                Kind.USERS,
+                Kind.DECOY_KEY,
+            ),
+            # The first front door with logins draws the key.
+            writes=(Kind.DECOY_KEY,),
             live=(Role.PRODUCE, Role.FETCH, Role.COORDINATOR, Role.ADMIN),
         ),
         Role.PRODUCE: Row(

@@ -13,10 +13,12 @@ from collections.abc import Sequence
 
 from kafscale.access.scram_credentials import ScramMechanism
 from kafscale.admin.context import AdminContext
-from kafscale.admin.errors import guarded
+from kafscale.admin.errors import guarded, outcome_of
 from kafscale.admin.plan import Refused
-from kafscale.admin.user_alterations import planned
+from kafscale.admin.user_alterations import Alteration, planned
 from kafscale.admin.user_store import Outcomes
+from kafscale.runtime.authorization import Altered
+from kafscale.runtime.request_meta import RequestMeta
 from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.inbound import InboundRequest
 from kafscale.runtime.stream.tasks import AsyncHandler
@@ -29,13 +31,13 @@ def handler(context: AdminContext) -> AsyncHandler:
     async def alter(inbound: InboundRequest) -> Sequence[Buffer]:
         version = inbound.meta.api_version
         request = decoded_despite_surplus(api.decode_request, inbound.body, version)
-        return answered(inbound, await _answer(context, request), api.encode_response)
+        return answered(inbound, await _answer(context, request, inbound.meta), api.encode_response)
 
     return alter
 
 
 async def _answer(
-    context: AdminContext, request: api.AlterUserScramCredentialsRequest
+    context: AdminContext, request: api.AlterUserScramCredentialsRequest, meta: RequestMeta
 ) -> api.AlterUserScramCredentialsResponse:
     view = context.access
     unconfirmed = await guarded(view.confirm())
@@ -53,6 +55,8 @@ async def _answer(
         plan = planned(request.deletions, request.upsertions, exists)
         made = await context.user_store.alter(list(plan.alterations.values()))
         outcomes = {**plan.refused, **made}
+        altered = (_altered(each, made[each.name]) for each in plan.alterations.values())
+        await context.authorization.altered(meta, altered)
     results = [
         api.AlterUserScramCredentialsResponseResult(
             user=name,
@@ -62,3 +66,12 @@ async def _answer(
         for name, refused in outcomes.items()
     ]
     return api.AlterUserScramCredentialsResponse(results=results)
+
+
+def _altered(alteration: Alteration, refused: Refused | None) -> Altered:
+    """For the audit log."""
+    return Altered(
+        change="delete credential" if alteration.credential is None else "store credential",
+        target=f"{alteration.name} {alteration.mechanism.sasl_name}",
+        outcome=outcome_of(refused),
+    )

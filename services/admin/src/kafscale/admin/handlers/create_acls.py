@@ -12,9 +12,11 @@ from typing import Final
 
 from kafscale.admin.acl_requests import binding_of
 from kafscale.admin.context import AdminContext
-from kafscale.admin.errors import NO_AUTHORIZER
+from kafscale.admin.errors import NO_AUTHORIZER, outcome_of
 from kafscale.admin.plan import Refused
-from kafscale.runtime.stream.apis import answering
+from kafscale.runtime.authorization import Altered, acl_text
+from kafscale.runtime.request_meta import RequestMeta
+from kafscale.runtime.stream.apis import answering_with_meta
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import create_acls as api
 
@@ -23,14 +25,23 @@ CREATIONS_MAX: Final = 10_000
 TOO_MANY: Final = Refused(ErrorCode.INVALID_REQUEST, f"A request may have {CREATIONS_MAX} ACLs at most.")
 
 
-@answering(api)
-async def handler(context: AdminContext, request: api.CreateAclsRequest) -> api.CreateAclsResponse:
+@answering_with_meta(api)
+async def handler(
+    context: AdminContext, request: api.CreateAclsRequest, meta: RequestMeta
+) -> api.CreateAclsResponse:
     if context.acl_store is None:
         return api.CreateAclsResponse(results=[_result(NO_AUTHORIZER)] * len(request.creations))
     if len(request.creations) > CREATIONS_MAX:
         return api.CreateAclsResponse(results=[_result(TOO_MANY)] * len(request.creations))
     wanted = [binding_of(creation) for creation in request.creations]
     made = await context.acl_store.create(acl for acl in wanted if not isinstance(acl, Refused))
+    await context.authorization.altered(
+        meta,
+        (
+            Altered(change="create ACL", target=acl_text(acl), outcome=outcome_of(refused))
+            for acl, refused in made.items()
+        ),
+    )
     outcomes = [acl if isinstance(acl, Refused) else made[acl] for acl in wanted]
     return api.CreateAclsResponse(results=[_result(outcome) for outcome in outcomes])
 

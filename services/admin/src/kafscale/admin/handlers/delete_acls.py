@@ -15,10 +15,12 @@ from typing import Final
 from kafscale.access.acl import AclBinding, AclFilter
 from kafscale.admin.acl_requests import filter_of, size_of
 from kafscale.admin.context import AdminContext
-from kafscale.admin.errors import NO_AUTHORIZER, UNREAD
+from kafscale.admin.errors import NO_AUTHORIZER, UNREAD, outcome_of
 from kafscale.admin.plan import Refused
 from kafscale.runtime.answer_room import TOO_LARGE, AnswerRoom
-from kafscale.runtime.stream.apis import answering
+from kafscale.runtime.authorization import Altered, acl_text
+from kafscale.runtime.request_meta import RequestMeta
+from kafscale.runtime.stream.apis import answering_with_meta
 from kafscale.storage.etcd.client import EtcdError
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import delete_acls as api
@@ -29,8 +31,10 @@ TOO_MANY: Final = Refused(ErrorCode.INVALID_REQUEST, f"A request may have {FILTE
 Selected = list[AclBinding] | Refused
 
 
-@answering(api)
-async def handler(context: AdminContext, request: api.DeleteAclsRequest) -> api.DeleteAclsResponse:
+@answering_with_meta(api)
+async def handler(
+    context: AdminContext, request: api.DeleteAclsRequest, meta: RequestMeta
+) -> api.DeleteAclsResponse:
     store = context.acl_store
     if store is None:
         return _all(request, NO_AUTHORIZER)
@@ -42,7 +46,15 @@ async def handler(context: AdminContext, request: api.DeleteAclsRequest) -> api.
         except EtcdError:
             return _all(request, UNREAD)
         selected = await _selected(context, [filter_of(each) for each in request.filters])
-        failed = await store.delete(acl for each in selected if isinstance(each, list) for acl in each)
+        chosen = dict.fromkeys(acl for each in selected if isinstance(each, list) for acl in each)
+        failed = await store.delete(chosen)
+        await context.authorization.altered(
+            meta,
+            (
+                Altered(change="delete ACL", target=acl_text(acl), outcome=outcome_of(failed))
+                for acl in chosen
+            ),
+        )
     if failed is not None:
         selected = [failed if each and isinstance(each, list) else each for each in selected]
     return api.DeleteAclsResponse(filter_results=[_result(each) for each in selected])

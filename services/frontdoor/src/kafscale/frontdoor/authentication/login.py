@@ -25,12 +25,12 @@ from kafscale.frontdoor.authentication.machine import (
 from kafscale.frontdoor.authentication.steps import Check, Refused, Verdict
 from kafscale.frontdoor.connection import Framing, Request
 from kafscale.frontdoor.exchange import Call, Exchange
+from kafscale.frontdoor.metrics import NO_MECHANISM
 from kafscale.runtime.audit import AuditLog, Level
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.metrics import Family, Tally
 
 CHOSEN_BY_CLIENTS: Final = frozenset({"user", "client_id"})
-NO_MECHANISM: Final = "none"
 
 
 class Checks(Protocol):
