@@ -31,6 +31,7 @@ from e2e.harness.apache import kafka_version
 from e2e.harness.clients import require
 from e2e.harness.deployment import Deployment
 from e2e.harness.kafka_tools import require_java, tools
+from e2e.harness.security_settings import write_java_keystore
 from e2e.harness.services import until
 
 with warnings.catch_warnings():
@@ -197,8 +198,7 @@ def test_javas_tools_work_with_pem_files(secured: Secured, listener: str, tmp_pa
     ]
     certificate = secured.certificate(listener)
     if certificate is not None:
-        store = tmp_path / "keystore.pem"
-        store.write_bytes(pkcs8(certificate) + certificate.certificate.read_bytes())
+        store = write_java_keystore(certificate)
         lines += ["ssl.keystore.type=PEM", f"ssl.keystore.location={store}"]
     config = tmp_path / "client.properties"
     config.write_text("\n".join(lines))
@@ -212,12 +212,6 @@ def test_javas_tools_work_with_pem_files(secured: Secured, listener: str, tmp_pa
         assert sent.exit == 0, sent.text
         offsets = java.run(f"kafka-get-offsets --command-config {config} --topic {topic}")
         assert offsets.text == f"{topic}:0:3"
-
-
-def pkcs8(files: PemFiles) -> bytes:
-    """The key as Java reads it from PEM."""
-    command = ["openssl", "pkcs8", "-topk8", "-nocrypt", "-in", str(files.key)]
-    return subprocess.run(command, capture_output=True, check=True).stdout
 
 
 def reaches(config: dict[str, str]) -> bool:
