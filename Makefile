@@ -13,7 +13,7 @@ JOBS ?= $(shell echo $$(($$(nproc) + 1)))
 E2E_PROCESSES ?= 3
 TWO_TRIES := tools/two_tries.sh
 
-.PHONY: $(UNITS) help up test check fmt lint types contracts unit spark-test spark-types spark-unit images compose-test compose-footprint spark-image spark-image-test gen gen-check e2e chaos chaos-readers chaos-bundles upgrade-test quotas tutorial fuzz bench thin-pipe scale model model-small mutants deep lock setup setup-dev clean login-timing security-page
+.PHONY: $(UNITS) help up test check fmt lint types contracts unit spark-test spark-types spark-unit images compose-test compose-footprint spark-image spark-image-test gen gen-check e2e chaos chaos-readers chaos-bundles upgrade-test quotas tutorial fuzz bench thin-pipe scale model model-small mutants deep lock setup setup-dev clean login-timing security-page clients-secured
 
 help: ## what each target does
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 18
@@ -81,7 +81,9 @@ gen-check:
 	$(BIN)/python -m tools.gen_docs --check
 
 e2e: setup-dev ## real clients against real processes (needs Java, Go, Node for their part; E2E_PROCESSES=3)
-	$(TWO_TRIES) e2e -n $(E2E_PROCESSES) --dist loadfile --no-loadscope-reorder -m 'not chaos and not image and not compose'
+	$(TWO_TRIES) e2e -n $(E2E_PROCESSES) --dist loadfile --no-loadscope-reorder -m 'not chaos and not image and not compose and not secured'
+clients-secured: setup-dev ## each client by each mechanism at each kind of listener, across three lifetimes of its session (minutes)
+	$(PYTEST) e2e/scenarios/test_secured_clients.py
 chaos: setup-dev ## kill -9 and pauses, at length (CYCLES=50)
 	$(PYTEST) e2e -m chaos
 chaos-readers: setup-dev ## readers behind the tail while owners checkpoint and processes die (MINUTES=30; BUNDLES=1: with bundles)

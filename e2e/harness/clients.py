@@ -77,8 +77,12 @@ class Client:
             )
         return done.stdout
 
-    def produce(self, bootstrap: str, topic: str, codec: str, count: int) -> None:
-        self.run(*_options("produce", bootstrap, topic, count), "--name", self.name, "--codec", codec)
+    def produce(
+        self, bootstrap: str, topic: str, codec: str, count: int, security: Path | None = None
+    ) -> None:
+        """`security`: the file that says how it gets in (security_settings.py)."""
+        options = [*_options("produce", bootstrap, topic, count), "--name", self.name, "--codec", codec]
+        self.run(*options, *([] if security is None else ["--security", str(security)]))
 
     def consume(self, bootstrap: str, topic: str, count: int) -> list[Record]:
         return [parse(line) for line in self.run(*_options("consume", bootstrap, topic, count)).splitlines()]
@@ -195,25 +199,26 @@ def _node(script: str) -> Callable[[], list[str]]:
     return command
 
 
-def maven_built(project: str) -> Path:
-    """What Maven makes of a folder of clients."""
+def maven_built(project: str, **properties: str) -> Path:
+    """What Maven makes of a folder of clients. `properties`: in place of the pom's, `_` for a dot."""
     source = HERE / project
+    given = [f"-D{name.replace('_', '.')}={value}" for name, value in properties.items()]
 
     def make(folder: Path) -> None:
-        build(["mvn", "-q", "-B", "package", f"-DbuildDirectory={folder}"], source)
+        build(["mvn", "-q", "-B", "package", f"-DbuildDirectory={folder}", *given], source)
 
-    return built_once(project, make, of=[source])
+    return built_once("-".join([project, *properties.values()]), make, of=[source, *given])
 
 
 @cache
-def java_classpath() -> str:
-    """The Java program and its libraries."""
-    folder = maven_built("java")
+def java_classpath(version: str | None = None) -> str:
+    """The Java program and its libraries. `version`: of Kafka's client; None is the pom's."""
+    folder = maven_built("java", **({} if version is None else {"kafka_version": version}))
     return f"{folder}/classes:{folder}/lib/*"
 
 
-def _java() -> list[str]:
-    return ["java", "-Xmx512m", "-cp", java_classpath(), "kafscale.e2e.Client"]
+def java_program(version: str | None = None) -> list[str]:
+    return ["java", "-Xmx512m", "-cp", java_classpath(version), "kafscale.e2e.Client"]
 
 
 def _kcat() -> list[str]:
@@ -248,7 +253,7 @@ CLIENTS: tuple[Client, ...] = (
         command=_node("platformatic.mjs"),
         resumes=False,  # docs/clients.md says why
     ),
-    Client(name="java", codecs=ALL_CODECS, needs=("java", "mvn"), command=_java),
+    Client(name="java", codecs=ALL_CODECS, needs=("java", "mvn"), command=java_program),
     Client(name="franz-go", codecs=ALL_CODECS, needs=("go",), command=_go("franz")),
     Client(name="sarama", codecs=ALL_CODECS, needs=("go",), command=_go("sarama")),
     Client(name="kafka-go", codecs=ALL_CODECS, needs=("go",), command=_go("kafkago")),

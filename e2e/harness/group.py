@@ -112,6 +112,7 @@ class Group:
     topic: str
     session_ms: int
     folder: Path
+    security: Path | None = None  # the file that says how members get in (security_settings.py)
     members: dict[str, Member] = field(default_factory=dict)
     _changed: threading.Condition = field(default_factory=threading.Condition)
     _disk: DiskWatch = field(init=False)
@@ -149,6 +150,7 @@ class Group:
             "assignor": variant.assignor,
             "session-ms": str(self.session_ms),
             **({"instance": instance} if instance else {}),
+            **({"security": str(self.security)} if self.security else {}),
         }
         command = [*dying_with_parent(), *variant.client.command()]
         stderr = self.folder / f"{self.name}-{name}.err"
@@ -249,9 +251,9 @@ class Group:
         ]
         return "\n".join(parts)
 
-    def committed(self, partitions: int) -> dict[int, int]:
-        """The group's offsets, read by another client."""
-        asker = Consumer({"bootstrap.servers": self.bootstrap, "group.id": self.name})
+    def committed(self, partitions: int, bootstrap: str | None = None) -> dict[int, int]:
+        """The group's offsets, read by another client. `bootstrap`: a listener that lets anybody in."""
+        asker = Consumer({"bootstrap.servers": bootstrap or self.bootstrap, "group.id": self.name})
         try:
             asked = [TopicPartition(self.topic, part) for part in range(partitions)]
             return {each.partition: each.offset for each in asker.committed(asked, timeout=ASK_TIMEOUT_S)}
@@ -279,6 +281,7 @@ class Feed:
     bootstrap: str
     topic: str
     partitions: int
+    records_per_s: int = RECORDS_PER_S
     ends: dict[int, int] = field(default_factory=dict)
     failed: list[str] = field(default_factory=list)
     _begun: threading.Event = field(default_factory=threading.Event)
@@ -302,7 +305,7 @@ class Feed:
             {"bootstrap.servers": self.bootstrap, "enable.idempotence": True, "linger.ms": 2, "log_level": 0}
         )
         number = 0
-        while not self._stop.wait(self.partitions / RECORDS_PER_S):
+        while not self._stop.wait(self.partitions / self.records_per_s):
             for part in range(self.partitions):
                 producer.produce(
                     self.topic, str(number).encode(), partition=part, on_delivery=self._delivered

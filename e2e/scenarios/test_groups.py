@@ -10,7 +10,8 @@ test.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from threading import Lock
 
@@ -21,6 +22,7 @@ from e2e.harness.clients import CLIENTS
 from e2e.harness.cluster import Cluster
 from e2e.harness.group import Feed, Group, Variant, all_committed, cluster_for_groups
 from e2e.harness.law import keep_in_group
+from e2e.harness.stories import is_selected, told_at_once
 
 PARTITIONS = 6
 SESSION_MS = 6_000
@@ -64,15 +66,14 @@ BUILDING = Lock()
 def stories(
     request: pytest.FixtureRequest, cluster: Cluster, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, Future[None]]]:
-    """One run per selected variant. They start in the order of the tests, so none waits for a later one."""
-    wanted = {item.name for item in request.session.items if item.path == request.path}
-    with ThreadPoolExecutor(AT_ONCE) as threads:
-        yield {
-            variant.name: threads.submit(tell, cluster, variant, tmp_path_factory.mktemp(variant.name))
-            for variant in VARIANTS
-            if any(name.endswith(f"[{variant.name}]") for name in wanted)
-        }
-        threads.shutdown(cancel_futures=True)
+    """One run per selected variant."""
+    tellers = {
+        variant.name: partial(tell, cluster, variant, tmp_path_factory.mktemp(variant.name))
+        for variant in VARIANTS
+        if is_selected(request, variant.name)
+    }
+    with told_at_once(tellers, AT_ONCE) as futures:
+        yield futures
 
 
 @pytest.mark.parametrize("variant", [pytest.param(variant, id=variant.name) for variant in VARIANTS])

@@ -32,6 +32,7 @@ from e2e.harness.clients import require
 from e2e.harness.cluster import KAFSCALE
 from e2e.harness.deployment import Deployment
 from e2e.harness.kafka_tools import require_java, tools
+from e2e.harness.security_settings import write_java_keystore
 from e2e.harness.services import until
 
 with warnings.catch_warnings():
@@ -197,8 +198,7 @@ def properties(secured: Secured, listener: str, folder: Path) -> Path:
     ]
     certificate = secured.certificate(listener)
     if certificate is not None:
-        store = folder / "keystore.pem"
-        store.write_bytes(pkcs8(certificate) + certificate.certificate.read_bytes())
+        store = write_java_keystore(certificate)
         lines += ["ssl.keystore.type=PEM", f"ssl.keystore.location={store}"]
     config = folder / "client.properties"
     config.write_text("\n".join(lines))
@@ -227,12 +227,6 @@ def test_the_command_takes_the_same_file(secured: Secured, listener: str, tmp_pa
     options += ["--command-config", str(properties(secured, listener, tmp_path))]
     for line in ("topics list", "groups list"):  # by librdkafka, and by hand
         subprocess.run([*KAFSCALE, *line.split(), *options], timeout=120, check=True)
-
-
-def pkcs8(files: PemFiles) -> bytes:
-    """The key as Java reads it from PEM."""
-    command = ["openssl", "pkcs8", "-topk8", "-nocrypt", "-in", str(files.key)]
-    return subprocess.run(command, capture_output=True, check=True).stdout
 
 
 def reaches(config: dict[str, str]) -> bool:

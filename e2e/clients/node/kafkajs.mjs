@@ -2,10 +2,11 @@
 import kafkajs from 'kafkajs'
 import { Holding, event, show, terminated } from './group.mjs'
 import { args, batches } from './record.mjs'
+import { secured } from './security.mjs'
 
 const { Kafka, CompressionTypes, PartitionAssigners, logLevel } = kafkajs
 const a = args()
-const kafka = new Kafka({ clientId: a.name, brokers: [a.bootstrap], logLevel: logLevel.ERROR })
+const kafka = new Kafka({ clientId: a.name, brokers: [a.bootstrap], logLevel: logLevel.ERROR, ...secured(a) })
 
 async function produce () {
   const producer = kafka.producer({ allowAutoTopicCreation: true, createPartitioner: kafkajs.Partitioners.DefaultPartitioner })

@@ -7,7 +7,7 @@ export function args () {
   const string = { type: 'string' }
   const { values } = parseArgs({
     options: { mode: string, bootstrap: string, topic: string, name: string, codec: string, count: string, partitions: string,
-      group: string, protocol: string, assignor: string, 'session-ms': string }
+      group: string, protocol: string, assignor: string, 'session-ms': string, security: string }
   })
   return {
     ...values, codec: values.codec ?? 'none', count: Number(values.count ?? 0), partitions: Number(values.partitions ?? 3),

@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Collection
+from pathlib import Path
+from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRebalanceListener, TopicPartition
+from aiokafka.abc import AbstractTokenProvider
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 from aiokafka.errors import KafkaError
+from aiokafka.helpers import create_ssl_context
 from record import Args, event, parse, run, show
 
 ASSIGNORS = {
@@ -20,12 +24,44 @@ ASSIGNORS = {
 }
 
 
+class TokenFile(AbstractTokenProvider):
+    """Read for each login: another program renews the file."""
+
+    def __init__(self, path: str) -> None:
+        self.path = Path(path)
+
+    async def token(self) -> str:
+        return self.path.read_text().strip()
+
+
+def secured(a: Args) -> dict[str, Any]:
+    s = a.security
+    if not s:
+        return {}
+    settings: dict[str, Any] = {"client_id": a.name, "security_protocol": s["protocol"]}
+    if s["certificate"]:
+        context = create_ssl_context(cafile=s["ca"], certfile=s["certificate"], keyfile=s["key"])
+        settings |= {"ssl_context": context}
+    elif s["ca"]:
+        settings |= {"ssl_context": create_ssl_context(cafile=s["ca"])}
+    if s["mechanism"] == "OAUTHBEARER":
+        settings |= {"sasl_mechanism": "OAUTHBEARER", "sasl_oauth_token_provider": TokenFile(s["token_file"])}
+    elif s["mechanism"]:
+        settings |= {
+            "sasl_mechanism": s["mechanism"],
+            "sasl_plain_username": s["user"],
+            "sasl_plain_password": s["password"],
+        }
+    return settings
+
+
 async def produce(a: Args) -> None:
     producer = AIOKafkaProducer(
         bootstrap_servers=a.bootstrap,
         compression_type=None if a.codec == "none" else a.codec,
         enable_idempotence=True,
         linger_ms=5,
+        **secured(a),
     )
     await producer.start()
     try:
@@ -41,7 +77,7 @@ async def produce(a: Args) -> None:
 
 
 async def consume(a: Args) -> None:
-    consumer = AIOKafkaConsumer(bootstrap_servers=a.bootstrap, auto_offset_reset="earliest")
+    consumer = AIOKafkaConsumer(bootstrap_servers=a.bootstrap, auto_offset_reset="earliest", **secured(a))
     await consumer.start()
     try:
         consumer.assign([TopicPartition(a.topic, p) for p in range(a.partitions)])
@@ -94,6 +130,7 @@ async def group(a: Args) -> None:
         session_timeout_ms=a.session_ms,
         heartbeat_interval_ms=1000,
         partition_assignment_strategy=[ASSIGNORS[a.assignor]],
+        **secured(a),
     )
     listener = Listener(consumer)
     stop = asyncio.Event()

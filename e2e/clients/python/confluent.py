@@ -17,10 +17,15 @@ from confluent_kafka import (
 from record import NO_TIMESTAMP, Args, event, parse, run, show, until_terminated
 
 
+def secured(a: Args) -> dict[str, object]:
+    """The file that --security names has the library's own settings."""
+    return {"client.id": a.name, **a.security} if a.security else {}
+
+
 def believed(a: Args) -> dict[str, object]:
     """The broker is what --release says; else it is asked."""
     if not a.release:
-        return {"bootstrap.servers": a.bootstrap}
+        return {"bootstrap.servers": a.bootstrap, **secured(a)}
     return {
         "bootstrap.servers": a.bootstrap,
         "api.version.request": False,
@@ -91,6 +96,7 @@ class Member:
         self.consumer = Consumer(
             {
                 "bootstrap.servers": a.bootstrap,
+                **secured(a),
                 "group.id": a.group,
                 "group.protocol": a.protocol,
                 "enable.auto.commit": False,

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from pathlib import Path
+from typing import Any
 
 from kafka import ConsumerRebalanceListener, KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from kafka.errors import KafkaError
+from kafka.net.sasl.oauth import AbstractTokenProvider
 from record import Args, event, parse, run, show, until_terminated
 
 ASSIGNORS = {
@@ -18,9 +21,41 @@ ASSIGNORS = {
 }
 
 
+class TokenFile(AbstractTokenProvider):
+    """Read for each login: another program renews the file."""
+
+    def __init__(self, path: str) -> None:
+        self.path = Path(path)
+
+    def token(self) -> str:
+        return self.path.read_text().strip()
+
+
+def secured(a: Args) -> dict[str, Any]:
+    s = a.security
+    if not s:
+        return {}
+    settings: dict[str, Any] = {"client_id": a.name, "security_protocol": s["protocol"]}
+    if s["ca"]:
+        settings |= {"ssl_cafile": s["ca"]}
+    if s["certificate"]:
+        settings |= {"ssl_certfile": s["certificate"], "ssl_keyfile": s["key"]}
+    if s["mechanism"] == "OAUTHBEARER":
+        settings |= {"sasl_mechanism": "OAUTHBEARER", "sasl_oauth_token_provider": TokenFile(s["token_file"])}
+    elif s["mechanism"]:
+        settings |= {
+            "sasl_mechanism": s["mechanism"],
+            "sasl_plain_username": s["user"],
+            "sasl_plain_password": s["password"],
+        }
+    return settings
+
+
 def produce(a: Args) -> None:
     producer = KafkaProducer(
-        bootstrap_servers=a.bootstrap, compression_type=None if a.codec == "none" else a.codec
+        bootstrap_servers=a.bootstrap,
+        compression_type=None if a.codec == "none" else a.codec,
+        **secured(a),
     )
     sent = [
         producer.send(
@@ -34,7 +69,7 @@ def produce(a: Args) -> None:
 
 
 def consume(a: Args) -> None:
-    consumer = KafkaConsumer(bootstrap_servers=a.bootstrap, auto_offset_reset="earliest")
+    consumer = KafkaConsumer(bootstrap_servers=a.bootstrap, auto_offset_reset="earliest", **secured(a))
     consumer.assign([TopicPartition(a.topic, p) for p in range(a.partitions)])
     left = a.count
     while left:
@@ -93,6 +128,7 @@ def group(a: Args) -> None:
         session_timeout_ms=a.session_ms,
         heartbeat_interval_ms=1000,
         partition_assignment_strategy=[ASSIGNORS[a.assignor]],
+        **secured(a),
     )
     listener = Listener(consumer)
     stop = until_terminated()

@@ -9,8 +9,9 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 FIRST_TIMESTAMP = 1_700_000_000_000
 NO_TIMESTAMP = -1
@@ -31,6 +32,7 @@ class Args:
     session_ms: int
     instance: str
     release: str
+    security: Mapping[str, str]
 
     def key(self, i: int) -> bytes:
         return f"{self.name}-{self.codec}-{i}".encode()
@@ -61,7 +63,15 @@ def parse() -> Args:
     parser.add_argument(
         "--release", default="", help="of Kafka that the broker is taken for; messages then have no headers"
     )
+    parser.add_argument(
+        "--security", type=_security, default={}, help="file that says how the client gets in"
+    )
     return Args(**vars(parser.parse_args()))
+
+
+def _security(file: str) -> Mapping[str, str]:
+    found: Mapping[str, str] = json.loads(Path(file).read_text())
+    return found
 
 
 def show(

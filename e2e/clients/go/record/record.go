@@ -22,6 +22,7 @@ type Args struct {
 	Count, Partitions                   int
 	Group, Protocol, Assignor           string
 	SessionMs                           int
+	SecurityFile                        string
 }
 
 // Parse reads the arguments.
@@ -38,6 +39,7 @@ func Parse() Args {
 	flag.StringVar(&a.Protocol, "protocol", "classic", "classic or consumer")
 	flag.StringVar(&a.Assignor, "assignor", "range", "of the classic protocol")
 	flag.IntVar(&a.SessionMs, "session-ms", 6000, "session timeout")
+	flag.StringVar(&a.SecurityFile, "security", "", "file that says how the client gets in")
 	flag.Parse()
 	return a
 }

@@ -25,8 +25,8 @@ type member struct {
 
 func group(a record.Args) {
 	m := &member{topic: a.Topic, read: map[int32]kgo.EpochOffset{}}
-	options := []kgo.Opt{
-		kgo.SeedBrokers(a.Bootstrap), kgo.ConsumeTopics(a.Topic), kgo.ConsumerGroup(a.Group),
+	membership := []kgo.Opt{
+		kgo.ConsumeTopics(a.Topic), kgo.ConsumerGroup(a.Group),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.DisableAutoCommit(), kgo.BlockRebalanceOnPoll(),
 		kgo.SessionTimeout(a.Session()), kgo.HeartbeatInterval(time.Second),
 		kgo.OnPartitionsAssigned(func(_ context.Context, _ *kgo.Client, p map[string][]int32) {
@@ -43,11 +43,11 @@ func group(a record.Args) {
 		}),
 	}
 	if a.Protocol == "consumer" {
-		options = append(options, kgo.ServerSideBalancer(), kgo.Balancers(kgo.StickyBalancer()))
+		membership = append(membership, kgo.ServerSideBalancer(), kgo.Balancers(kgo.StickyBalancer()))
 	} else {
-		options = append(options, kgo.Balancers(balancers[a.Assignor]))
+		membership = append(membership, kgo.Balancers(balancers[a.Assignor]))
 	}
-	client, err := kgo.NewClient(options...)
+	client, err := kgo.NewClient(options(a, membership...)...)
 	record.Must(err)
 	for ctx := record.UntilTerminated(); ctx.Err() == nil; {
 		m.poll(ctx, client)

@@ -32,8 +32,8 @@ func main() {
 }
 
 func produce(ctx context.Context, a record.Args) {
-	client, err := kgo.NewClient(kgo.SeedBrokers(a.Bootstrap), kgo.AllowAutoTopicCreation(),
-		kgo.ProducerBatchCompression(codecs[a.Codec]), kgo.DefaultProduceTopic(a.Topic))
+	client, err := kgo.NewClient(options(a, kgo.AllowAutoTopicCreation(),
+		kgo.ProducerBatchCompression(codecs[a.Codec]), kgo.DefaultProduceTopic(a.Topic))...)
 	record.Must(err)
 	defer client.Close()
 	var once sync.Once
@@ -54,8 +54,8 @@ func produce(ctx context.Context, a record.Args) {
 }
 
 func consume(ctx context.Context, a record.Args) {
-	client, err := kgo.NewClient(kgo.SeedBrokers(a.Bootstrap), kgo.ConsumeTopics(a.Topic),
-		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+	client, err := kgo.NewClient(options(a, kgo.ConsumeTopics(a.Topic),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))...)
 	record.Must(err)
 	defer client.Close()
 	printer := record.NewPrinter()

@@ -24,6 +24,9 @@ func config(a record.Args) *sarama.Config {
 	c.Producer.Idempotent = true
 	c.Net.MaxOpenRequests = 1
 	c.Producer.Return.Successes = true
+	if s := a.Security(); s != nil {
+		secure(c, s)
+	}
 	return c
 }
 

@@ -50,8 +50,8 @@ public final class Client {
     }
 
     private void produce() throws Exception {
-        Map<String, Object> config = Map.of("bootstrap.servers", args.get("bootstrap"), "linger.ms", 5,
-            "compression.type", args.get("codec"));
+        Map<String, Object> config = Security.added(Map.of("bootstrap.servers", args.get("bootstrap"), "linger.ms", 5,
+            "compression.type", args.get("codec")), args);
         List<Future<RecordMetadata>> sent = new ArrayList<>();
         try (var producer = new KafkaProducer<>(config, new ByteArraySerializer(), new ByteArraySerializer())) {
             for (int i = 0; i < Integer.parseInt(args.get("count")); i++) {
@@ -64,7 +64,8 @@ public final class Client {
     }
 
     private void consume() {
-        Map<String, Object> config = Map.of("bootstrap.servers", args.get("bootstrap"), "auto.offset.reset", "earliest");
+        Map<String, Object> config = Security.added(
+            Map.of("bootstrap.servers", args.get("bootstrap"), "auto.offset.reset", "earliest"), args);
         PrintStream out = new PrintStream(System.out, false, StandardCharsets.UTF_8);
         try (var consumer = new KafkaConsumer<>(config, new ByteArrayDeserializer(), new ByteArrayDeserializer())) {
             List<TopicPartition> partitions = new ArrayList<>();

@@ -33,9 +33,9 @@ final class Group implements ConsumerRebalanceListener {
 
     Group(Map<String, String> args) {
         this.args = args;
-        Map<String, Object> config = new HashMap<>(Map.of(
+        Map<String, Object> config = Security.added(Map.of(
             "bootstrap.servers", args.get("bootstrap"), "group.id", args.get("group"),
-            "group.protocol", args.get("protocol"), "auto.offset.reset", "earliest", "enable.auto.commit", false));
+            "group.protocol", args.get("protocol"), "auto.offset.reset", "earliest", "enable.auto.commit", false), args);
         if (args.get("protocol").equals("classic")) {
             config.put("session.timeout.ms", args.get("session-ms"));
             config.put("heartbeat.interval.ms", 1000);
