@@ -296,8 +296,8 @@ def test_the_command_ends_with_a_sentence_where_it_is_not_let_in(secured: Secure
     untrusted = kafscale(secured, line, stranger, "one\n")
     assert untrusted.returncode == 1
     assert "certificate verify failed" in untrusted.stderr
-    for done in (refused, untrusted):
-        assert BOBS not in done.stdout + done.stderr
+    for each in (refused, untrusted):
+        assert BOBS not in each.stdout + each.stderr
 
 
 def kafscale(secured: Secured, line: str, config: Path, lines: str = "") -> subprocess.CompletedProcess[str]:

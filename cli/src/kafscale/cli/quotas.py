@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from kafscale.cli.targets import BootstrapOption, DataDirOption, kafka
+from kafscale.cli.targets import BootstrapOption, CommandConfigOption, DataDirOption, kafka
 from kafscale.cli.terminal import Output, OutputOption, fail_usage, notice, show_rows
 from kafscale.cli.topics import pairs
 
@@ -47,13 +47,14 @@ def set_(
     ip_defaults: IpDefaultsOption = False,
     bootstrap_server: BootstrapOption = None,
     data_dir: DataDirOption = None,
+    command_config: CommandConfigOption = None,
 ) -> None:
     """Set quotas; others stay. Example: kafscale quotas set producer_byte_rate=1048576 --user alice"""
     from kafscale.cli.kafka.quotas import alter_quotas, sentence_of
 
     entity = _one_entity(user, user_defaults, client, client_defaults, ip, ip_defaults)
     values = {key: _number(key, text) for key, text in pairs(quota, "quotas set").items()}
-    with kafka(bootstrap_server, data_dir) as cluster:
+    with kafka(bootstrap_server, data_dir, command_config) as cluster:
         alter_quotas(cluster, entity, values)
     notice(f"{sentence_of(entity)}: {', '.join(quota)}")
 
@@ -69,12 +70,13 @@ def remove(
     ip_defaults: IpDefaultsOption = False,
     bootstrap_server: BootstrapOption = None,
     data_dir: DataDirOption = None,
+    command_config: CommandConfigOption = None,
 ) -> None:
     """Remove quotas. Example: kafscale quotas remove producer_byte_rate --user alice"""
     from kafscale.cli.kafka.quotas import remove_quotas, sentence_of
 
     entity = _one_entity(user, user_defaults, client, client_defaults, ip, ip_defaults)
-    with kafka(bootstrap_server, data_dir) as cluster:
+    with kafka(bootstrap_server, data_dir, command_config) as cluster:
         removed = remove_quotas(cluster, entity, quota or [])
     notice(f"{sentence_of(entity)}: removed {', '.join(removed)}")
 
@@ -89,13 +91,14 @@ def list_(
     ip_defaults: IpDefaultsOption = False,
     bootstrap_server: BootstrapOption = None,
     data_dir: DataDirOption = None,
+    command_config: CommandConfigOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Show quotas; without options all. Example: kafscale quotas list --user alice --output json"""
     from kafscale.cli.kafka.quotas import list_quotas
 
     entity = _entity(user, user_defaults, client, client_defaults, ip, ip_defaults)
-    with kafka(bootstrap_server, data_dir) as cluster:
+    with kafka(bootstrap_server, data_dir, command_config) as cluster:
         rows = list_quotas(cluster, entity)
     show_rows(["user", "client-id", "ip", "quota", "value"], rows, output)
     if not rows:
