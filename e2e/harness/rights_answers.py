@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
 from kafscale.wire.apis import ApiKey
-from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import api_versions
 
 from e2e.harness.api_requests import NO_ID, ROWS, World
+from e2e.harness.kafka_commands import in_words
 from e2e.harness.oracles import codec_of, errors_in, read_answer, request_frame
 from e2e.harness.raw import Closed, Raw
 from e2e.harness.requests import ask
@@ -55,9 +54,6 @@ PRESENT: Final = {
 """Fields that a denial leaves at their default. Their values differ between systems."""
 DEFAULTS: Final = ("None", "-1", "", "b''", "[]", "()", str(NO_ID))
 OPERATIONS: Final = "authorized_operations"
-INTERNALS: Final = re.compile(r"^Request Request\(.*\) needs \w+ permission\.$", re.DOTALL)
-"""Kafka's words for a denial on the cluster: Java objects of its request. KafScale has the words of the code."""
-DEFAULT_WORDS: Final = ErrorCode.CLUSTER_AUTHORIZATION_FAILED.message
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +77,7 @@ def _kept(value: Any, codes: set[int], denials_only: bool) -> Any:
         pairs = ((name, _field(name, each, codes, denials_only)) for name, each in value.items())
         kept = {name: each for name, each in pairs if each is not None}
         if value.get("error_code") in DENIALS and value.get("error_message"):
-            kept["error_message"] = INTERNALS.sub(DEFAULT_WORDS, value["error_message"])
+            kept["error_message"] = in_words(value["error_message"])
         return kept
     if isinstance(value, (list, tuple)):
         items = [_kept(each, codes, denials_only) for each in value]
