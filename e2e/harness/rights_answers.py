@@ -26,7 +26,7 @@ ANSWERED_BY_SERVICES: Final = (ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FETCH, ApiKey.
 READY_GROUPS: Final = ((ApiKey.FIND_COORDINATOR, 2), (ApiKey.OFFSET_FETCH, 7), (ApiKey.INIT_PRODUCER_ID, 3))
 READY_VERSIONS: Final = {ApiKey.LIST_OFFSETS: 7, ApiKey.OFFSET_FETCH: 7, ApiKey.CREATE_PARTITIONS: 3}
 DENIALS: Final = {29, 30, 31, 53}
-NAMES: Final = {
+VALUES: Final = {
     "name",
     "topic",
     "topic_name",
@@ -40,8 +40,10 @@ NAMES: Final = {
     "host",
     "operation",
     "permission_type",
+    "num_partitions",
+    "replication_factor",
 }
-COUNTED: Final = {"members", "num_partitions", "replication_factor"}
+"""Fields whose values are compared."""
 PRESENT: Final = {
     "topic_id",
     "configs",
@@ -51,7 +53,7 @@ PRESENT: Final = {
     "protocol_type",
     "protocol_data",
 }
-"""Fields that a denial leaves at their default. Their values differ between systems."""
+"""Fields that a denial leaves at their default. Their other values differ between systems."""
 DEFAULTS: Final = ("None", "-1", "", "b''", "[]", "()", str(NO_ID))
 OPERATIONS: Final = "authorized_operations"
 
@@ -67,25 +69,26 @@ class Seen:
 def what_counts(answer: Any, *, denials_only: bool = False) -> Seen:
     """Error codes, names, operations, and whether fields that a denial hides are there."""
     codes: set[int] = set()
-    kept = _kept(answer, codes, denials_only)
+    kept = _kept(answer, codes)
     denied = bool(codes & DENIALS)
     return Seen(repr(sorted(codes & DENIALS)) if denials_only else repr(kept), denied)
 
 
-def _kept(value: Any, codes: set[int], denials_only: bool) -> Any:
+def _kept(value: Any, codes: set[int]) -> Any:
+    """Adds the error codes that it finds to `codes`. None: nothing that counts."""
     if isinstance(value, Mapping):
-        pairs = ((name, _field(name, each, codes, denials_only)) for name, each in value.items())
+        pairs = ((name, _field(name, each, codes)) for name, each in value.items())
         kept = {name: each for name, each in pairs if each is not None}
         if value.get("error_code") in DENIALS and value.get("error_message"):
             kept["error_message"] = in_words(value["error_message"])
         return kept
     if isinstance(value, (list, tuple)):
-        items = [_kept(each, codes, denials_only) for each in value]
+        items = [_kept(each, codes) for each in value]
         return sorted((item for item in items if item and not _internal(item)), key=repr) or None
     return None
 
 
-def _field(name: str, value: Any, codes: set[int], denials_only: bool) -> Any:
+def _field(name: str, value: Any, codes: set[int]) -> Any:
     if name.endswith("error_code"):
         code = int(value or 0)  # a tagged field that is not there is None
         codes.add(code)
@@ -96,14 +99,14 @@ def _field(name: str, value: Any, codes: set[int], denials_only: bool) -> Any:
         return "not there" if str(value) in DEFAULTS else "there"
     if name == "members":
         return len(value)
-    if name in NAMES | COUNTED and not isinstance(value, (list, tuple, Mapping)):
+    if name in VALUES and not isinstance(value, (list, tuple, Mapping)):
         return "null" if value is None else value
-    return _kept(value, codes, denials_only) or None
+    return _kept(value, codes) or None
 
 
 def _internal(item: Any) -> bool:
     """A topic of Kafka's own, which KafScale does not need."""
-    return isinstance(item, dict) and any(str(item.get(name, "")).startswith("__") for name in NAMES)
+    return isinstance(item, dict) and any(str(item.get(name, "")).startswith("__") for name in VALUES)
 
 
 # -- asking ----------------------------------------------------------------------------------------
