@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 
+from kafscale.wire.errors import ErrorCode
+
 from e2e.harness.kafka_tools import Answer
 from e2e.harness.side_by_side import masked
 
@@ -236,11 +238,18 @@ NOT_OURS = (
 )
 MECHANISMS = re.compile(r"(?<= are )SCRAM-.*")
 """Of a user. Kafka lists them in an order that differs between processes."""
+INTERNALS = re.compile(r"Request Request\(.*\) needs \w+ permission\.")
+"""Kafka's words for a denial on the cluster: Java objects of its request. KafScale has the words of the code."""
+
+
+def in_words(text: str) -> str:
+    """The text with the words of the code in place of Kafka's internals."""
+    return INTERNALS.sub(ErrorCode.CLUSTER_AUTHORIZATION_FAILED.message, text)
 
 
 def rows(answer: Answer) -> list[str]:
     """What a tool has printed, in a form that is equal for both systems."""
-    text = answer.text
+    text = "\n".join(map(in_words, answer.text.splitlines()))
     for pattern in NOT_OURS:
         text = pattern.sub("", text)
     return masked(MECHANISMS.sub(lambda found: ", ".join(sorted(found[0].split(", "))), text))

@@ -11,6 +11,7 @@ from kafscale.wire.apis import ApiKey
 from kafscale.wire.schema import api_versions
 
 from e2e.harness.api_requests import NO_ID, ROWS, World
+from e2e.harness.kafka_commands import in_words
 from e2e.harness.oracles import codec_of, errors_in, read_answer, request_frame
 from e2e.harness.raw import Closed, Raw
 from e2e.harness.requests import ask
@@ -22,9 +23,10 @@ from e2e.harness.services import until
 READY_S: Final = 120.0
 ANSWERED_BY_SERVICES: Final = (ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FETCH, ApiKey.CREATE_PARTITIONS)
 """One of each service that decides: fetch, coordinator and admin."""
+READY_GROUPS: Final = ((ApiKey.FIND_COORDINATOR, 2), (ApiKey.OFFSET_FETCH, 7), (ApiKey.INIT_PRODUCER_ID, 3))
 READY_VERSIONS: Final = {ApiKey.LIST_OFFSETS: 7, ApiKey.OFFSET_FETCH: 7, ApiKey.CREATE_PARTITIONS: 3}
 DENIALS: Final = {29, 30, 31, 53}
-NAMES: Final = {
+VALUES: Final = {
     "name",
     "topic",
     "topic_name",
@@ -38,8 +40,10 @@ NAMES: Final = {
     "host",
     "operation",
     "permission_type",
+    "num_partitions",
+    "replication_factor",
 }
-COUNTED: Final = {"members", "num_partitions", "replication_factor"}
+"""Fields whose values are compared."""
 PRESENT: Final = {
     "topic_id",
     "configs",
@@ -49,8 +53,8 @@ PRESENT: Final = {
     "protocol_type",
     "protocol_data",
 }
-"""Fields that a denial leaves at their default. Their values differ between systems."""
-DEFAULTS: Final = (None, 0, -1, "", b"", str(NO_ID))
+"""Fields that a denial leaves at their default. Their other values differ between systems."""
+DEFAULTS: Final = ("None", "-1", "", "b''", "[]", "()", str(NO_ID))
 OPERATIONS: Final = "authorized_operations"
 
 
@@ -65,39 +69,44 @@ class Seen:
 def what_counts(answer: Any, *, denials_only: bool = False) -> Seen:
     """Error codes, names, operations, and whether fields that a denial hides are there."""
     codes: set[int] = set()
-    kept = _kept(answer, codes, denials_only)
+    kept = _kept(answer, codes)
     denied = bool(codes & DENIALS)
     return Seen(repr(sorted(codes & DENIALS)) if denials_only else repr(kept), denied)
 
 
-def _kept(value: Any, codes: set[int], denials_only: bool) -> Any:
+def _kept(value: Any, codes: set[int]) -> Any:
+    """Adds the error codes that it finds to `codes`. None: nothing that counts."""
     if isinstance(value, Mapping):
-        pairs = ((name, _field(name, each, codes, denials_only)) for name, each in value.items())
-        return {name: each for name, each in pairs if each is not None}
+        pairs = ((name, _field(name, each, codes)) for name, each in value.items())
+        kept = {name: each for name, each in pairs if each is not None}
+        if value.get("error_code") in DENIALS and value.get("error_message"):
+            kept["error_message"] = in_words(value["error_message"])
+        return kept
     if isinstance(value, (list, tuple)):
-        items = [_kept(each, codes, denials_only) for each in value]
+        items = [_kept(each, codes) for each in value]
         return sorted((item for item in items if item and not _internal(item)), key=repr) or None
     return None
 
 
-def _field(name: str, value: Any, codes: set[int], denials_only: bool) -> Any:
+def _field(name: str, value: Any, codes: set[int]) -> Any:
     if name.endswith("error_code"):
-        codes.add(int(value))
-        return int(value)
-    if name.endswith(OPERATIONS):
+        code = int(value or 0)  # a tagged field that is not there is None
+        codes.add(code)
+        return code
+    if name.endswith(OPERATIONS) and value is not None:
         return sorted(value) if isinstance(value, (set, frozenset, list)) else int(value)
     if name in PRESENT:
-        return "there" if value and value not in DEFAULTS and str(value) not in DEFAULTS else "not there"
+        return "not there" if str(value) in DEFAULTS else "there"
     if name == "members":
         return len(value)
-    if name in NAMES | COUNTED and not isinstance(value, (list, tuple, Mapping)):
+    if name in VALUES and not isinstance(value, (list, tuple, Mapping)):
         return "null" if value is None else value
-    return _kept(value, codes, denials_only) or None
+    return _kept(value, codes) or None
 
 
 def _internal(item: Any) -> bool:
     """A topic of Kafka's own, which KafScale does not need."""
-    return isinstance(item, dict) and any(str(item.get(name, "")).startswith("__") for name in NAMES)
+    return isinstance(item, dict) and any(str(item.get(name, "")).startswith("__") for name in VALUES)
 
 
 # -- asking ----------------------------------------------------------------------------------------
@@ -130,14 +139,17 @@ class Asking:
         self.system.create_acls(list(dict.fromkeys(acl for user in people for acl in user.acls())))
         self._wait_for(people[-1].name)
         found: dict[Asked, Seen] = {}
-        with Raw.to(self.system.plain) as admin:
-            for case in cases:
-                for version in versions_of(case, self.versions):
-                    newest = version == versions_of(case, self.versions)[-1]
-                    asking = [user.name for user in people if newest or user.name in IN_EACH_VERSION]
-                    found |= self._case(admin, case, version, asking)
-        for raw in self._connections.values():
-            raw.socket.close()
+        try:
+            with Raw.to(self.system.plain) as admin:
+                for case in cases:
+                    *older, newest = versions_of(case, self.versions)
+                    few = [user.name for user in people if user.name in IN_EACH_VERSION]
+                    for version in older:
+                        found |= self._case(admin, case, version, few)
+                    found |= self._case(admin, case, newest, [user.name for user in people])
+        finally:
+            for raw in self._connections.values():
+                raw.socket.close()
         return found
 
     def _case(self, admin: Raw, case: Case, version: int, names: Sequence[str]) -> dict[Asked, Seen]:
@@ -153,7 +165,7 @@ class Asking:
         try:
             answer = self._answer(user, case.key, version, case.content(world, version))
         except Closed:
-            del self._connections[user]
+            self._connections.pop(user).socket.close()
             return Seen("the connection was closed", denied=False)
         return what_counts(answer, denials_only=bool(case.differs))
 
@@ -171,7 +183,11 @@ class Asking:
         with Raw.to(self.system.plain) as admin:
             for number in range(10):
                 world = World(topic=f"{START}ready", group=f"{START}ready-{number}", dry=True)
-                until("a coordinator is there", partial(self._coordinated, admin, world), READY_S)
+                until(
+                    "a coordinator and a producer id are there",
+                    partial(self._coordinated, admin, world),
+                    READY_S,
+                )
             world = ROWS[ApiKey.LIST_OFFSETS].prepare(admin, world)
         for key in ANSWERED_BY_SERVICES:
             until(f"{last} has its rights", partial(self._served, last, key, world), READY_S)
@@ -182,7 +198,7 @@ class Asking:
 
     @staticmethod
     def _coordinated(admin: Raw, world: World) -> bool:
-        for key, version in ((ApiKey.FIND_COORDINATOR, 2), (ApiKey.OFFSET_FETCH, 7)):
+        for key, version in READY_GROUPS:
             admin.frame(request_frame(key, version, version, ROWS[key].content(world, version)))
             if set(errors_in(read_answer(key, version, admin.answer())[1])) != {0}:
                 return False

@@ -12,7 +12,8 @@ from typing import Any, Final
 
 from kafscale.wire.apis import ApiKey, api_label
 from kafscale.wire.errors import ErrorCode
-from kafscale.wire.schema import delete_topics, metadata
+from kafscale.wire.records import Record, build_batch
+from kafscale.wire.schema import consumer_group_describe, delete_topics, find_coordinator, metadata
 
 from e2e.harness.api_requests import (
     NO_ID,
@@ -24,6 +25,7 @@ from e2e.harness.api_requests import (
     committed,
     configs,
     consumer_member,
+    create,
     fetch,
     join,
     metadata_of,
@@ -34,12 +36,14 @@ from e2e.harness.api_requests import (
 )
 from e2e.harness.oracles import Content
 from e2e.harness.raw import Raw
-from e2e.harness.requests import ask
+from e2e.harness.requests import ask, ask_list_offsets
 from e2e.harness.rights_users import START
 from e2e.harness.services import until
 
 SESSION_MS: Final = 600_000
 READY_S: Final = 30.0
+LATEST: Final = -1
+TRANSACTION: Final = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +51,7 @@ class Case:
     """`fleeting`: an allowed request removes or changes what was prepared, so it is prepared for each user.
 
     `differs` says in words why KafScale answers an allowed request otherwise than Kafka. Then the errors of
-    authorization are compared alone.
+    authorization are compared alone. `refused`: KafScale denies every user.
     """
 
     key: int
@@ -57,6 +61,7 @@ class Case:
     versions: tuple[int, int] = (0, 99)
     fleeting: bool = False
     differs: str = ""
+    refused: bool = False
 
     def name(self, version: int) -> str:
         """Of the topic, the group and the transactional id that the request is about."""
@@ -68,14 +73,15 @@ class Case:
 
 
 def ready_topic(raw: Raw, world: World) -> World:
-    """A topic that the system shows by its id: it may follow its creation by an instant."""
+    """A topic that has an id and a leader: Kafka's may follow its creation by an instant."""
     found = [world]
 
-    def shown() -> bool:
+    def led() -> bool:
         found[0] = topic(raw, world)
-        return found[0].topic_id != NO_ID
+        error, _ = ask_list_offsets(raw, LATEST, topic=world.topic)
+        return found[0].topic_id != NO_ID and error == ErrorCode.NONE
 
-    until(f"the topic {world.topic} is shown", shown, READY_S)
+    until(f"the topic {world.topic} has a leader", led, READY_S)
     return found[0]
 
 
@@ -95,8 +101,30 @@ def absent(raw: Raw, world: World) -> World:
     return world
 
 
-def with_topic(prepare: Prepare) -> Prepare:
-    return lambda raw, world: prepare(raw, ready_topic(raw, world))
+def coordinated_transaction(raw: Raw, world: World) -> World:
+    """A coordinator for the transactional id, which Kafka may have to create first."""
+    schema = find_coordinator
+    wanted = schema.FindCoordinatorRequest(key=world.group, key_type=TRANSACTION)
+    until(
+        "transactions have a coordinator",
+        lambda: ask(raw, schema, 3, wanted).error_code == ErrorCode.NONE,
+        READY_S,
+    )
+    return world
+
+
+def assigned_member(raw: Raw, world: World) -> World:
+    """A group of the new protocol whose member has the topic's partition. Kafka assigns it with a later heartbeat."""
+    world = ready_topic(raw, world)
+    asked = consumer_group_describe.ConsumerGroupDescribeRequest(group_ids=[world.group])
+
+    def assigned() -> bool:
+        consumer_member(raw, world)
+        (group,) = ask(raw, consumer_group_describe, 1, asked).groups
+        return any(member.target_assignment.topic_partitions for member in group.members)
+
+    until("the member has its partition", assigned, READY_S)
+    return world
 
 
 def _on_resource(type_: int, name: str | None, config: str, value: str) -> Callable[[World, int], Content]:
@@ -114,6 +142,17 @@ def _on_resource(type_: int, name: str | None, config: str, value: str) -> Calla
 
 def _fetch_as_follower(world: World, version: int) -> Content:
     return {**fetch(world, version), "replica_id": 5}
+
+
+def _transactional(world: World, version: int) -> Content:
+    """A batch of a transaction: only then Kafka asks for the right on the transactional id."""
+    said = produce(world, version)
+    (on,) = said["topic_data"]
+    records = build_batch(
+        [Record(value=b"v")], producer_id=1, producer_epoch=0, base_sequence=0, transactional=True
+    )
+    partitions = [{"index": 0, "records": records}]
+    return {**said, "transactional_id": world.group, "topic_data": [{**on, "partition_data": partitions}]}
 
 
 def _expression(world: World, version: int) -> Content:
@@ -154,15 +193,25 @@ CONFIGS = {
 BROKERS_READ_ONLY = (
     "the configs of brokers are read-only, and there are no loggers and no client metrics to configure"
 )
+NO_TRANSACTIONS = "transactions are not served"
 _K = ApiKey
 
 CHANGED: Mapping[int, Mapping[str, Any]] = {
+    # Kafka lists versions 0 to 2 for old clients, and closes the connection of each request.
+    _K.PRODUCE: {"versions": (3, 99)},
+    _K.CREATE_TOPICS: {
+        "content": lambda world, version: create(replace(world, dry=False), version),
+        "prepare": absent,
+        "fleeting": True,
+    },
     _K.JOIN_GROUP: {"content": _without_session},
     _K.DESCRIBE_ACLS: {"content": _listed_acls},
     _K.DELETE_ACLS: {"content": _deletion_of_acls},
     _K.DELETE_TOPICS: {"fleeting": True},
     _K.DELETE_GROUPS: {"fleeting": True},
-    _K.CONSUMER_GROUP_DESCRIBE: {"fleeting": True, "prepare": with_topic(consumer_member)},
+    # Kafka never answers a denied request for all users.
+    _K.DESCRIBE_USER_SCRAM_CREDENTIALS: {"content": lambda world, _: {"users": [{"name": world.group}]}},
+    _K.CONSUMER_GROUP_DESCRIBE: {"fleeting": True, "prepare": assigned_member},
 }
 """What is other than in api_requests.py, where a request is made once and without an authorizer."""
 NOT_COMPARED: Final = {
@@ -202,9 +251,10 @@ CASES: Final[Sequence[Case]] = (
     Case(
         key=_K.PRODUCE,
         label="Produce with a transactional id",
-        content=lambda world, version: {**produce(world, version), "transactional_id": world.group},
+        content=_transactional,
         prepare=ready_topic,
         versions=(3, 99),
+        differs=NO_TRANSACTIONS,
     ),
     Case(
         key=_K.FETCH,
@@ -250,7 +300,12 @@ CASES: Final[Sequence[Case]] = (
     Case(
         key=_K.FIND_COORDINATOR,
         label="FindCoordinator of a transaction",
-        content=lambda world, _: {"key": world.group, "key_type": 1, "coordinator_keys": [world.group]},
+        content=lambda world, _: {
+            "key": world.group,
+            "key_type": TRANSACTION,
+            "coordinator_keys": [world.group],
+        },
+        prepare=coordinated_transaction,
         versions=(1, 99),
     ),
     Case(
@@ -268,7 +323,8 @@ CASES: Final[Sequence[Case]] = (
         key=_K.INIT_PRODUCER_ID,
         label="InitProducerId of a transaction",
         content=lambda world, _: {"transactional_id": world.group, "transaction_timeout_ms": 1_000},
-        differs="transactions are not served",
+        differs=NO_TRANSACTIONS,
+        refused=True,
     ),
     Case(
         key=_K.CONSUMER_GROUP_HEARTBEAT,
@@ -276,6 +332,7 @@ CASES: Final[Sequence[Case]] = (
         content=_expression,
         prepare=ready_topic,
         versions=(1, 99),
+        differs="an expression is resolved with the request; Kafka does it later",
     ),
     Case(
         key=_K.DESCRIBE_TOPIC_PARTITIONS,

@@ -162,6 +162,7 @@ QUESTIONS: Mapping[str, Question] = {
             ("a logger", 8, "CLUSTER kafka-cluster", 31, "1"),
             ("client metrics", 16, "CLUSTER kafka-cluster", 31, "m"),
         )
+        if (what, kind) != (altered, "a logger")
     },
 }
 
@@ -189,6 +190,12 @@ async def test_of_a_denied_name_nobody_learns_whether_it_exists(admin: Admin, wh
     admin.authorize(authorizer())
     exists, absent = await question.ask(admin, ORDERS), await question.ask(admin, ABSENT)
     assert repr(exists).replace(ORDERS, "?") == repr(absent).replace(ABSENT, "?")
+
+
+async def test_alter_configs_knows_no_loggers_for_anybody(admin: Admin) -> None:
+    for rights in (authorizer(), allowing(*OPEN)):
+        admin.authorize(rights)
+        assert set(error_codes(await altered(admin, "1", 8))) == {42}
 
 
 @pytest.mark.parametrize("how", VARIANTS)
@@ -366,6 +373,14 @@ async def test_configs_of_a_new_topic_are_hidden_from_those_who_may_not_describe
         elif how != "deny any over allow":
             assert (topic.error_code, topic.topic_config_error_code) == (0, 29), how
             assert (topic.num_partitions, topic.replication_factor, topic.configs) == (-1, -1, []), how
+
+
+async def test_a_creation_is_denied_in_kafkas_words_which_are_not_those_of_a_deletion(admin: Admin) -> None:
+    admin.authorize(authorizer())
+    (created_topic,) = (await new_topic(admin, ORDERS)).topics
+    (deleted_topic,) = (await deleted(admin, ORDERS)).responses
+    assert (created_topic.error_code, created_topic.error_message) == (29, "Authorization failed.")
+    assert (deleted_topic.error_code, deleted_topic.error_message) == (29, "Topic authorization failed.")
 
 
 async def test_a_denied_topic_does_not_count_in_the_limit_of_a_request(admin: Admin) -> None:

@@ -22,6 +22,7 @@ from kafscale.runtime.stream.frame import ReplyStatus
 from kafscale.testkit.acls import ALICE, VARIANTS, acl, allowing, authorizer, right_of, variant
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.error_codes import error_codes
+from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import (
     alter_client_quotas,
     alter_user_scram_credentials,
@@ -35,6 +36,7 @@ from kafscale.wire.schema import (
     find_coordinator,
     init_producer_id,
     list_groups,
+    list_partition_reassignments,
     module_of,
     offset_fetch,
     produce,
@@ -112,6 +114,19 @@ async def test_a_denied_request_has_its_error_and_no_service_gets_it(key: int, v
             assert response.results == []  # clients read this as the error
         else:
             assert set(error_codes(response)) == {code}
+
+
+async def test_a_denied_list_of_reassignments_names_the_partitions_of_the_request() -> None:
+    schema = list_partition_reassignments
+    asked = schema.ListPartitionReassignmentsRequestTopics(name="t", partition_indexes=[2, 5])
+    async with running(authorizer()) as cluster:
+        client = cluster.client(ALICE)
+        ask(client, schema.API_KEY, 0, schema.ListPartitionReassignmentsRequest(topics=[asked]))
+        await settled()
+        answer = answered(client)
+    assert answer.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    named = {topic.name: [each.partition_index for each in topic.partitions] for topic in answer.topics}
+    assert named == {"t": [2, 5]}
 
 
 @pytest.mark.parametrize("how", VARIANTS)

@@ -66,9 +66,11 @@ CASES: Mapping[int, When] = {
 """By type of resource."""
 
 
-def denial(asker: Asker, needs: Sequence[Need], resource: Resource) -> Refused | None:
-    """The refusal of a resource whose configs the client may not use. `needs`: of the API."""
-    case = CASES.get(resource.resource_type)
+def denial(
+    asker: Asker, needs: Sequence[Need], resource: Resource, cases: Mapping[int, When] = CASES
+) -> Refused | None:
+    """The refusal of a resource whose configs the client may not use. `needs`: of the API. `cases`: of its types."""
+    case = cases.get(resource.resource_type)
     for need in needs:
         if need.when is case and not asker.allows(need, resource.resource_name):
             return unauthorized(need)
@@ -92,8 +94,9 @@ async def alter_each(
     needs: Sequence[Need],
     *,
     validate_only: bool,
+    cases: Mapping[int, When] = CASES,
 ) -> list[A]:
-    """Makes or validates the change of each resource. `needs`: what is asked before.
+    """Makes or validates the change of each resource. `needs`: what is asked before, for the types in `cases`.
 
     `answer` is the response's struct of one resource. AlterConfigs and IncrementalAlterConfigs name its fields alike.
     """
@@ -103,7 +106,7 @@ async def alter_each(
         name, kind = resource.resource_name, resource.resource_type
         refused: Refused | None = REPEATED
         if times[kind, name] == 1:
-            refused = denial(asker, needs, resource) or await _alter(
+            refused = denial(asker, needs, resource, cases) or await _alter(
                 context, resource, change, validate_only=validate_only
             )
         answers.append(

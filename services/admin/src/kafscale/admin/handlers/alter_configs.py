@@ -8,19 +8,22 @@ POLICY_VIOLATION if the maximum number of groups have configs; the authorization
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from kafscale.access.rules import Side, needs_of
 from kafscale.admin.alterations import replaced
 from kafscale.admin.config_table import ConfigTable
 from kafscale.admin.context import AdminContext
 from kafscale.admin.plan import Refused
-from kafscale.admin.resources import alter_each
+from kafscale.admin.resources import BROKER_LOGGER, CASES, alter_each
 from kafscale.runtime.request_meta import RequestMeta
 from kafscale.runtime.stream.apis import answering_with_meta
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.schema import alter_configs as api
 
 NEEDS = needs_of(ApiKey.ALTER_CONFIGS, Side.SERVICE)
+KNOWN: Final = {type_: case for type_, case in CASES.items() if type_ != BROKER_LOGGER}
+"""IncrementalAlterConfigs alone knows loggers. Here they are INVALID_REQUEST for every client, as in Kafka."""
 
 
 @answering_with_meta(api)
@@ -35,6 +38,7 @@ async def handler(
         context.authorization.of(meta),
         NEEDS,
         validate_only=request.validate_only,
+        cases=KNOWN,
     )
     return api.AlterConfigsResponse(responses=answers)
 

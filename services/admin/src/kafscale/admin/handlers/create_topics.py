@@ -22,7 +22,7 @@ from kafscale.access.rules import Side, needs_of
 from kafscale.admin.config_table import ConfigKey
 from kafscale.admin.configs import TOPIC_CONFIGS
 from kafscale.admin.context import AdminContext
-from kafscale.admin.errors import guarded, unauthorized
+from kafscale.admin.errors import guarded
 from kafscale.admin.mutation_quotas import MutationQuota
 from kafscale.admin.plan import NewTopic, Refused
 from kafscale.admin.topic_limits import PARTITIONS_PER_REQUEST, TOO_MANY_AT_ONCE
@@ -37,6 +37,8 @@ log = structlog.get_logger(__name__)
 
 NEEDS = needs_of(ApiKey.CREATE_TOPICS, Side.SERVICE)
 CREATE, DESCRIBE_CONFIGS = NEEDS
+UNAUTHORIZED = Refused(CREATE.code, "Authorization failed.")
+"""With Kafka's words, which are others than in DeleteTopics (ControllerApis.createTopics)."""
 CREATIONS_AT_ONCE = 16
 UNKNOWN_COUNT = -1
 STRICT_FROM = 6
@@ -61,7 +63,7 @@ async def handler(
             )
             return _answer(asked, twice)
         if asked.name in denied:
-            return _answer(asked, unauthorized(CREATE))
+            return _answer(asked, UNAUTHORIZED)
         if excessive:
             return _answer(asked, TOO_MANY_AT_ONCE)
         async with slots:
