@@ -25,7 +25,7 @@ from kafscale.wire.schema import api_versions, create_topics
 from e2e.harness.apache import kafka_version
 from e2e.harness.bystander import Bystander
 from e2e.harness.cluster import KAFSCALE, Cluster
-from e2e.harness.kafka_tools import require_java, tools
+from e2e.harness.kafka_tools import Tools, require_java, tools
 from e2e.harness.paced import RECORD_BYTES, PacedConsumer, PacedProducer, filled, steady_rate
 from e2e.harness.raw import Closed, Raw
 from e2e.harness.requests import TOPIC, ask, batch, create, send
@@ -126,8 +126,8 @@ def test_kafkas_tool_says_the_same_of_quotas_as_for_an_apache_kafka(tmp_path: Pa
         ThreadPoolExecutor() as pool,
     ):
 
-        def story(jvm: object) -> list[list[str]]:
-            return [masked(jvm.run(line.split("  ")[0]).text) for line in STORY]  # type: ignore[attr-defined]
+        def story(jvm: Tools) -> list[list[str]]:
+            return [masked(jvm.run(line.split("  ")[0]).text) for line in STORY]
 
         said, expected = pool.map(story, (ours, theirs))
     for line, one, other in zip(STORY, said, expected, strict=True):

@@ -53,9 +53,10 @@ class Metering:
         """Until cancelled: learns what the other workers, and other front doors, have counted."""
         while self._shared is not None:
             await asyncio.sleep(SHARE_S)
-            now_ms = self._clock.now_ms()
-            for other, key, meter, amount in self._shared.news() if self.table.limits_clients else ():
-                self._quotas.other_used(other, key, meter, amount, now_ms)
+            if self.table.limits_clients:
+                now_ms = self._clock.now_ms()
+                for other, key, meter, amount in self._shared.news():
+                    self._quotas.other_used(other, key, meter, amount, now_ms)
 
     def run(self, exchange: Exchange, handle: Callable[[Exchange], None]) -> None:
         """In place of the handler, while quotas are set."""

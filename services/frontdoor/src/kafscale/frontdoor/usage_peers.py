@@ -8,10 +8,10 @@ answer uses nothing, as far as is known here.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from struct import Struct
-from typing import Final
+from typing import Any, Final
 
 from kafscale.frontdoor.backends import Connect, Live, ServiceStream
 from kafscale.frontdoor.usage_page import UsagePage, UsagePart, grown
@@ -36,7 +36,8 @@ def encode_totals(totals: Mapping[int, float]) -> bytes:
 
 def decode_totals(body: Buffer) -> dict[int, float]:
     """What is left over at the end is ignored."""
-    return dict(_ENTRY.iter_unpack(memoryview(body)[: len(body) // _ENTRY.size * _ENTRY.size]))
+    entries: Iterator[Any] = _ENTRY.iter_unpack(memoryview(body)[: len(body) // _ENTRY.size * _ENTRY.size])
+    return dict(entries)
 
 
 class _Peer:
