@@ -42,6 +42,7 @@ class _Running:
     bootstrap: str
     topic: str
     client_id: str
+    partition: int = 0
     arrivals: list[Arrival] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     _stop: threading.Event = field(default_factory=threading.Event)
@@ -76,7 +77,7 @@ class PacedProducer(_Running):
         value = bytes(RECORD_BYTES)
         while not self._stop.is_set():
             if len(producer) < QUEUED_MAX:
-                producer.produce(self.topic, value, partition=0, on_delivery=self._delivered)
+                producer.produce(self.topic, value, partition=self.partition, on_delivery=self._delivered)
             else:
                 producer.poll(0.01)
         producer.purge()
@@ -103,7 +104,7 @@ class PacedConsumer(_Running):
                 "enable.partition.eof": True,
             }
         )
-        start = TopicPartition(self.topic, 0, 0)
+        start = TopicPartition(self.topic, self.partition, 0)
         consumer.assign([start])
         while not self._stop.is_set():
             for message in consumer.consume(500, 0.05):

@@ -25,7 +25,7 @@ from kafscale.wire.schema import api_versions, create_topics
 from e2e.harness.apache import kafka_version
 from e2e.harness.bystander import Bystander
 from e2e.harness.cluster import KAFSCALE, Cluster
-from e2e.harness.kafka_tools import require_java, tools
+from e2e.harness.kafka_tools import Tools, require_java, tools
 from e2e.harness.paced import RECORD_BYTES, PacedConsumer, PacedProducer, filled, steady_rate
 from e2e.harness.raw import Closed, Raw
 from e2e.harness.requests import TOPIC, ask, batch, create, send
@@ -109,10 +109,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         cluster.kill()
 
 
-def new_topic(cluster: Cluster) -> str:
+def new_topic(cluster: Cluster, partitions: int = 1) -> str:
     name = f"orders-{uuid.uuid4().hex[:8]}"
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})  # its answers end with it
-    admin.create_topics([NewTopic(name, 1)])[name].result(60)
+    admin.create_topics([NewTopic(name, partitions)])[name].result(60)
     return name
 
 
@@ -126,8 +126,8 @@ def test_kafkas_tool_says_the_same_of_quotas_as_for_an_apache_kafka(tmp_path: Pa
         ThreadPoolExecutor() as pool,
     ):
 
-        def story(jvm: object) -> list[list[str]]:
-            return [masked(jvm.run(line.split("  ")[0]).text) for line in STORY]  # type: ignore[attr-defined]
+        def story(jvm: Tools) -> list[list[str]]:
+            return [masked(jvm.run(line.split("  ")[0]).text) for line in STORY]
 
         said, expected = pool.map(story, (ours, theirs))
     for line, one, other in zip(STORY, said, expected, strict=True):
@@ -248,21 +248,38 @@ def test_connections_of_an_address_beyond_its_quota_are_closed(cluster: Cluster)
     until("the quota is removed", removed, 60)
 
 
+def together(cluster: Cluster, partitions: int, each: int = 1) -> float:
+    """The rate of producers of one client id, `each` on every partition."""
+    topic = new_topic(cluster, partitions)
+    quotas(cluster, f"set producer_byte_rate={PRODUCED} --client paced-producer")
+    with ExitStack() as stack:
+        producers = [
+            stack.enter_context(PacedProducer(cluster.bootstrap, topic, "paced-producer", partition))
+            for partition in range(partitions)
+            for _ in range(each)
+        ]
+        producers[0].rate_over(MEASURED_S, WARM_S)
+        arrivals = sorted(one for producer in producers for one in producer.arrivals)
+    return steady_rate(arrivals, arrivals[-1][0] - MEASURED_S)
+
+
 def test_the_workers_of_a_front_door_enforce_the_quota_together(tmp_path: Path) -> None:
     cluster = Cluster(data_dir=tmp_path / "data", env={**WINDOW, "KAFSCALE_FRONTDOOR_WORKERS": "2"})
     try:
         cluster.start()
-        topic = new_topic(cluster)
-        quotas(cluster, f"set producer_byte_rate={PRODUCED} --client paced-producer")
-        with ExitStack() as stack:
-            producers = [
-                stack.enter_context(PacedProducer(cluster.bootstrap, topic, "paced-producer"))
-                for _ in range(6)
-            ]
-            producers[0].rate_over(MEASURED_S, WARM_S)
-            arrivals = sorted(one for producer in producers for one in producer.arrivals)
-        rate = steady_rate(arrivals, arrivals[-1][0] - MEASURED_S)
+        rate = together(cluster, partitions=1, each=6)
         assert rate == pytest.approx(PRODUCED, rel=2 * TENTH), "they read each other's usage with a delay"
+    finally:
+        cluster.kill()
+
+
+def test_three_front_doors_enforce_the_quota_of_a_cluster_together(tmp_path: Path) -> None:
+    """The partitions have different leaders, so the producers use different front doors."""
+    env = {**WINDOW, "KAFSCALE_QUOTA_SCOPE": "cluster"}
+    cluster = Cluster(data_dir=tmp_path / "data", scale={"frontdoor": 3}, env=env)
+    try:
+        cluster.start()
+        assert together(cluster, partitions=6) == pytest.approx(PRODUCED, rel=2 * TENTH)
     finally:
         cluster.kill()
 

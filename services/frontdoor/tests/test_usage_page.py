@@ -1,4 +1,4 @@
-"""Workers of one front door count the usage of quotas together."""
+"""Processes of one front door count the usage of quotas together, and each keeps to its part of the quota."""
 
 from __future__ import annotations
 
@@ -13,96 +13,94 @@ from kafscale.access.quota import QuotaEntity, QuotaKey, QuotaTable
 from kafscale.access.quota_rates import Window
 from kafscale.frontdoor import usage_page
 from kafscale.frontdoor.client_quotas import ClientQuotas
-from kafscale.frontdoor.usage_page import PART_BYTES, PLACES, SharedUsage, UsagePage, meter_number
+from kafscale.frontdoor.usage_page import (
+    PART_BYTES,
+    PLACES,
+    SharedUsage,
+    UsagePage,
+    UsagePart,
+    UsageReader,
+    meter_number,
+    page_bytes,
+)
 from kafscale.frontdoor.worker import make_page, open_page, open_usage
 
 PRODUCER, CONSUMER = QuotaKey.PRODUCER_BYTE_RATE, QuotaKey.CONSUMER_BYTE_RATE
 ALICE, APP = ("alice", None), (None, "app")
 
 
-def pages(workers: int) -> list[UsagePage]:
-    memory = memoryview(bytearray(workers * PART_BYTES))
-    return [UsagePage(memory, worker) for worker in range(workers)]
+def part() -> UsagePart:
+    return UsagePart(memoryview(bytearray(PART_BYTES)))
 
 
-def test_what_one_worker_counts_the_others_read_once() -> None:
-    one, two, three = pages(3)
+def page(workers: int) -> UsagePage:
+    return UsagePage(memoryview(bytearray(page_bytes(workers))), workers)
+
+
+def test_what_is_counted_is_read_once_by_each_reader() -> None:
+    one = part()
+    readers = UsageReader(one), UsageReader(one)
     one.add(7, 10)
     one.add(7, 5)
-    two.add(7, 1)
-    assert list(two.news()) == [(7, 15)]
-    assert list(two.news()) == []
-    assert sorted(three.news()) == [(7, 1), (7, 15)]
-    assert list(one.news()) == [(7, 1)]
+    assert readers[0].news() == {7: 15}
+    assert readers[0].news() == {}
     one.add(7, 2)
-    assert list(two.news()) == [(7, 2)]
+    one.add(8, 1)
+    assert readers[0].news() == {7: 2, 8: 1}
+    assert readers[1].news() == {7: 17, 8: 1}
 
 
-def test_a_worker_that_begins_again_reads_nothing_from_before() -> None:
-    memory = memoryview(bytearray(2 * PART_BYTES))
-    one = UsagePage(memory, 0)
+def test_a_reader_that_begins_later_counts_nothing_from_before() -> None:
+    one = part()
     one.add(7, 1_000)
-    again = UsagePage(memory, 1)
-    assert list(again.news()) == []
-    UsagePage(memory, 0).add(7, 1)
-    assert list(again.news()) == [(7, 1)]
+    reader = UsageReader(one)
+    assert reader.news() == {}
+    one.add(7, 1)
+    assert reader.news() == {7: 1}
 
 
 def test_a_meter_that_takes_the_place_of_another_begins_at_zero() -> None:
-    one, two = pages(2)
-    one.add(3, 10)
-    assert list(two.news()) == [(3, 10)]
-    one.add(3 + PLACES, 4)
-    assert list(two.news()) == [(3 + PLACES, 4)]
-    one.add(3, 1)
-    assert list(two.news()) == [(3, 1)]
+    one = part()
+    reader = UsageReader(one)
+    for number, amount in ((3, 10), (3 + PLACES, 4), (3, 1)):
+        one.add(number, amount)
+        assert reader.news() == {number: amount}
 
 
 def test_a_place_that_changes_hands_counts_nothing() -> None:
-    one, two = pages(2)
+    one = part()
+    reader = UsageReader(one)
     one.add(3, 10)
-    list(two.news())
-    one._amounts[0][3] = 0.0  # the writer was stopped here
-    assert list(two.news()) == []
+    reader.news()
+    one._amounts[3] = 0.0  # the writer was stopped here
+    one.add(5, 1)
+    assert reader.news() == {5: 1}
 
 
 @settings(deadline=None)
-@given(
-    st.lists(
-        st.tuples(st.integers(0, 2), st.integers(1, 20), st.integers(1, 100), st.booleans()), max_size=80
-    )
-)
-def test_every_worker_has_all_usage_of_the_others(steps: list[tuple[int, int, int, bool]]) -> None:
-    workers = pages(3)
-    added: list[dict[int, float]] = [defaultdict(float) for _ in workers]
-    read: list[dict[int, float]] = [defaultdict(float) for _ in workers]
+@given(st.lists(st.tuples(st.integers(1, 20), st.integers(1, 100), st.booleans()), max_size=80))
+def test_a_reader_misses_nothing_however_often_it_looks(steps: list[tuple[int, int, bool]]) -> None:
+    one = part()
+    reader = UsageReader(one)
+    added: dict[int, float] = defaultdict(float)
+    read: dict[int, float] = defaultdict(float)
 
-    def look(worker: int) -> None:
-        for number, amount in workers[worker].news():
-            read[worker][number] += amount
+    def look() -> None:
+        for number, amount in reader.news().items():
+            read[number] += amount
 
-    for worker, number, amount, looks in steps:
-        workers[worker].add(number, amount)
-        added[worker][number] += amount
+    for number, amount, looks in steps:
+        one.add(number, amount)
+        added[number] += amount
         if looks:
-            look((worker + 1) % 3)
-    for worker in range(3):
-        look(worker)
-        others = [one for other, one in enumerate(added) if other != worker]
-        numbers = {number for one in others for number in one}
-        assert read[worker] == {number: sum(one.get(number, 0) for one in others) for number in numbers}
+            look()
+    look()
+    assert read == added == one.totals()
 
 
 def test_meters_have_different_numbers() -> None:
     meters = [
-        (None, "a"),
-        ("a", None),
-        ("a", ""),
-        ("", "a"),
-        ("a", "a"),
-        ("-", None),
-        (None, "-"),
-        ("=a", None),
+        *((None, "a"), ("a", None), ("a", ""), ("", "a"), ("a", "a"), ("-", None), (None, "-"), ("=a", None)),
     ]
     numbers = {meter_number(key, meter) for key in QuotaKey for meter in meters}
     assert len(numbers) == len(meters) * len(QuotaKey)
@@ -111,39 +109,110 @@ def test_meters_have_different_numbers() -> None:
 
 def test_a_worker_takes_the_usage_of_its_own_clients_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(usage_page, "KNOWN_MAX", 2)
-    one, two = map(SharedUsage, pages(2))
+    shared = page(2)
+    one, two = SharedUsage(shared, 0), SharedUsage(shared, 1)
     one.counted(PRODUCER, ALICE, 10)
     one.counted(CONSUMER, APP, 20)
     assert list(two.news()) == []
     two.counted(PRODUCER, ALICE, 1)
     one.counted(PRODUCER, ALICE, 5)
     one.counted(CONSUMER, APP, 5)
-    assert list(two.news()) == [(PRODUCER, ALICE, 5)]
+    assert list(two.news()) == [(0, PRODUCER, ALICE, 5)]
     two.counted(CONSUMER, ALICE, 1)
     two.counted(CONSUMER, APP, 1)
     one.counted(PRODUCER, ALICE, 5)
     assert list(two.news()) == [], "only some meters are known, and the one unused for longest was forgotten"
 
 
-def test_workers_that_read_each_other_throttle_by_the_whole_usage() -> None:
-    page = make_page(2)
-    shared = [SharedUsage(UsagePage(open_usage(page, 2), worker)) for worker in range(2)]
-    table = QuotaTable()
-    table.put(QuotaEntity(user="alice"), PRODUCER, 1_000)
-    doors = [ClientQuotas(table, Window(), lambda *_: None, one.counted) for one in shared]
+def test_a_worker_does_not_read_what_it_counted_itself() -> None:
+    shared = page(1)
+    one = SharedUsage(shared, 0)
+    one.counted(PRODUCER, ALICE, 10)
+    assert list(one.news()) == []
+    shared.peers[2].add(meter_number(PRODUCER, ALICE), 4)
+    assert list(one.news()) == [(2, PRODUCER, ALICE, 4)]
 
-    def produce(worker: int, size: int, now_ms: int) -> int:
-        usage = doors[worker].begin(user("alice"), "app", 1)
-        doors[worker].produced(usage, size, now_ms)
+
+def test_workers_share_memory_in_which_revisions_have_their_own_place() -> None:
+    memory = make_page(2)
+    one, two = (SharedUsage(open_usage(memory, 2), worker) for worker in range(2))
+    two.counted(PRODUCER, ALICE, 1)
+    one.counted(PRODUCER, ALICE, 10)
+    assert list(two.news()) == [(0, PRODUCER, ALICE, 10)]
+    assert len(open_page(memory, 2)) == 4
+    assert not any(open_page(memory, 2))
+    os.close(memory)
+
+
+# ---- what each of several processes lets pass
+
+
+class Processes:
+    """Each with its own machine; what they count is read by the others from time to time."""
+
+    def __init__(self, count: int, limit: float, window: Window | None = None) -> None:
+        table = QuotaTable()
+        table.put(QuotaEntity(user="alice"), PRODUCER, limit)
+        shared = page(count)
+        self.usage = [SharedUsage(shared, number) for number in range(count)]
+        self.machines = [
+            ClientQuotas(table, window or Window(), lambda *_: None, one.counted) for one in self.usage
+        ]
+
+    def exchange(self, now_ms: int) -> None:
+        for machine, usage in zip(self.machines, self.usage, strict=True):
+            for news in usage.news():
+                machine.other_used(*news, now_ms)
+
+    def produce(self, process: int, size: int, now_ms: int) -> int:
+        usage = self.machines[process].begin(user("alice"), "app", 1)
+        self.machines[process].produced(usage, size, now_ms)
         return usage.throttle_ms(now_ms)
 
-    assert (produce(0, 1, 0), produce(1, 1, 0)) == (0, 0)
-    assert (produce(0, 7_000, 0), produce(1, 7_000, 0)) == (0, 0)
-    for door, one in zip(doors, shared, strict=True):
-        for key, meter, amount in one.news():
-            door.others_used(key, meter, amount, 250)
-    assert produce(0, 1, 250) > 3_000
-    assert produce(1, 1, 250) > 3_000
-    assert len(open_page(page, 2)) == 4, "revisions have their own slots"
-    assert not any(open_page(page, 2))
-    os.close(page)
+
+def test_a_client_of_one_process_has_the_whole_quota() -> None:
+    processes = Processes(3, 1_000)
+    processes.exchange(0)
+    assert processes.produce(0, 10_000, 0) == 0
+    assert processes.produce(0, 500, 0) == 500
+
+
+def test_a_client_of_several_has_what_the_others_leave_and_at_least_an_equal_part() -> None:
+    processes = Processes(2, 1_000)
+    for process in range(2):
+        processes.produce(process, 1, 0)
+    processes.produce(0, 2_000, 0)
+    processes.exchange(1)
+    assert processes.produce(1, 7_900, 1) == 0, "the other one uses 200 of 1,000"
+    assert processes.produce(1, 1_000, 1) > 0
+    processes.exchange(2)
+    assert processes.produce(0, 2_900, 2) == 0, "half of the quota is left to it"
+    assert processes.produce(0, 1_000, 2) > 0
+
+
+def test_a_process_whose_clients_are_throttled_is_not_idle() -> None:
+    processes = Processes(2, 1_000)
+    for process in range(2):
+        processes.produce(process, 1, 0)
+        processes.produce(process, 20_000, 0)
+    processes.exchange(1)
+    assert processes.produce(1, 9_000, 20_000) > 0, "its window is empty, but that of the other one was full"
+    assert processes.produce(1, 9_000, 120_000) == 0
+
+
+@pytest.mark.parametrize(
+    ("processes", "connections", "exchange_ms"),
+    [(2, 3, 250), (3, 1, 250), (3, 3, 250), (5, 1, 250), (3, 1, 1_000), (3, 3, 1_000)],
+)
+def test_all_processes_together_have_the_limit(processes: int, connections: int, exchange_ms: int) -> None:
+    """Over 66 s, after as long a time: clients that send whenever they may. Their first burst is that of a window."""
+    limit, size, used = 200_000, 8_000, 0
+    all_of_them = Processes(processes, limit)
+    due = {(process, one): 3 * one + process for process in range(processes) for one in range(connections)}
+    for now_ms in range(132_000):
+        if now_ms % exchange_ms == 0:
+            all_of_them.exchange(now_ms)
+        for key in [key for key, at_ms in due.items() if at_ms <= now_ms]:
+            due[key] = now_ms + max(3, all_of_them.produce(key[0], size, now_ms))
+            used += size if now_ms >= 66_000 else 0
+    assert used == pytest.approx(66 * limit, rel=0.15)

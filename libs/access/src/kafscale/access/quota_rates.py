@@ -173,6 +173,10 @@ class Meters(Generic[_Key, _Kept]):
     def __len__(self) -> int:
         return len(self._kept)
 
+    def find(self, key: _Key) -> _Kept | None:
+        """The meter of the key, if it is kept."""
+        return self._kept.get(key)
+
     def of(self, key: _Key, now_ms: int) -> _Kept:
         """The meter of the key, a new one if there is none."""
         kept = self._kept.pop(key, None)

@@ -70,7 +70,7 @@ class GrpcFace:
         if keys:
             self.streams.count(ApiMetrics(self._metrics, keys))
         self._bulk.update(parts.bulk)
-        self._control.update(parts.control)
+        self._control.update({**parts.control, **parts.peers})
 
     async def stop(self) -> None:
         if self._server is not None:

@@ -104,6 +104,7 @@ async def _nothing() -> None:
 class ServiceParts:
     """Handlers by API key, and the service's ways to begin and to end.
 
+    peers: handlers of requests that processes of one role send each other, by numbers that are no API keys.
     before_ready is awaited when requests may already come; the process is READY when it returns.
     drain is awaited after the state DRAINING is published, while requests still come: it hands over
     what the service holds, and returns when it has. worker_metrics: /metrics of worker processes.
@@ -111,6 +112,7 @@ class ServiceParts:
 
     bulk: Mapping[int, Handler] = field(default_factory=dict)
     control: Mapping[int, Handler] = field(default_factory=dict)
+    peers: Mapping[int, Handler] = field(default_factory=dict)
     before_ready: Callable[[], Awaitable[None]] = _nothing
     drain: Callable[[], Awaitable[None]] = _nothing
     worker_metrics: WorkerMetrics | None = None

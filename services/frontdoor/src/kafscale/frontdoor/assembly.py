@@ -75,7 +75,7 @@ class Means:
     watch: LoopWatch | None = None
     access: AccessMeans = AccessMeans()
     usage: SharedUsage | None = None
-    """Of quotas, with the other workers of this front door."""
+    """Of quotas, with the other workers of this front door, and with other front doors."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

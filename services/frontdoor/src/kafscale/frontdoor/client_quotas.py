@@ -22,6 +22,8 @@ from kafscale.access.quota_rates import Meters, Window, WindowedRate, fetch_byte
 THROTTLE_MS_MAX: Final = 300_000
 PERCENT_PER_NS: Final = 100 / 1e9
 """A second of work in a second is 100 percent: one core."""
+LONG: Final = 4
+"""Windows after which another worker counts as idle."""
 MEASURED: Final = (QuotaKey.PRODUCER_BYTE_RATE, QuotaKey.CONSUMER_BYTE_RATE, QuotaKey.REQUEST_PERCENTAGE)
 
 
@@ -60,6 +62,11 @@ class ClientQuotas:
         self._rates: dict[QuotaKey, Meters[Meter, WindowedRate]] = {
             key: Meters(WindowedRate, window) for key in MEASURED
         }
+        long = Window(samples=LONG * window.samples, sample_ms=window.sample_ms)
+        self._others: tuple[dict[QuotaKey, Meters[tuple[int, Meter], WindowedRate]], ...] = tuple(
+            {key: Meters(WindowedRate, one) for key in MEASURED} for one in (window, long)
+        )
+        self._workers: set[int] = set()  # other ones that have counted usage
 
     def begin(self, principal: Principal, client_id: str | None, now_ns: int) -> Usage:
         """A request has arrived."""
@@ -99,9 +106,26 @@ class ClientQuotas:
         """A service has throttled the client."""
         self._throttle(usage, key, min(throttle_ms, THROTTLE_MS_MAX), now_ms)
 
-    def others_used(self, key: QuotaKey, meter: Meter, amount: float, now_ms: int) -> None:
+    def other_used(self, worker: int, key: QuotaKey, meter: Meter, amount: float, now_ms: int) -> None:
         """Another worker of this front door has counted usage."""
-        self._rates[key].of(meter, now_ms).record(amount, now_ms)
+        self._workers.add(worker)
+        for others in self._others:
+            others[key].of((worker, meter), now_ms).record(amount, now_ms)
+
+    def _share(self, key: QuotaKey, limit: Limit, now_ms: int) -> Limit:
+        """What the other workers leave of the quota, and at least an equal part among those that use it.
+
+        Each keeps to its part by its own usage, of which it knows at once. What it knows of the others is old.
+        """
+        used = [self._used_by(worker, key, limit.meter, now_ms) for worker in self._workers]
+        share = max(limit.value / (1 + sum(rate > 0 for rate in used)), limit.value - sum(used))
+        return Limit(share, limit.meter)
+
+    def _used_by(self, worker: int, key: QuotaKey, meter: Meter, now_ms: int) -> float:
+        """The higher one of its rates over one window and over LONG: a worker whose clients are throttled now is not
+        idle."""
+        rates = (others[key].find((worker, meter)) for others in self._others)
+        return max(0.0 if rate is None else rate.per_second(now_ms) for rate in rates)
 
     def _charge(self, usage: Usage, key: QuotaKey, amount: float, now_ms: int) -> None:
         limit, rate = self._meter(usage, key, now_ms)
@@ -117,7 +141,11 @@ class ClientQuotas:
         self, usage: Usage, key: QuotaKey, now_ms: int
     ) -> tuple[Limit, WindowedRate] | tuple[None, None]:
         limit = self.table.limit(key, usage.user, usage.client_id)
-        return (None, None) if limit is None else (limit, self._rates[key].of(limit.meter, now_ms))
+        if limit is None:
+            return None, None
+        if self._workers:
+            limit = self._share(key, limit, now_ms)
+        return limit, self._rates[key].of(limit.meter, now_ms)
 
     def _throttle(self, usage: Usage, key: QuotaKey, throttle_ms: int, now_ms: int) -> None:
         if throttle_ms:

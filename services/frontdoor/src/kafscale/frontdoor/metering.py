@@ -41,7 +41,7 @@ class Metering:
         shared: SharedUsage | None = None,
         work_clock: Callable[[], int] = perf_counter_ns,
     ) -> None:
-        """`throttled` is called with every throttle time. `shared`: with the other workers of this front door.
+        """`throttled` is called with every throttle time. `shared`: with other processes.
         `work_clock`: nanoseconds, for the work of the front door."""
         self.table = table
         self._shared = shared
@@ -50,12 +50,13 @@ class Metering:
         self._work_clock = work_clock
 
     async def share(self) -> None:
-        """Until cancelled: what the other workers have counted counts here too."""
+        """Until cancelled: learns what the other workers, and other front doors, have counted."""
         while self._shared is not None:
             await asyncio.sleep(SHARE_S)
-            now_ms = self._clock.now_ms()
-            for key, meter, amount in self._shared.news() if self.table.limits_clients else ():
-                self._quotas.others_used(key, meter, amount, now_ms)
+            if self.table.limits_clients:
+                now_ms = self._clock.now_ms()
+                for other, key, meter, amount in self._shared.news():
+                    self._quotas.other_used(other, key, meter, amount, now_ms)
 
     def run(self, exchange: Exchange, handle: Callable[[Exchange], None]) -> None:
         """In place of the handler, while quotas are set."""

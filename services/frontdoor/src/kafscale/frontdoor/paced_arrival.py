@@ -90,7 +90,7 @@ class PacedArrival(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         if self._successor is not None:  # it began at once, and the header of a proxy has bytes for it
-            return self._successor.get_buffer(sizehint)  # type: ignore[return-value]
+            return memoryview(self._successor.get_buffer(sizehint))
         if not self._early:
             self._early = bytearray(EARLY_BYTES_MAX)
         return memoryview(self._early)[self._filled :]

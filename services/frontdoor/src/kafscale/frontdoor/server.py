@@ -22,8 +22,11 @@ from kafscale.frontdoor.metering import window_of
 from kafscale.frontdoor.owner_views import OwnersView, SlotsView
 from kafscale.frontdoor.settings import FrontdoorSettings
 from kafscale.frontdoor.tls_contexts import ListenerTls
+from kafscale.frontdoor.usage_page import SharedUsage, UsagePage, page_bytes
+from kafscale.frontdoor.usage_peers import USAGE, UsagePeers
 from kafscale.runtime.process import CannotServe, Runtime, ServiceParts
 from kafscale.runtime.process_metrics import watch_views
+from kafscale.runtime.stream.inbound import Handler
 from kafscale.storage.decoy_key import DecoyKeyDamaged
 from kafscale.storage.etcd.client import EtcdClient, EtcdError
 from kafscale.storage.keys import Keyspace
@@ -127,7 +130,7 @@ class Service:
         self._owners = OwnersView(etcd, keyspace)
         self._slots = SlotsView(etcd, keyspace)
         self._live = {role: LiveView(etcd, keyspace, role.value) for role in ROLES}
-        self._front_doors = LiveView(etcd, keyspace, ROLE)
+        self.front_doors = LiveView(etcd, keyspace, ROLE)
         self._topics = topics
         self._tasks = means.tasks
         self._servers: list[asyncio.Server] = []
@@ -160,12 +163,12 @@ class Service:
             owners=self._owners,
             slots=self._slots,
             live=self._live,
-            front_doors=self._front_doors,
+            front_doors=self.front_doors,
         )
 
     async def load(self) -> None:
         """Returns when every view has been read once."""
-        lives = [*self._live.values(), self._front_doors]
+        lives = [*self._live.values(), self.front_doors]
         self._tasks.create_task(self._owners.view.run())
         self._tasks.create_task(self._slots.view.run())
         for live in lives:
@@ -196,8 +199,8 @@ class Service:
         """Call it once the registration says that we leave. Clients with our address still connect for a while."""
         with suppress(EtcdError, TimeoutError):  # without etcd, the others are those of the last watch event
             async with asyncio.timeout(REFRESH_TIMEOUT_S):
-                await self._front_doors.refresh()
-        if any(other.is_ready for other in self._front_doors.instances() if other.node_id != self._node_id):
+                await self.front_doors.refresh()
+        if any(other.is_ready for other in self.front_doors.instances() if other.node_id != self._node_id):
             await asyncio.sleep(self._settings.frontdoor_notice_ms / 1000)
         for server in self._servers:
             server.close()
@@ -213,6 +216,16 @@ class Service:
         await self.door.close()
 
 
+def usage_peers(
+    runtime: Runtime[FrontdoorSettings], front_doors: LiveView, page: UsagePage
+) -> dict[int, Handler]:
+    """Asks the others until the process ends; the handlers of what they ask. The caller runs the view."""
+    connect = connect_streams(runtime.settings, runtime.identity)
+    peers = UsagePeers(page, front_doors, runtime.registration.instance.id, connect)
+    runtime.task_group.create_task(peers.run())
+    return {USAGE: peers.answer}
+
+
 @asynccontextmanager
 async def build(
     runtime: Runtime[FrontdoorSettings], *, doors: Sequence[BoundListener], tls: Mapping[str, ListenerTls]
@@ -223,6 +236,8 @@ async def build(
         access = await open_access(settings, runtime.access, runtime.etcd, runtime.clock)
     except DecoyKeyDamaged as damaged:
         raise CannotServe(str(damaged)) from damaged
+    in_cluster = settings.quota_scope == "cluster"
+    page = UsagePage(memoryview(bytearray(page_bytes(1))), 1) if in_cluster else None
     means = Means(
         node_id=runtime.registration.instance.node_id,
         clock=runtime.clock,
@@ -234,6 +249,7 @@ async def build(
         connect=connect_streams(settings, runtime.identity),
         authorization=runtime.authorization,
         access=access,
+        usage=None if page is None else SharedUsage(page, 0),
     )
     runtime.metrics.watch("workers_ready", lambda: service.listening)
     runtime.metrics.watch("worker_deaths_total", lambda: 0)
@@ -241,11 +257,13 @@ async def build(
         settings, means, etcd=runtime.etcd, keyspace=runtime.keyspace, topics=runtime.topics, tls=tls
     )
 
+    peers = {} if page is None else usage_peers(runtime, service.front_doors, page)
+
     async def before_ready() -> None:
         await service.load()
         await service.listen(doors)
 
     try:
-        yield ServiceParts(before_ready=before_ready, drain=service.drain)
+        yield ServiceParts(before_ready=before_ready, drain=service.drain, peers=peers)
     finally:
         await service.close()

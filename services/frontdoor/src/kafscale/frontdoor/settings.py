@@ -1,6 +1,6 @@
 """The front door's settings; those that Kafka has bear Kafka's names."""
 
-from typing import Final, Self
+from typing import Final, Literal, Self
 
 from kafscale.frontdoor.authentication.enabled import MechanismsWrong, all_mechanisms, mechanisms_of
 from kafscale.frontdoor.authentication.key_url import UrlWrong, parse_keys_url
@@ -169,6 +169,11 @@ class FrontdoorSettings(ServiceSettings):
         ge=10_000,
         description="While etcd is away, users and ACLs hold for this time. Then logins with passwords, and with an "
         "authorizer all connections, are closed.",
+    )
+    quota_scope: Literal["broker", "cluster"] = Field(
+        "broker",
+        description="Whether each front door enforces the whole quota of a client, as a broker of Kafka, or all front "
+        "doors together.",
     )
     quota_window_num: int = Field(
         11,

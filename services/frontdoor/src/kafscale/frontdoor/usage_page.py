@@ -1,9 +1,9 @@
-"""What the workers of one front door have used of quotas: a page of memory that they share.
+"""What the processes of a front door, and other front doors, have used of quotas: a page of memory with parts.
 
-Laws: a worker writes only its own part of the page, and reads those of the others. A place of a part has the number of
-a meter and the usage that its worker has ever counted on it, so a reader that looks late misses nothing. Two meters of
-one worker may fall on one place: the later one takes it, and what of the earlier one was not read is lost. A reader may
-see a place while it changes hands: then it counts nothing. No lock is needed.
+Laws: a part has one writer. Workers write the first parts, and what other front doors have used is in those behind
+(usage_peers.py). A place of a part has the number of a meter and the usage that was ever counted on it there, so a
+reader that looks late misses nothing. Two meters may fall on one place: the later one takes it, and what of the earlier
+one was not read is lost. A reader may see a place while it changes hands: then it counts nothing. No lock is needed.
 """
 
 from collections.abc import Iterator
@@ -13,10 +13,16 @@ from kafscale.access.quota import Meter, QuotaKey
 from xxhash import xxh64_intdigest
 
 PLACES: Final = 1_024
-"""Of one worker."""
+"""Of one part."""
 KNOWN_MAX: Final = 4 * PLACES
+PEERS_MAX: Final = 64
+"""Parts for other front doors. Memory that nobody writes costs nothing."""
 WORD_BYTES: Final = 8
-PART_BYTES: Final = 2 * PLACES * WORD_BYTES
+PART_BYTES: Final = (1 + 2 * PLACES) * WORD_BYTES
+
+
+def page_bytes(workers: int) -> int:
+    return (workers + PEERS_MAX) * PART_BYTES
 
 
 def meter_number(key: QuotaKey, meter: Meter) -> int:
@@ -25,44 +31,73 @@ def meter_number(key: QuotaKey, meter: Meter) -> int:
     return xxh64_intdigest("\0".join((key.value, user, client_id)).encode()) or 1
 
 
-class UsagePage:
-    def __init__(self, page: memoryview, worker: int) -> None:
-        """`page`: PART_BYTES for each worker."""
-        parts = [page[at : at + PART_BYTES] for at in range(0, len(page), PART_BYTES)]
-        half = PLACES * WORD_BYTES
-        self._numbers = [part[:half].cast("Q") for part in parts]
-        self._amounts = [part[half:].cast("d") for part in parts]
-        self._own = worker
-        self._seen: list[dict[int, tuple[int, float]]] = [{} for _ in parts]
-        for _ in self.news():
-            pass  # usage from before this worker began
+class UsagePart:
+    """One writer, any number of readers."""
+
+    __slots__ = ("_amounts", "_numbers", "_writes")
+
+    def __init__(self, memory: memoryview) -> None:
+        """PART_BYTES."""
+        middle = (1 + PLACES) * WORD_BYTES
+        self._writes = memory[:WORD_BYTES].cast("Q")
+        self._numbers = memory[WORD_BYTES:middle].cast("Q")
+        self._amounts = memory[middle:].cast("d")
+
+    @property
+    def writes(self) -> int:
+        """Moves with each change."""
+        return self._writes[0]
 
     def add(self, number: int, amount: float) -> None:
-        """This worker has counted usage on a meter."""
-        numbers, amounts, place = self._numbers[self._own], self._amounts[self._own], number % PLACES
-        if numbers[place] != number:
-            numbers[place] = 0
-            amounts[place] = 0.0
-            numbers[place] = number
-        amounts[place] += amount
+        place = number % PLACES
+        if self._numbers[place] != number:
+            self._numbers[place] = 0
+            self._amounts[place] = 0.0
+            self._numbers[place] = number
+        self._amounts[place] += amount
+        self._writes[0] += 1
 
-    def news(self) -> Iterator[tuple[int, float]]:
-        """What the others have counted since the last call: the numbers of meters, and amounts."""
-        for worker, (numbers, amounts) in enumerate(zip(self._numbers, self._amounts, strict=True)):
-            if worker == self._own:
-                continue
-            seen = self._seen[worker]
-            for place, number in enumerate(numbers):
-                if not number:
-                    continue
-                amount = amounts[place]
-                last_number, last_amount = seen.get(place, (0, 0.0))
-                if (number, amount) == (last_number, last_amount):
-                    continue
-                seen[place] = (number, amount)
-                delta = amount - (last_amount if number == last_number else 0.0)
-                if delta > 0:
-                    yield number, delta
+    def totals(self) -> dict[int, float]:
+        """By the number of the meter."""
+        return {number: self._amounts[place] for place, number in enumerate(self._numbers) if number}
+
+
+class UsageReader:
+    """What is new in one part since the last look."""
+
+    __slots__ = ("_part", "_seen", "_writes")
+
+    def __init__(self, part: UsagePart) -> None:
+        """What is there already does not count."""
+        self._part = part
+        self._writes = part.writes
+        self._seen = part.totals()
+
+    def news(self) -> dict[int, float]:
+        """Amounts, by the number of the meter."""
+        writes = self._part.writes  # before the places, so that a later change is seen the next time
+        if writes == self._writes:
+            return {}
+        before, totals = self._seen, self._part.totals()
+        self._writes, self._seen = writes, totals
+        return grown(before, totals)
+
+
+def grown(before: dict[int, float], after: dict[int, float]) -> dict[int, float]:
+    """By how much totals have grown. One that is smaller now began again, and what it had lost is not known."""
+    return {
+        number: total - before.get(number, 0.0)
+        for number, total in after.items()
+        if total > before.get(number, 0.0)
+    }
+
+
+class UsagePage:
+    def __init__(self, memory: memoryview, workers: int) -> None:
+        """`memory`: `page_bytes`."""
+        starts = range(0, len(memory), PART_BYTES)
+        parts = [UsagePart(memory[start : start + PART_BYTES]) for start in starts]
+        self.workers, self.peers = parts[:workers], parts[workers:]
 
 
 class SharedUsage:
@@ -71,8 +106,10 @@ class SharedUsage:
     A worker takes usage only of meters that it has used itself, since it throttles nobody else.
     """
 
-    def __init__(self, page: UsagePage) -> None:
-        self._page = page
+    def __init__(self, page: UsagePage, worker: int) -> None:
+        self._own = page.workers[worker]
+        others = (part for part in (*page.workers, *page.peers) if part is not self._own)
+        self._readers = [UsageReader(part) for part in others]
         self._known: dict[int, tuple[QuotaKey, Meter]] = {}
 
     def counted(self, key: QuotaKey, meter: Meter, amount: float) -> None:
@@ -81,11 +118,12 @@ class SharedUsage:
         if self._known.pop(number, None) is None and len(self._known) >= KNOWN_MAX:
             del self._known[next(iter(self._known))]
         self._known[number] = (key, meter)
-        self._page.add(number, amount)
+        self._own.add(number, amount)
 
-    def news(self) -> Iterator[tuple[QuotaKey, Meter, float]]:
-        """What the others have counted since the last call."""
-        for number, amount in self._page.news():
-            known = self._known.get(number)
-            if known is not None:
-                yield *known, amount
+    def news(self) -> Iterator[tuple[int, QuotaKey, Meter, float]]:
+        """What the others have counted since the last call, with the number of the other one."""
+        for other, reader in enumerate(self._readers):
+            for number, amount in reader.news().items():
+                known = self._known.get(number)
+                if known is not None:
+                    yield other, *known, amount

@@ -23,7 +23,7 @@ from kafscale.frontdoor.exchange import REVISION_KINDS, AckedRevision
 from kafscale.frontdoor.server import ROLE, BoundListener, Service
 from kafscale.frontdoor.settings import FrontdoorSettings
 from kafscale.frontdoor.tls_contexts import ListenerTls, TlsFilesWrong, open_all
-from kafscale.frontdoor.usage_page import PART_BYTES, SharedUsage, UsagePage
+from kafscale.frontdoor.usage_page import SharedUsage, UsagePage, page_bytes
 from kafscale.runtime.access import ProcessAccess, authorizer_of
 from kafscale.runtime.authorization import Authorization
 from kafscale.runtime.budget import MemoryBudget
@@ -64,7 +64,7 @@ def make_page(workers: int) -> int:
     """A descriptor, for the workers, of the memory on which they share revisions (`AckedRevision`), and behind them the
     usage of quotas (`UsagePage`)."""
     page = os.memfd_create("kafscale-workers")
-    os.ftruncate(page, _revision_bytes(workers) + workers * PART_BYTES)
+    os.ftruncate(page, _revision_bytes(workers) + page_bytes(workers))
     return page
 
 
@@ -73,10 +73,9 @@ def open_page(page: int, workers: int) -> memoryview:
     return memoryview(mmap.mmap(page, _revision_bytes(workers))).cast("q")
 
 
-def open_usage(page: int, workers: int) -> memoryview:
-    """What is for a UsagePage."""
+def open_usage(page: int, workers: int) -> UsagePage:
     begin = _revision_bytes(workers)
-    return memoryview(mmap.mmap(page, begin + workers * PART_BYTES))[begin:]
+    return UsagePage(memoryview(mmap.mmap(page, begin + page_bytes(workers)))[begin:], workers)
 
 
 def _revision_bytes(workers: int) -> int:
@@ -139,7 +138,7 @@ class Worker:
                     authorization=authorization,
                     watch=self._watch,
                     access=await open_access(settings, access, etcd, self._clock),
-                    usage=SharedUsage(UsagePage(open_usage(page, workers), number)),
+                    usage=SharedUsage(open_usage(page, workers), number),
                 )
                 service = Service(settings, means, etcd=etcd, keyspace=keyspace, topics=topics, tls=self._tls)
                 try:

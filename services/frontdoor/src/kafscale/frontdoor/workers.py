@@ -16,14 +16,17 @@ from typing import Final
 import msgspec
 import structlog
 from kafscale.frontdoor.access import decoy_key
-from kafscale.frontdoor.server import BoundListener
+from kafscale.frontdoor.server import ROLE, BoundListener, usage_peers
 from kafscale.frontdoor.settings import FrontdoorSettings
-from kafscale.frontdoor.worker import METRICS, PLAN_VARIABLE, READY, Plan, make_page
+from kafscale.frontdoor.usage_page import UsagePage
+from kafscale.frontdoor.worker import METRICS, PLAN_VARIABLE, READY, Plan, make_page, open_usage
 from kafscale.runtime.metrics import Metrics
 from kafscale.runtime.process import CannotServe, Runtime, ServiceParts
+from kafscale.runtime.stream.inbound import Handler
 from kafscale.storage.access_keys import AccessKeys
 from kafscale.storage.backoff import Backoff
 from kafscale.storage.decoy_key import DecoyKeyDamaged
+from kafscale.storage.membership.members import LiveView
 
 log = structlog.get_logger("kafscale.frontdoor.workers")
 
@@ -129,8 +132,7 @@ class Workers:
         metrics: Metrics,
     ) -> None:
         """`sockets`: for each worker the listeners' names, hosts and descriptors."""
-        page = make_page(len(sockets))
-        self._page = page
+        page = self.page = make_page(len(sockets))
         self._workers = [
             WorkerProcess(
                 Plan(number=number, workers=len(sockets), instance=instance, page=page, sockets=list(own)),
@@ -157,7 +159,7 @@ class Workers:
 
     async def close(self) -> None:
         await self.stop(KILL_AFTER_S)
-        os.close(self._page)
+        os.close(self.page)
 
 
 async def _check_decoy_key(runtime: Runtime[FrontdoorSettings]) -> None:
@@ -167,6 +169,13 @@ async def _check_decoy_key(runtime: Runtime[FrontdoorSettings]) -> None:
             await decoy_key(runtime.etcd, AccessKeys(runtime.keyspace), runtime.clock)
         except DecoyKeyDamaged as damaged:
             raise CannotServe(str(damaged)) from damaged
+
+
+def _usage_peers(runtime: Runtime[FrontdoorSettings], page: UsagePage) -> dict[int, Handler]:
+    """Only the parent speaks with other front doors."""
+    front_doors = LiveView(runtime.etcd, runtime.keyspace, ROLE)
+    runtime.task_group.create_task(front_doors.run())
+    return usage_peers(runtime, front_doors, page)
 
 
 @asynccontextmanager
@@ -180,6 +189,9 @@ async def build_workers(
         metrics=runtime.metrics,
     )
 
+    in_cluster = runtime.settings.quota_scope == "cluster"
+    peers = _usage_peers(runtime, open_usage(workers.page, len(doors))) if in_cluster else {}
+
     async def before_ready() -> None:
         await _check_decoy_key(runtime)
         await workers.start(runtime.task_group)
@@ -188,6 +200,8 @@ async def build_workers(
         await workers.stop(runtime.settings.drain_timeout_ms / 1000 + KILL_AFTER_S)
 
     try:
-        yield ServiceParts(before_ready=before_ready, drain=drain, worker_metrics=workers.expositions)
+        yield ServiceParts(
+            before_ready=before_ready, drain=drain, worker_metrics=workers.expositions, peers=peers
+        )
     finally:
         await workers.close()
