@@ -34,9 +34,11 @@ from e2e.harness.security_settings import (
     Tokens,
     java,
     librdkafka,
+    old_java,
     plain,
     write_java_keystore,
     write_json,
+    write_old_java_stores,
     write_properties,
 )
 from e2e.harness.token_issuer import AUDIENCE, TokenIssuer, issuing
@@ -58,17 +60,25 @@ MUTUAL_TLS = "mTLS"
 LIFETIME_MS = 4_000
 PARTITIONS = 2
 OLDER_JAVA = "3.9.2"
+OLD_JAVA = "2.1.1"
+"""Before re-authentication (2.2) and PEM files (2.7)."""
 ADMIN_TIMEOUT_S = 60.0
+
+
+def _java(version: str) -> Client:
+    return Client(
+        name=f"java-{version}",
+        codecs=("none",),
+        needs=("java", "mvn"),
+        command=lambda: java_program(version),
+    )
+
 
 _BY_NAME = {client.name: client for client in CLIENTS}
 SECURED_CLIENTS: tuple[Client, ...] = (
     _BY_NAME["java"],
-    Client(
-        name=f"java-{OLDER_JAVA}",
-        codecs=("none",),
-        needs=("java", "mvn"),
-        command=lambda: java_program(OLDER_JAVA),
-    ),
+    _java(OLDER_JAVA),
+    _java(OLD_JAVA),
     _BY_NAME["confluent"],
     _BY_NAME["franz-go"],
     _BY_NAME["sarama"],
@@ -79,9 +89,17 @@ SECURED_CLIENTS: tuple[Client, ...] = (
 ASSIGNORS = {"aiokafka": "roundrobin", "kafkajs": "roundrobin"}
 """Those of the others is `range`."""
 CONNECTS_AGAIN = {
+    f"java-{OLD_JAVA}": "it is older than KIP-368, so its connections end with their sessions",
     "aiokafka": "it does not read session_lifetime_ms, so its connections end with their sessions",
 }
 """The clients that cannot re-authenticate (KIP-368), and why."""
+CANNOT = {
+    (
+        f"java-{OLD_JAVA}",
+        OAUTHBEARER,
+    ): "it gets no tokens by itself: its user has to write a callback handler",
+}
+"""What a client has not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +130,10 @@ COMBINATIONS = (
     *((MUTUAL_TLS, listener) for listener in CERTIFICATES_AT),
 )
 CELLS = tuple(
-    Cell(client, mechanism, listener) for client in SECURED_CLIENTS for mechanism, listener in COMBINATIONS
+    Cell(client, mechanism, listener)
+    for client in SECURED_CLIENTS
+    for mechanism, listener in COMBINATIONS
+    if (client.name, mechanism) not in CANNOT
 )
 
 
@@ -201,7 +222,8 @@ def password_of(user: str) -> str:
 
 def _written(cell: Cell, settings: Security, path: Path) -> Path:
     if cell.client.name.startswith("java"):
-        return write_properties(java(settings), path.with_name(f"{path.name}.properties"))
+        words = old_java if cell.client.name == f"java-{OLD_JAVA}" else java
+        return write_properties(words(settings), path.with_name(f"{path.name}.properties"))
     write = librdkafka if cell.client.name == "confluent" else plain
     return write_json(write(settings), path.with_name(f"{path.name}.json"))
 
@@ -217,7 +239,9 @@ def secured_cluster(folder: Path) -> Iterator[SecuredCluster]:
     deployment = Deployment(folder / "deployment", PARTITIONS, on_s3=False)
     with issuing(folder / "issuer", {user: f"secret-of-{user}" for user in users}) as issuer:
         for user in users:
-            write_java_keystore(clients.client(user))
+            own = clients.client(user)
+            write_java_keystore(own)
+            write_old_java_stores(servers.ca, own)
             (folder / f"{user}.token").write_text(issuer.token(user))
         ports = {listener: free_port() for listener in PROTOCOLS}
         cluster = SecuredCluster(deployment, ports, servers, clients, issuer, folder)
