@@ -41,7 +41,7 @@ LIFETIMES = 3
 RECORDS = 100
 RECORDS_PER_S = 20
 SESSION_MS = 6_000
-AT_ONCE = 4
+AT_ONCE = 5
 AUDITED_TIMEOUT_S = 30.0
 """The audit log writes repeated lines every 10 s."""
 DIAGONAL = {
