@@ -54,8 +54,7 @@ PROTOCOLS = {
     "MUTUAL": "SASL_SSL",
 }
 CERTIFICATES_AT = ("SSL", "MUTUAL")
-PASSWORD_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
-MECHANISMS = (*PASSWORD_MECHANISMS, OAUTHBEARER)
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", OAUTHBEARER)
 MUTUAL_TLS = "mTLS"
 LIFETIME_MS = 4_000
 PARTITIONS = 2
@@ -87,19 +86,15 @@ SECURED_CLIENTS: tuple[Client, ...] = (
     _BY_NAME["kafkajs"],
 )
 ASSIGNORS = {"aiokafka": "roundrobin", "kafkajs": "roundrobin"}
-"""Those of the others is `range`."""
+"""That of the others is `range`."""
 CONNECTS_AGAIN = {
     f"java-{OLD_JAVA}": "it is older than KIP-368, so its connections end with their sessions",
     "aiokafka": "it does not read session_lifetime_ms, so its connections end with their sessions",
 }
 """The clients that cannot re-authenticate (KIP-368), and why."""
-CANNOT = {
-    (
-        f"java-{OLD_JAVA}",
-        OAUTHBEARER,
-    ): "it gets no tokens by itself: its user has to write a callback handler",
-}
-"""What a client has not."""
+NO_TOKENS = "it gets no tokens by itself: its user has to write a callback handler"
+CANNOT = {(f"java-{OLD_JAVA}", OAUTHBEARER): NO_TOKENS}
+"""Mechanisms that a client does not have, and why. Their cells are skipped with these words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +113,11 @@ class Cell:
         return f"{self.client.name}.{self.mechanism}.{self.listener}"
 
     @property
+    def cannot(self) -> str | None:
+        """Why the client does not have the mechanism."""
+        return CANNOT.get((self.client.name, self.mechanism))
+
+    @property
     def login(self) -> str | None:
         """The mechanism of SASL. At MUTUAL it is the one that most users have."""
         if self.mechanism != MUTUAL_TLS:
@@ -130,10 +130,7 @@ COMBINATIONS = (
     *((MUTUAL_TLS, listener) for listener in CERTIFICATES_AT),
 )
 CELLS = tuple(
-    Cell(client, mechanism, listener)
-    for client in SECURED_CLIENTS
-    for mechanism, listener in COMBINATIONS
-    if (client.name, mechanism) not in CANNOT
+    Cell(client, mechanism, listener) for client in SECURED_CLIENTS for mechanism, listener in COMBINATIONS
 )
 
 

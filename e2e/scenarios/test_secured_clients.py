@@ -61,7 +61,9 @@ BUILDING = Lock()
 
 
 def parameter(cell: Cell) -> object:
-    marks = () if cell.name in DIAGONAL else pytest.mark.secured
+    marks = [] if cell.name in DIAGONAL else [pytest.mark.secured]
+    if cell.cannot is not None:
+        marks.append(pytest.mark.skip(reason=f"{cell.client.name}: {cell.cannot}"))
     return pytest.param(cell, id=cell.name, marks=marks)
 
 
@@ -76,7 +78,7 @@ def stories(
     request: pytest.FixtureRequest, cluster: SecuredCluster, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, Future[None]]]:
     """One run per selected cell."""
-    cells = [cell for cell in CELLS if is_selected(request, cell.name)]
+    cells = [cell for cell in CELLS if cell.cannot is None and is_selected(request, cell.name)]
     cluster.prepare(cells)
     folder = tmp_path_factory.mktemp("members")
     with told_at_once(
