@@ -34,9 +34,11 @@ from e2e.harness.security_settings import (
     Tokens,
     java,
     librdkafka,
+    old_java,
     plain,
     write_java_keystore,
     write_json,
+    write_old_java_stores,
     write_properties,
 )
 from e2e.harness.token_issuer import AUDIENCE, TokenIssuer, issuing
@@ -52,23 +54,30 @@ PROTOCOLS = {
     "MUTUAL": "SASL_SSL",
 }
 CERTIFICATES_AT = ("SSL", "MUTUAL")
-PASSWORD_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
-MECHANISMS = (*PASSWORD_MECHANISMS, OAUTHBEARER)
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", OAUTHBEARER)
 MUTUAL_TLS = "mTLS"
 LIFETIME_MS = 4_000
 PARTITIONS = 2
 OLDER_JAVA = "3.9.2"
+OLD_JAVA = "2.1.1"
+"""Before re-authentication (2.2) and PEM files (2.7)."""
 ADMIN_TIMEOUT_S = 60.0
+
+
+def _java(version: str) -> Client:
+    return Client(
+        name=f"java-{version}",
+        codecs=("none",),
+        needs=("java", "mvn"),
+        command=lambda: java_program(version),
+    )
+
 
 _BY_NAME = {client.name: client for client in CLIENTS}
 SECURED_CLIENTS: tuple[Client, ...] = (
     _BY_NAME["java"],
-    Client(
-        name=f"java-{OLDER_JAVA}",
-        codecs=("none",),
-        needs=("java", "mvn"),
-        command=lambda: java_program(OLDER_JAVA),
-    ),
+    _java(OLDER_JAVA),
+    _java(OLD_JAVA),
     _BY_NAME["confluent"],
     _BY_NAME["franz-go"],
     _BY_NAME["sarama"],
@@ -77,11 +86,15 @@ SECURED_CLIENTS: tuple[Client, ...] = (
     _BY_NAME["kafkajs"],
 )
 ASSIGNORS = {"aiokafka": "roundrobin", "kafkajs": "roundrobin"}
-"""Those of the others is `range`."""
+"""That of the others is `range`."""
 CONNECTS_AGAIN = {
+    f"java-{OLD_JAVA}": "it is older than KIP-368, so its connections end with their sessions",
     "aiokafka": "it does not read session_lifetime_ms, so its connections end with their sessions",
 }
 """The clients that cannot re-authenticate (KIP-368), and why."""
+NO_TOKENS = "it gets no tokens by itself: its user has to write a callback handler"
+CANNOT = {(f"java-{OLD_JAVA}", OAUTHBEARER): NO_TOKENS}
+"""Mechanisms that a client does not have, and why. Their cells are skipped with these words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +111,11 @@ class Cell:
     def topic(self) -> str:
         """Its client alone has the right to it."""
         return f"{self.client.name}.{self.mechanism}.{self.listener}"
+
+    @property
+    def cannot(self) -> str | None:
+        """Why the client does not have the mechanism."""
+        return CANNOT.get((self.client.name, self.mechanism))
 
     @property
     def login(self) -> str | None:
@@ -201,7 +219,8 @@ def password_of(user: str) -> str:
 
 def _written(cell: Cell, settings: Security, path: Path) -> Path:
     if cell.client.name.startswith("java"):
-        return write_properties(java(settings), path.with_name(f"{path.name}.properties"))
+        words = old_java if cell.client.name == f"java-{OLD_JAVA}" else java
+        return write_properties(words(settings), path.with_name(f"{path.name}.properties"))
     write = librdkafka if cell.client.name == "confluent" else plain
     return write_json(write(settings), path.with_name(f"{path.name}.json"))
 
@@ -217,7 +236,9 @@ def secured_cluster(folder: Path) -> Iterator[SecuredCluster]:
     deployment = Deployment(folder / "deployment", PARTITIONS, on_s3=False)
     with issuing(folder / "issuer", {user: f"secret-of-{user}" for user in users}) as issuer:
         for user in users:
-            write_java_keystore(clients.client(user))
+            own = clients.client(user)
+            write_java_keystore(own)
+            write_old_java_stores(servers.ca, own)
             (folder / f"{user}.token").write_text(issuer.token(user))
         ports = {listener: free_port() for listener in PROTOCOLS}
         cluster = SecuredCluster(deployment, ports, servers, clients, issuer, folder)

@@ -10,15 +10,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
     Encoding,
     NoEncryption,
     PrivateFormat,
     load_pem_private_key,
 )
+from cryptography.hazmat.primitives.serialization.pkcs12 import (
+    PKCS12Certificate,
+    serialize_java_truststore,
+    serialize_key_and_certificates,
+)
 from kafscale.runtime.grpc_identity import PemFiles
 
 OAUTHBEARER = "OAUTHBEARER"
+STORE_PASSWORD = "changeit"
+"""Of the files for old Java clients, which want one."""
 _LOGINS = "org.apache.kafka.common.security"
 
 
@@ -87,6 +97,7 @@ def librdkafka(security: Security) -> dict[str, str]:
 
 
 def java(security: Security) -> dict[str, str]:
+    """From 2.7 on, whose TLS files may be PEM."""
     settings = {"security.protocol": security.protocol}
     if security.ca:
         settings |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(security.ca)}
@@ -95,6 +106,30 @@ def java(security: Security) -> dict[str, str]:
             "ssl.keystore.type": "PEM",
             "ssl.keystore.location": str(java_keystore_path(security.own)),
         }
+    return settings | _java_login(security)
+
+
+def old_java(security: Security) -> dict[str, str]:
+    """Before 2.7: TLS files are PKCS 12 (`write_old_java_stores`)."""
+    settings = {"security.protocol": security.protocol}
+    if security.ca:
+        settings |= _old_java_store("truststore", security.ca)
+    if security.own:
+        settings |= _old_java_store("keystore", security.own.certificate)
+        settings |= {"ssl.key.password": STORE_PASSWORD}
+    return settings | _java_login(security)
+
+
+def _old_java_store(kind: str, pem: Path) -> dict[str, str]:
+    return {
+        f"ssl.{kind}.type": "PKCS12",
+        f"ssl.{kind}.location": str(pem.with_suffix(".p12")),
+        f"ssl.{kind}.password": STORE_PASSWORD,
+    }
+
+
+def _java_login(security: Security) -> dict[str, str]:
+    settings: dict[str, str] = {}
     if security.mechanism == OAUTHBEARER:
         options = {
             "clientId": security.user,
@@ -133,6 +168,18 @@ def write_java_keystore(files: PemFiles) -> Path:
         key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()) + files.certificate.read_bytes()
     )
     return path
+
+
+def write_old_java_stores(ca: Path, own: PemFiles) -> None:
+    secret = BestAvailableEncryption(STORE_PASSWORD.encode())
+    authorities = x509.load_pem_x509_certificates(ca.read_bytes())
+    trusted = [PKCS12Certificate(each, b"ca-%d" % number) for number, each in enumerate(authorities)]
+    ca.with_suffix(".p12").write_bytes(serialize_java_truststore(trusted, secret))
+    certificate, *chain = x509.load_pem_x509_certificates(own.certificate.read_bytes())
+    key = load_pem_private_key(own.key.read_bytes(), None)
+    assert isinstance(key, EllipticCurvePrivateKey)
+    store = serialize_key_and_certificates(b"own", key, certificate, chain, secret)
+    own.certificate.with_suffix(".p12").write_bytes(store)
 
 
 def write_properties(settings: Mapping[str, str], path: Path) -> Path:

@@ -15,7 +15,7 @@ from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssigno
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 from aiokafka.errors import KafkaError
 from aiokafka.helpers import create_ssl_context
-from record import Args, event, parse, run, show
+from record import Args, event, parse, run, sasl_settings, show
 
 ASSIGNORS = {
     "range": RangePartitionAssignor,
@@ -27,8 +27,8 @@ ASSIGNORS = {
 class TokenFile(AbstractTokenProvider):
     """Read for each login: another program renews the file."""
 
-    def __init__(self, path: str) -> None:
-        self.path = Path(path)
+    def __init__(self, path: Path) -> None:
+        self.path = path
 
     async def token(self) -> str:
         return self.path.read_text().strip()
@@ -39,20 +39,10 @@ def secured(a: Args) -> dict[str, Any]:
     if not s:
         return {}
     settings: dict[str, Any] = {"client_id": a.name, "security_protocol": s["protocol"]}
-    if s["certificate"]:
-        context = create_ssl_context(cafile=s["ca"], certfile=s["certificate"], keyfile=s["key"])
-        settings |= {"ssl_context": context}
-    elif s["ca"]:
-        settings |= {"ssl_context": create_ssl_context(cafile=s["ca"])}
-    if s["mechanism"] == "OAUTHBEARER":
-        settings |= {"sasl_mechanism": "OAUTHBEARER", "sasl_oauth_token_provider": TokenFile(s["token_file"])}
-    elif s["mechanism"]:
-        settings |= {
-            "sasl_mechanism": s["mechanism"],
-            "sasl_plain_username": s["user"],
-            "sasl_plain_password": s["password"],
-        }
-    return settings
+    if s["ca"]:
+        own = {"certfile": s["certificate"], "keyfile": s["key"]} if s["certificate"] else {}
+        settings |= {"ssl_context": create_ssl_context(cafile=s["ca"], **own)}
+    return settings | sasl_settings(s, TokenFile)
 
 
 async def produce(a: Args) -> None:

@@ -12,7 +12,7 @@ from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from kafka.errors import KafkaError
 from kafka.net.sasl.oauth import AbstractTokenProvider
-from record import Args, event, parse, run, show, until_terminated
+from record import Args, event, parse, run, sasl_settings, show, until_terminated
 
 ASSIGNORS = {
     "range": RangePartitionAssignor,
@@ -24,8 +24,8 @@ ASSIGNORS = {
 class TokenFile(AbstractTokenProvider):
     """Read for each login: another program renews the file."""
 
-    def __init__(self, path: str) -> None:
-        self.path = Path(path)
+    def __init__(self, path: Path) -> None:
+        self.path = path
 
     def token(self) -> str:
         return self.path.read_text().strip()
@@ -40,15 +40,7 @@ def secured(a: Args) -> dict[str, Any]:
         settings |= {"ssl_cafile": s["ca"]}
     if s["certificate"]:
         settings |= {"ssl_certfile": s["certificate"], "ssl_keyfile": s["key"]}
-    if s["mechanism"] == "OAUTHBEARER":
-        settings |= {"sasl_mechanism": "OAUTHBEARER", "sasl_oauth_token_provider": TokenFile(s["token_file"])}
-    elif s["mechanism"]:
-        settings |= {
-            "sasl_mechanism": s["mechanism"],
-            "sasl_plain_username": s["user"],
-            "sasl_plain_password": s["password"],
-        }
-    return settings
+    return settings | sasl_settings(s, TokenFile)
 
 
 def produce(a: Args) -> None:

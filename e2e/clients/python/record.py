@@ -74,6 +74,21 @@ def _security(file: str) -> Mapping[str, str]:
     return found
 
 
+def sasl_settings(s: Mapping[str, str], tokens: Callable[[Path], object]) -> dict[str, object]:
+    """For kafka-python and aiokafka, which have the same names. `tokens` makes a provider that reads a file."""
+    mechanism = s["mechanism"]
+    if mechanism == "OAUTHBEARER":
+        provider = tokens(Path(s["token_file"]))
+        return {"sasl_mechanism": mechanism, "sasl_oauth_token_provider": provider}
+    if mechanism:
+        return {
+            "sasl_mechanism": mechanism,
+            "sasl_plain_username": s["user"],
+            "sasl_plain_password": s["password"],
+        }
+    return {}
+
+
 def show(
     partition: int,
     offset: int,

@@ -6,6 +6,7 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
+import java.util.Set;
 import java.util.concurrent.CountDownLatch;
 import java.util.stream.Collectors;
 import org.apache.kafka.clients.consumer.ConsumerRebalanceListener;
@@ -14,8 +15,6 @@ import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.TopicPartition;
-import org.apache.kafka.common.errors.FencedInstanceIdException;
-import org.apache.kafka.common.errors.UnreleasedInstanceIdException;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 
 /** Apache Kafka's Java consumer as a member of a group; see e2e/clients/README.md. */
@@ -24,6 +23,10 @@ final class Group implements ConsumerRebalanceListener {
         "range", "org.apache.kafka.clients.consumer.RangeAssignor",
         "roundrobin", "org.apache.kafka.clients.consumer.RoundRobinAssignor",
         "cooperative-sticky", "org.apache.kafka.clients.consumer.CooperativeStickyAssignor");
+
+    // By name: clients before 2.3 do not have them.
+    private static final Set<String> ANOTHER_HAS_THE_INSTANCE =
+        Set.of("FencedInstanceIdException", "UnreleasedInstanceIdException");
 
     private final Map<String, String> args;
     private final KafkaConsumer<byte[], byte[]> consumer;
@@ -58,8 +61,11 @@ final class Group implements ConsumerRebalanceListener {
             consumer.close();
             event("left", List.of(), -1, "");
             clean = true;
-        } catch (FencedInstanceIdException | UnreleasedInstanceIdException fatal) {
-            event("fatal", List.of(), -1, fatal.toString());
+        } catch (KafkaException error) {
+            if (!isFatal(error)) {
+                throw error;
+            }
+            event("fatal", List.of(), -1, error.toString());
             Runtime.getRuntime().halt(1); // other threads of the consumer would keep the process
         } finally {
             closed.countDown();
@@ -91,9 +97,10 @@ final class Group implements ConsumerRebalanceListener {
         }
         try {
             consumer.commitSync(read);
-        } catch (FencedInstanceIdException fatal) {
-            throw fatal;
-        } catch (KafkaException error) { // a rebalance overtook it; the next owner commits
+        } catch (KafkaException error) {
+            if (isFatal(error)) {
+                throw error;
+            } // else a rebalance overtook it; the next owner commits
             event("note", read.keySet(), -1, "commit: " + error);
             return;
         }
@@ -113,10 +120,14 @@ final class Group implements ConsumerRebalanceListener {
         event("revoked", partitions, -1, "");
     }
 
-    @Override
+    // Without @Override: clients before 2.4 do not call it.
     public void onPartitionsLost(Collection<TopicPartition> partitions) {
         read.keySet().removeAll(partitions);
         event("revoked", partitions, -1, "lost");
+    }
+
+    private static boolean isFatal(KafkaException error) {
+        return ANOTHER_HAS_THE_INSTANCE.contains(error.getClass().getSimpleName());
     }
 
     private static void event(String kind, Collection<TopicPartition> partitions, long offset, String text) {
