@@ -192,7 +192,7 @@ class Asking:
         for key in ANSWERED_BY_SERVICES:
             until(f"{last} has its rights", partial(self._served, last, key, world), READY_S)
 
-    def _served(self, user: str, key: int, world: World) -> bool:
+    def _served(self, user: str, key: ApiKey, world: World) -> bool:
         version = READY_VERSIONS[key]
         return set(errors_in(self._answer(user, key, version, ROWS[key].content(world, version)))) == {0}
 
