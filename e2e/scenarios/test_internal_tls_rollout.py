@@ -23,7 +23,7 @@ from e2e.harness.unnoticed import SETTINGS, nobody_notices
 PARTITIONS = 6
 SERVICES = tuple(role for role in ROLES if role != "frontdoor")
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.chaos]  # two minutes; `make upgrade-test`
 
 
 @pytest.fixture
