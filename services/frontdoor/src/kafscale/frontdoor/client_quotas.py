@@ -62,7 +62,7 @@ class ClientQuotas:
         self._rates: dict[QuotaKey, Meters[Meter, WindowedRate]] = {
             key: Meters(WindowedRate, window) for key in MEASURED
         }
-        long = Window(samples=LONG * window.samples, sample_ms=window.sample_ms)
+        long = Window(samples=window.samples, sample_ms=LONG * window.sample_ms)
         self._others: tuple[dict[QuotaKey, Meters[tuple[int, Meter], WindowedRate]], ...] = tuple(
             {key: Meters(WindowedRate, one) for key in MEASURED} for one in (window, long)
         )
