@@ -216,7 +216,10 @@ CHANGED: Mapping[int, Mapping[str, Any]] = {
     _K.DELETE_TOPICS: {"fleeting": True},
     _K.DELETE_GROUPS: {"fleeting": True},
     # Kafka never answers a denied request for all users.
-    _K.DESCRIBE_USER_SCRAM_CREDENTIALS: {"content": lambda world, _: {"users": [{"name": world.group}]}},
+    _K.DESCRIBE_USER_SCRAM_CREDENTIALS: {
+        "content": lambda world, _: {"users": [{"name": world.group}]},
+        "differs": "of each user in a denied request, Kafka has a result without a name",
+    },
     _K.CONSUMER_GROUP_DESCRIBE: {"fleeting": True, "prepare": assigned_member},
 }
 """What is other than in api_requests.py, where a request is made once and without an authorizer."""

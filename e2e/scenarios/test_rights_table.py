@@ -59,7 +59,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Answers]:
         for asking, said in zip(askings, found, strict=True):
             lines = (f"{asked}\t{seen.text}\n" for asked, seen in said.items())
             (tmp_path_factory.getbasetemp() / f"rights-{asking.system.name}.txt").write_text("".join(lines))
-        yield Answers(*found, served=frozenset(both))
+        yield Answers(found[0], found[1], frozenset(both))
 
 
 def test_every_api_that_is_served_has_a_row(answers: Answers) -> None:
