@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, Final
 
 from kafscale.wire.apis import ApiKey
+from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import api_versions
 
 from e2e.harness.api_requests import NO_ID, ROWS, World
@@ -21,10 +22,13 @@ from e2e.harness.secured_pair import System
 from e2e.harness.services import until
 
 READY_S: Final = 120.0
-ANSWERED_BY_SERVICES: Final = (ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FETCH, ApiKey.CREATE_PARTITIONS)
-"""One of each service that decides: fetch, coordinator and admin."""
 READY_GROUPS: Final = ((ApiKey.FIND_COORDINATOR, 2), (ApiKey.OFFSET_FETCH, 7), (ApiKey.INIT_PRODUCER_ID, 3))
-READY_VERSIONS: Final = {ApiKey.LIST_OFFSETS: 7, ApiKey.OFFSET_FETCH: 7, ApiKey.CREATE_PARTITIONS: 3}
+ONE_OF_EACH_SERVICE: Final = (
+    (ApiKey.LIST_OFFSETS, 7),
+    (ApiKey.OFFSET_FETCH, 7),
+    (ApiKey.CREATE_PARTITIONS, 3),
+)
+"""API and version: of those that decide, which are fetch, coordinator and admin."""
 DENIALS: Final = {29, 30, 31, 53}
 VALUES: Final = {
     "name",
@@ -79,8 +83,9 @@ def _kept(value: Any, codes: set[int]) -> Any:
     if isinstance(value, Mapping):
         pairs = ((name, _field(name, each, codes)) for name, each in value.items())
         kept = {name: each for name, each in pairs if each is not None}
-        if value.get("error_code") in DENIALS and value.get("error_message"):
-            kept["error_message"] = in_words(value["error_message"])
+        message = in_words(value.get("error_message") or "")
+        if (code := value.get("error_code")) in DENIALS and message not in ("", ErrorCode(code).message):
+            kept["error_message"] = message  # clients have the words of a code themselves
         return kept
     if isinstance(value, (list, tuple)):
         items = [_kept(each, codes) for each in value]
@@ -189,11 +194,10 @@ class Asking:
                     READY_S,
                 )
             world = ROWS[ApiKey.LIST_OFFSETS].prepare(admin, world)
-        for key in ANSWERED_BY_SERVICES:
-            until(f"{last} has its rights", partial(self._served, last, key, world), READY_S)
+        for key, version in ONE_OF_EACH_SERVICE:
+            until(f"{last} has its rights", partial(self._served, last, key, version, world), READY_S)
 
-    def _served(self, user: str, key: ApiKey, world: World) -> bool:
-        version = READY_VERSIONS[key]
+    def _served(self, user: str, key: int, version: int, world: World) -> bool:
         return set(errors_in(self._answer(user, key, version, ROWS[key].content(world, version)))) == {0}
 
     @staticmethod

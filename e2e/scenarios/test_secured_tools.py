@@ -28,7 +28,7 @@ PASSWORD = f"password={password_of('carol')}"
 WRONG_PASSWORD = "alice with a wrong password: kafka-topics --list"
 
 COMMANDS = (
-    "root: kafka-topics --create --topic orders --partitions 2",
+    "root: kafka-topics --create --topic orders --partitions 1",
     "root: kafka-topics --create --topic bills --partitions 1",
     "root: kafka-console-producer --topic orders <<< one",
     f"root: {ADD} User:alice --operation Read --operation Write --topic orders",
