@@ -235,6 +235,7 @@ def has_sent(guarded: Guarded, role: Role, action: Action, folder: str) -> bool:
 
 
 def retention_compaction_and_lag(guarded: Guarded) -> None:
+    consumed(guarded, "orders", "lagging", 100)  # without a group there is no sample of lag
     for role, action, folder in (
         (Role.UPKEEP, Action.DELETE, "short/"),
         (Role.UPKEEP, Action.PUT, "@kafscale/compacted/"),
