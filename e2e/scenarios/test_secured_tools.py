@@ -119,7 +119,8 @@ def run(jvm: Tools, line: str) -> Answer:
         case user:
             settings = properties(jvm.folder, user, password="wrong" if "wrong" in who else "")
     name, _, rest = command.partition(" ")
-    return jvm.run(f"{name} --command-config {settings} {rest}")
+    patience = "--timeout 60000 " if name == "kafka-consumer-groups" else ""
+    return jvm.run(f"{name} --command-config {settings} {patience}{rest}")
 
 
 def story(jvm: Tools) -> Said:
@@ -161,6 +162,7 @@ def test_the_rights_make_a_difference(said: tuple[Said, Said]) -> None:
     ours, _ = said
     assert ours["alice: kafka-topics --list"].out.split() == ["orders"]
     assert ours["bob: kafka-topics --list"].out.split() == []
+    assert ours["alice: kafka-consumer-groups --list"].out.split() == ["readers"]
     assert ours["carol: kafka-topics --list"].out.split() == ["bills"]
     assert "ClusterAuthorizationException" in ours["bob: kafka-acls --list"].text
     assert "one" in ours[READS[0]].out
