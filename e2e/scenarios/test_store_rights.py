@@ -42,6 +42,8 @@ MANY = 16
 """So many that two instances share them."""
 KEYED = 0
 """A partition to which some of the keys belong: CRC-32 of the key, modulo the partitions."""
+UNSEEN = {(Role.ADMIN, Action.GET)}
+"""Rights that no request shows: S3 wants GetObject for a DELETE with an ETag."""
 WORK_S = 180.0
 ANSWER_S = 60.0
 GROUP_KIND = 32
@@ -90,6 +92,7 @@ def test_everything_works_with_one_identity_per_role(guarded: Guarded) -> None:
         outside = [each for each in sent if not any(grant.allows(*each) for grant in grants)]
         assert outside == [], f"{role} sent what its policy does not allow"
         unused = [grant for grant in grants if not any(grant.allows(*each) for each in sent)]
+        unused = [grant for grant in unused if (role, grant.action) not in UNSEEN]
         assert unused == [], f"{role} needs no such right"
 
 
