@@ -23,7 +23,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 from confluent_kafka.cimpl import NewTopic
-from kafscale.storage.rights.objects import Action, Grant, grants_of
+from kafscale.storage.rights.objects import Action, grants_of
 from kafscale.storage.rights.roles import Role
 from kafscale.testkit.seaweed import BUCKET, require_weed
 from kafscale.wire.errors import ErrorCode
@@ -42,8 +42,8 @@ MANY = 16
 """So many that two instances share them."""
 KEYED = 0
 """A partition to which some of the keys belong: CRC-32 of the key, modulo the partitions."""
-AFTER_FAILURES = Role.ADMIN, Grant(Action.GET, f"{KEYS.namespace}/")
-"""When a DELETE has failed, HEAD shows whether the object is gone."""
+UNSEEN = {(Role.ADMIN, Action.GET)}
+"""Rights that no request shows: S3 wants GetObject for a DELETE with an ETag."""
 WORK_S = 180.0
 ANSWER_S = 60.0
 GROUP_KIND = 32
@@ -91,8 +91,8 @@ def test_everything_works_with_one_identity_per_role(guarded: Guarded) -> None:
         grants, sent = grants_of(KEYS, role), guarded.sent(role)
         outside = [each for each in sent if not any(grant.allows(*each) for grant in grants)]
         assert outside == [], f"{role} sent what its policy does not allow"
-        idle = [grant for grant in grants if not any(grant.allows(*each) for each in sent)]
-        unused = [grant for grant in idle if (role, grant) != AFTER_FAILURES]
+        unused = [grant for grant in grants if not any(grant.allows(*each) for each in sent)]
+        unused = [grant for grant in unused if (role, grant.action) not in UNSEEN]
         assert unused == [], f"{role} needs no such right"
 
 
