@@ -137,11 +137,15 @@ def place_of(given: str | None, data_dir: Path | None, command_config: Path | No
     port here."""
     from kafscale.cli.kafka.properties import PropertiesWrong
     from kafscale.cli.kafka.security import OPEN, read_security
+    from kafscale.cli.kafka.tokens import TokenTrouble
 
     try:
         security = OPEN if command_config is None else read_security(command_config)
+        security.check_token()
     except PropertiesWrong as wrong:
         raise fail_usage(f"--command-config {wrong}") from wrong
+    except TokenTrouble as trouble:
+        raise fail(f"--command-config {command_config}: {trouble}") from trouble
     if (named := given or security.bootstrap) is not None:
         return Place(named, security)
     running = DataDir(data_dir or DEFAULT_DATA_DIR).running()

@@ -98,6 +98,11 @@ class ClientSecurity:
                 pass
         return found
 
+    def check_token(self) -> None:
+        """Raises TokenTrouble if there is none: librdkafka would wait for it, and not say what is wrong."""
+        if isinstance(self.login, TokenSource):
+            fetch_token(self.login)
+
     def context(self) -> ssl.SSLContext | None:
         """For a connection by hand; None without TLS. Raises PropertiesWrong."""
         if not self.protocol.encrypts:
