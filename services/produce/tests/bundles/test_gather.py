@@ -6,7 +6,7 @@ import random
 from collections import defaultdict
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from kafscale.produce.bundles.gather import (
     ALL_IN_FLIGHT_MAX,
@@ -173,6 +173,18 @@ def test_the_budget_of_heads_has_no_exception_and_the_neediest_go_first() -> Non
     assert gathered.head_tokens_waiting(due_ms) == 0
 
 
+def test_a_full_bundle_that_the_budget_of_heads_makes_small_waits_for_its_token() -> None:
+    gathered = gather(linger_ms=0, bundles=1, heads=1_000, burst=1)
+    for number in range(BURST):
+        gathered.want("x", want(0))
+        gathered.decided(sealed(gathered, number)[0], "x", number)
+    gathered.want("a", want(10, LIMITS.bundle_bytes))
+    gathered.want("b", want(10, LIMITS.bundle_bytes // 2))
+    assert gathered.take(10) is None, "one head of two may be committed now"
+    gathered.want("b", None)
+    assert sealed(gathered, 10)[1] == ["a"]
+
+
 def test_stuck_bundles_leave_their_places_but_all_are_bounded() -> None:
     gathered = gather(linger_ms=0)
     for number in range(IN_FLIGHT_MAX):
@@ -265,6 +277,7 @@ class World:
 
 
 @settings(deadline=None)
+@example(1_115, 20.0, 50.0)  # four MiB are ready, and heads for two
 @given(st.integers(0, 10_000), st.sampled_from((None, 20.0)), st.sampled_from((None, 50.0)))
 def test_every_record_leaves_and_the_budgets_hold(
     seed: int, bundles: float | None, heads: float | None

@@ -14,8 +14,9 @@ stuck request to the store or to etcd blocks only the partitions in it; ALL_IN_F
 
 A store that bills its requests has a budget of bundles per second. A bundle waits for a token of it, but no longer
 than `linger_max_ms`; one of `bundle_bytes` does not wait. Each slice costs a commit of its head in etcd, whose budget
-has no exception: when it is short, the partitions with the most bytes times age go first. Both budgets are the
-cluster's. Every instance that accepts requests has an equal share, so more instances cost no more.
+has no exception: when it is short, the partitions with the most bytes times age go first. A bundle of theirs may be
+far below `bundle_bytes`, so it waits for its token. Both budgets are the cluster's. Every instance that accepts
+requests has an equal share, so more instances cost no more.
 """
 
 from __future__ import annotations
@@ -169,7 +170,7 @@ class Gather(Generic[K]):
         limits, ready = self._limits, self._ready
         if not ready.items:
             return NEVER
-        if ready.bytes >= limits.bundle_bytes:
+        if ready.bytes >= limits.bundle_bytes and len(ready.items) <= self._heads.level(now_ms):
             due_ms = ready.since_ms
         elif ready.requests >= self._company:
             due_ms = self._with_token(ready.since_ms, now_ms)
