@@ -92,7 +92,7 @@ chaos-bundles: setup-dev ## bundles while epochs are ended by force and the stor
 	$(PYTEST) --log-cli-level info e2e/scenarios/test_bundle_chaos.py -m chaos
 upgrade-test: setup-dev ## an upgrade from the last version without bundles and the way back (FROM=a commit), and one to internal TLS, under load
 	$(PYTEST) --log-cli-level info e2e/scenarios/test_upgrade.py e2e/scenarios/test_internal_tls_rollout.py -m chaos
-quotas: setup-dev ## quotas over a minute with Kafka's window of 11 s, on three front doors
+quotas: setup-dev ## quotas over a minute with Kafka's window of 11 s, and shared by workers and by front doors (quiet machine; six minutes)
 	$(PYTEST) e2e/scenarios/test_quotas.py -m chaos
 tutorial: setup-dev ## docs/tutorial.md's commands with its ten million records, each count beside an oracle's
 	$(PYTEST) --log-cli-level info e2e/scenarios/test_tutorial.py -m chaos
