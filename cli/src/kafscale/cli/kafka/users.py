@@ -46,9 +46,9 @@ class Users:
 def list_users(client: Client) -> Users:
     """By hand: if one user has an error, AdminClient lists nobody."""
     broker = client.brokers[0]
-    everybody = api.DescribeUserScramCredentialsRequest(users=None)
+    all_users = api.DescribeUserScramCredentialsRequest(users=None)
     try:
-        answer = asyncio.run(request(broker, api, everybody, LIST_VERSION))
+        answer = asyncio.run(request(broker, api, all_users, LIST_VERSION))
     except (OSError, EOFError, TimeoutError) as error:
         why = "no answer in time" if isinstance(error, TimeoutError) else error
         raise KafkaTrouble(f"the users of {join_address(*broker)}: {why}; try again in a moment") from error
