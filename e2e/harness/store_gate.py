@@ -1,4 +1,4 @@
-"""Stands in front of an S3 server, shows each request to who asks, and holds some that write or delete.
+"""Stands in front of an S3 server, reports each request to `show`, and holds some that write or delete.
 
 A held request arrives late, whether or not its sender still waits: the gate reads all of it before it holds it. So a
 PUT may arrive after the sender has sent it again or has given it up, and a DELETE after somebody has looked.

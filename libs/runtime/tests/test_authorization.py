@@ -1,4 +1,4 @@
-"""Who asks the authorizer for what, what is reported of a denial, and what is not."""
+"""Which principal is asked about, and what a denial writes to the audit log and the metric."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ PatternOption = Annotated[
     ),
 ]
 AllowOption = Annotated[
-    list[str] | None, typer.Option("--allow-principal", help="User:NAME; User:* is everybody.")
+    list[str] | None, typer.Option("--allow-principal", help="User:NAME; User:* means all users.")
 ]
 DenyOption = Annotated[list[str] | None, typer.Option("--deny-principal", help="Denied before others allow.")]
 AllowHostOption = Annotated[list[str] | None, typer.Option("--allow-host", help="IP address. Default: *.")]

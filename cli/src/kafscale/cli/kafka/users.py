@@ -43,8 +43,8 @@ class Users:
 
 def list_users(client: Client) -> Users:
     """By hand: if one user has an error, AdminClient lists nobody."""
-    everybody = api.DescribeUserScramCredentialsRequest(users=None)
-    answer = asked(client, "the users", api, everybody, LIST_VERSION)
+    all_users = api.DescribeUserScramCredentialsRequest(users=None)
+    answer = asked(client, "the users", api, all_users, LIST_VERSION)
     if answer.error_code != ErrorCode.NONE:
         raise failure("the list of users", answer.error_code, answer.error_message)
     rows = [

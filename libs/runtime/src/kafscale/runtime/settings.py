@@ -93,7 +93,7 @@ class ServiceSettings(BaseSettings):
         frozenset(), description="Principals that ACLs do not limit: User:admin;User:ops."
     )
     allow_everyone_if_no_acl_found: bool = Field(
-        False, description="Whether everybody may use a resource to which no ACL applies."
+        False, description="Whether all users may use a resource to which no ACL applies."
     )
     http_listen: str = Field("127.0.0.1:0", description="Address of /livez, /readyz and /metrics.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(

@@ -89,7 +89,7 @@ def _binding(record: store_pb2.Acl) -> AclBinding:
 
 
 def _denial(acl: AclBinding) -> AclBinding | None:
-    """Of a record that cannot be trusted: its principal may be missing, then everybody is denied."""
+    """Of a record that cannot be trusted: its principal may be missing, then all users are denied."""
     known = acl if ":" in acl.principal else replace(acl, principal=ANY_PRINCIPAL)
     denial = denial_of(known)
     return None if binding_refusal(denial) is not None else denial

@@ -1,7 +1,7 @@
 """Values of the shared cache that only a holder of a secret key can make. Pure.
 
 Law: the bytes that `opened` and `opened_range` return were stored by a holder of one of the keys, for this object name
-and etag, at this position, in an object of this size. Redis and everybody who can write there are not trusted.
+and etag, at this position, in an object of this size. Redis and all who can write there are not trusted.
 
 A value is a sequence of pieces of the object. Before each piece are a magic number, the size of the object, and a MAC:
 BLAKE2b with a key (RFC 7693), 16 bytes. The MAC covers the object's key and etag, its size, the position of the piece,
