@@ -13,7 +13,7 @@ JOBS ?= $(shell echo $$(($$(nproc) + 1)))
 E2E_PROCESSES ?= 3
 TWO_TRIES := tools/two_tries.sh
 
-.PHONY: $(UNITS) help up test check fmt lint types contracts unit spark-test spark-types spark-unit images compose-test compose-footprint spark-image spark-image-test gen gen-check e2e chaos chaos-readers chaos-bundles upgrade-test quotas tutorial fuzz bench thin-pipe scale model model-small mutants deep lock setup setup-dev clean login-timing security-page clients-secured
+.PHONY: $(UNITS) help up test check fmt lint types contracts unit spark-test spark-types spark-unit images compose-test compose-footprint spark-image spark-image-test gen gen-check e2e chaos chaos-readers chaos-bundles upgrade-test quotas tutorial fuzz bench thin-pipe scale model model-small mutants deep lock setup setup-dev clean login-timing security-page clients-secured access-outage
 
 help: ## what each target does
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 18
@@ -94,6 +94,8 @@ upgrade-test: setup-dev ## an upgrade from the last version without bundles and 
 	$(PYTEST) --log-cli-level info e2e/scenarios/test_upgrade.py e2e/scenarios/test_internal_tls_rollout.py -m chaos
 quotas: setup-dev ## quotas over a minute with Kafka's window of 11 s, and shared by workers and by front doors (quiet machine; six minutes)
 	$(PYTEST) e2e/scenarios/test_quotas.py -m chaos
+access-outage: setup-dev ## etcd away for ten seconds and for ten minutes, with SASL_SSL and ACLs (eleven minutes)
+	ACCESS_OUTAGE=1 $(PYTEST) e2e/scenarios/test_secured_faults.py -k away
 tutorial: setup-dev ## docs/tutorial.md's commands with its ten million records, each count beside an oracle's
 	$(PYTEST) --log-cli-level info e2e/scenarios/test_tutorial.py -m chaos
 security-page: setup-dev ## docs/security.md's commands from a fresh clone, as they are, on port 9094

@@ -46,7 +46,7 @@ SIZE_EVERY_S: Final = 60.0
 PRODUCERS: Final = 50
 WARM_S: Final = 5
 START_TIMEOUT_S: Final = 60.0
-LOAD_LONGER: Final = 1.2
+LOAD_LONGER: Final = 1.13
 LATE_S: Final = 15
 """The load ends when nine tenths of its records were read. It outlasts the count, which begins after the warm-up."""
 
