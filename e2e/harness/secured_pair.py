@@ -28,7 +28,7 @@ from e2e.harness.apache import ApacheKafka
 from e2e.harness.deployment import Deployment
 from e2e.harness.raw import Raw
 from e2e.harness.requests import ask
-from e2e.harness.side_by_side import KAFKA_FEATURES, KAFKA_SETTINGS, KAFSCALE_SETTINGS
+from e2e.harness.side_by_side import KAFKA_FEATURES, KAFKA_SETTINGS, KAFSCALE_SETTINGS, write_once
 
 SUPER_USERS: Final = "User:ANONYMOUS;User:root"
 HOST: Final = "127.0.0.1"
@@ -83,11 +83,12 @@ def properties(folder: Path, user: str, mechanism: str = "PLAIN", password: str 
     """Settings of Java's clients, in a file: the value of --command-config."""
     login = "plain.PlainLoginModule" if mechanism == "PLAIN" else "scram.ScramLoginModule"
     path = folder / f"{user}-{mechanism}-{len(password)}.properties"
-    path.write_text(
+    write_once(
+        path,
         "security.protocol=SASL_PLAINTEXT\n"
         f"sasl.mechanism={mechanism}\n"
         f"sasl.jaas.config={_LOGIN}.{login} required "
-        f'username="{user}" password="{password or password_of(user)}";\n'
+        f'username="{user}" password="{password or password_of(user)}";\n',
     )
     return path
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -62,3 +63,11 @@ def side_by_side(folder: Path) -> Iterator[tuple[str, str]]:
 def keep(path: Path, said: Mapping[str, str]) -> None:
     """Writes the raw outputs, to investigate differences."""
     path.write_text("".join(f"$ {command}\n{output}\n" for command, output in said.items()))
+
+
+def write_once(path: Path, text: str) -> None:
+    """The whole file at once: the tool that asks the other system reads the same file, perhaps now."""
+    if not path.exists():
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as written:
+            written.write(text)
+        Path(written.name).replace(path)

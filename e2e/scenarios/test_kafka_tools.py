@@ -41,7 +41,7 @@ from e2e.harness.kafka_commands import (
     rows,
 )
 from e2e.harness.kafka_tools import VERSIONS, Answer, Tools, kafka_jars, require_java, tools
-from e2e.harness.side_by_side import keep, side_by_side
+from e2e.harness.side_by_side import keep, side_by_side, write_once
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -67,7 +67,7 @@ def story(jvm: Tools) -> Said:
     fill(jvm.bootstrap)
     for name, offset in DELETIONS_OF_RECORDS.items():
         wish = {"topic": "notes", "partition": 0, "offset": offset}
-        (jvm.folder / f"{name}.json").write_text(json.dumps({"version": 1, "partitions": [wish]}))
+        write_once(jvm.folder / f"{name}.json", json.dumps({"version": 1, "partitions": [wish]}))
     said |= ask((*RECORDS, *DELETED))
     with jvm.reading(READ_ORDERS, records=6):
         said |= ask(WITH_A_MEMBER)
