@@ -11,7 +11,7 @@ from kafscale.cli import up
 from kafscale.cli.__main__ import app
 from kafscale.cli.datadir import DataDir
 from kafscale.cli.options import ROLES, SecurityProtocol
-from kafscale.frontdoor import listener_security
+from kafscale.frontdoor.listeners import listener_security
 from kafscale.runtime.etcd_binary import EtcdFailed
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.membership.members import Instance, InstanceState

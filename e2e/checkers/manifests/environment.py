@@ -14,7 +14,7 @@ from typing import Any, Final
 from kafscale.admin.settings import AdminSettings
 from kafscale.coordinator.settings import CoordinatorSettings
 from kafscale.fetch.settings import FetchSettings
-from kafscale.frontdoor.listeners import ListenersWrong, advertised, parse
+from kafscale.frontdoor.listeners.listeners import ListenersWrong, advertised, parse
 from kafscale.frontdoor.settings import FrontdoorSettings
 from kafscale.produce.settings import ProduceSettings
 from kafscale.runtime.settings import ServiceSettings

@@ -28,7 +28,7 @@ from kafscale.frontdoor.authentication.login import ListenerLogins
 from kafscale.frontdoor.backends import ServiceStream
 from kafscale.frontdoor.client import ClientConnection
 from kafscale.frontdoor.exchange import AckedRevision
-from kafscale.frontdoor.listener_security import ListenerSecurity, plain_listener
+from kafscale.frontdoor.listeners.listener_security import ListenerSecurity, plain_listener
 from kafscale.frontdoor.settings import FrontdoorSettings
 from kafscale.runtime.authorization import Authorization
 from kafscale.runtime.budget import MemoryBudget

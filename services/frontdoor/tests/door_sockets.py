@@ -19,12 +19,12 @@ from kafscale.frontdoor.access import AccessMeans
 from kafscale.frontdoor.api import Backend
 from kafscale.frontdoor.assembly import ROLES, FrontDoor, Means, Views, assemble, connect_streams
 from kafscale.frontdoor.authentication.credentials import CredentialSource
-from kafscale.frontdoor.connection_rates import ConnectionRates
-from kafscale.frontdoor.entrances import Entrances
 from kafscale.frontdoor.exchange import AckedRevision
-from kafscale.frontdoor.metering import window_of
+from kafscale.frontdoor.listeners.entrances import Entrances
+from kafscale.frontdoor.listeners.tls_contexts import open_all
+from kafscale.frontdoor.quotas.connection_rates import ConnectionRates
+from kafscale.frontdoor.quotas.metering import window_of
 from kafscale.frontdoor.settings import FrontdoorSettings
-from kafscale.frontdoor.tls_contexts import open_all
 from kafscale.runtime.authorization import Authorization
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import SystemClock

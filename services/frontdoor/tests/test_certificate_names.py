@@ -7,7 +7,7 @@ import sys
 
 import pytest
 from cryptography import x509
-from kafscale.frontdoor.certificate_names import java_name
+from kafscale.frontdoor.listeners.certificate_names import java_name
 
 PRINTED_BY_JAVA = (
     ("300c310a3008060355042a0c0128", "2.5.4.42=#0c0128"),
@@ -44,7 +44,7 @@ def test_a_front_door_without_tls_and_logins_does_not_import_the_libraries_for_t
     code = (
         "import sys, kafscale.frontdoor.__main__, kafscale.frontdoor.worker\n"
         "from kafscale.frontdoor.settings import FrontdoorSettings\n"
-        "from kafscale.frontdoor.tls_contexts import open_all\n"
+        "from kafscale.frontdoor.listeners.tls_contexts import open_all\n"
         "assert open_all(FrontdoorSettings().securities().values()) == {}\n"
         "print(*sorted({'cryptography', 'jwt'} & {*sys.modules}))\n"
     )

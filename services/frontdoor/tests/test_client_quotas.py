@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from kafscale.access.principals import user
 from kafscale.access.quota import Default, QuotaEntity, QuotaKey, QuotaTable
 from kafscale.access.quota_rates import Window
-from kafscale.frontdoor.client_quotas import THROTTLE_MS_MAX, ClientQuotas, Usage
+from kafscale.frontdoor.quotas.client_quotas import THROTTLE_MS_MAX, ClientQuotas, Usage
 
 PRODUCER, CONSUMER, REQUEST = (
     QuotaKey.PRODUCER_BYTE_RATE,

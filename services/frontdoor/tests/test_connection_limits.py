@@ -2,7 +2,7 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from kafscale.frontdoor.connection_limits import ConnectionLimits
+from kafscale.frontdoor.listeners.connection_limits import ConnectionLimits
 
 
 def test_a_newcomer_takes_the_place_of_the_oldest_that_has_asked_nothing() -> None:

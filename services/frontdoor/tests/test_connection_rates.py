@@ -7,8 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafscale.access.quota import Default, QuotaEntity, QuotaKey, QuotaTable
 from kafscale.access.quota_rates import Window
-from kafscale.frontdoor.connection_rates import AT_ONCE, WAIT_MS_MAX, ConnectionRates, Verdict, read_rates
-from kafscale.frontdoor.listeners import ListenersWrong
+from kafscale.frontdoor.listeners.listeners import ListenersWrong
+from kafscale.frontdoor.quotas.connection_rates import (
+    AT_ONCE,
+    WAIT_MS_MAX,
+    ConnectionRates,
+    Verdict,
+    read_rates,
+)
 from kafscale.frontdoor.settings import FrontdoorSettings
 from pydantic import ValidationError
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from kafscale.access.mapping import MappingRule
-from kafscale.frontdoor.connection_limits import read_overrides
-from kafscale.frontdoor.listener_security import (
+from kafscale.frontdoor.listeners.connection_limits import read_overrides
+from kafscale.frontdoor.listeners.listener_security import (
     CIPHERS,
     ClientAuth,
     ListenerSecurity,
@@ -16,7 +16,7 @@ from kafscale.frontdoor.listener_security import (
     read_securities,
     values_by_listener,
 )
-from kafscale.frontdoor.listeners import ListenersWrong, address_of, plain_address
+from kafscale.frontdoor.listeners.listeners import ListenersWrong, address_of, plain_address
 from kafscale.frontdoor.settings import FrontdoorSettings
 from pydantic import ValidationError
 

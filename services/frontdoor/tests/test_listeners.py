@@ -1,7 +1,7 @@
 """Listeners as people write them, and sockets that are bound for them."""
 
 import pytest
-from kafscale.frontdoor.listeners import ListenersWrong, advertised, parse
+from kafscale.frontdoor.listeners.listeners import ListenersWrong, advertised, parse
 from kafscale.frontdoor.server import bind_all, bind_for_workers
 from kafscale.frontdoor.settings import FrontdoorSettings
 from kafscale.storage.membership.members import Listener

@@ -27,7 +27,7 @@ from kafscale.frontdoor.api import Backend
 from kafscale.frontdoor.assembly import ROLES, FrontDoor, Means, Views, assemble, connect_streams
 from kafscale.frontdoor.client import ClientConnection
 from kafscale.frontdoor.exchange import AckedRevision
-from kafscale.frontdoor.listener_security import ListenerSecurity, SecurityProtocol
+from kafscale.frontdoor.listeners.listener_security import ListenerSecurity, SecurityProtocol
 from kafscale.frontdoor.settings import FrontdoorSettings
 from kafscale.runtime.authorization import Authorization
 from kafscale.runtime.budget import MemoryBudget

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 import structlog
 from door_harness import Cluster, settled, until
-from kafscale.frontdoor import strangers
 from kafscale.frontdoor.api import Backend
 from kafscale.frontdoor.apis import SERVED
 from kafscale.frontdoor.connection import Framing
+from kafscale.frontdoor.listeners import strangers
 from kafscale.frontdoor.settings import FrontdoorSettings
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import api_versions, metadata, sasl_authenticate, sasl_handshake

@@ -10,7 +10,7 @@ import pytest
 from door_harness import until
 from door_sockets import API_VERSIONS_0, close, on_uvloop, read_answer, running
 from kafscale.access.quota import QuotaEntity, QuotaKey
-from kafscale.frontdoor import paced_arrival
+from kafscale.frontdoor.quotas import paced_arrival
 from test_proxy_protocol import line
 from tls_clients import Certificates, asks_versions
 

@@ -13,7 +13,7 @@ from struct import pack
 import pytest
 from door_harness import until
 from door_sockets import API_VERSIONS_0, System, close, framed, on_uvloop, read_answer, running
-from kafscale.frontdoor.proxy_protocol import SIGNATURE
+from kafscale.frontdoor.listeners.proxy_protocol import SIGNATURE
 from test_proxy_protocol import binary, line
 from tls_clients import Certificates, asks_versions, is_of
 
@@ -120,7 +120,7 @@ def test_without_a_header_or_from_elsewhere_the_connection_is_closed(networks: s
 @on_uvloop
 async def test_a_header_has_a_deadline_also_if_half_of_it_came() -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("kafscale.frontdoor.proxy_arrival.HEADER_S", 0.3)
+        patch.setattr("kafscale.frontdoor.listeners.proxy_arrival.HEADER_S", 0.3)
         async with running(**behind()) as system:
             refused = system.door.gateway.metrics.hung_up.labels("proxy_protocol")
             waiting = [await system.connect() for _ in range(2)]
@@ -133,8 +133,8 @@ async def test_a_header_has_a_deadline_also_if_half_of_it_came() -> None:
 @on_uvloop
 async def test_of_those_who_wait_for_their_header_the_oldest_makes_room() -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("kafscale.frontdoor.proxy_arrival.HEADER_S", 60)
-        patch.setattr("kafscale.frontdoor.proxy_arrival.ARRIVALS_MAX", 5)
+        patch.setattr("kafscale.frontdoor.listeners.proxy_arrival.HEADER_S", 60)
+        patch.setattr("kafscale.frontdoor.listeners.proxy_arrival.ARRIVALS_MAX", 5)
         async with running(**behind()) as system:
             waiting = [await system.connect() for _ in range(8)]
             async with asyncio.timeout(10):

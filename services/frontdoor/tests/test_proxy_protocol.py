@@ -8,7 +8,7 @@ from struct import pack
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kafscale.frontdoor.proxy_protocol import (
+from kafscale.frontdoor.listeners.proxy_protocol import (
     HEADER_BYTES_MAX,
     LINE_BYTES_MAX,
     LOCAL,

@@ -6,8 +6,8 @@ from door_harness import Cluster, FakeClient
 from hypothesis import given
 from hypothesis import strategies as st
 from kafscale.access.principals import ANONYMOUS, user
-from kafscale.frontdoor.listener_security import ListenerSecurity, SecurityProtocol, TlsSettings
-from kafscale.frontdoor.strangers import Strangers
+from kafscale.frontdoor.listeners.listener_security import ListenerSecurity, SecurityProtocol, TlsSettings
+from kafscale.frontdoor.listeners.strangers import Strangers
 from login_harness import alice
 
 ADDRESSES = st.sampled_from(["a", "b", "c"])

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from kafscale.frontdoor.apis import SERVED
-from kafscale.frontdoor.throttle_time import FIELD, throttle_time_of, with_throttle_time
+from kafscale.frontdoor.quotas.throttle_time import FIELD, throttle_time_of, with_throttle_time
 from kafscale.wire.schema import fetch, module_of, produce
 
 VERSIONS = [

@@ -22,8 +22,8 @@ from door_sockets import (
     read_answer,
     running,
 )
-from kafscale.frontdoor.strangers import Strangers
-from kafscale.frontdoor.tls_stream import AHEAD_BYTES_MAX, RECORD_BYTES
+from kafscale.frontdoor.listeners.strangers import Strangers
+from kafscale.frontdoor.listeners.tls_stream import AHEAD_BYTES_MAX, RECORD_BYTES
 from kafscale.testkit.authority import Authority
 from kafscale.wire.schema import produce
 from tls_clients import Certificates, asks_versions, connect, handshakes, hello, is_of

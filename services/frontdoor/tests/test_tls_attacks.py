@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from door_sockets import System, on_uvloop, running
+from kafscale.frontdoor.listeners.tls_contexts import open_all
 from kafscale.frontdoor.settings import FrontdoorSettings
-from kafscale.frontdoor.tls_contexts import open_all
 from tls_clients import HOST, Certificates, asks_versions
 
 

@@ -19,10 +19,10 @@ import pytest
 from door_harness import until
 from door_sockets import on_uvloop
 from kafscale.frontdoor.client import ClientConnection
-from kafscale.frontdoor.handshake_turns import HandshakeTurns
+from kafscale.frontdoor.listeners.handshake_turns import HandshakeTurns
+from kafscale.frontdoor.listeners.tls_contexts import ListenerTls, open_all
+from kafscale.frontdoor.listeners.tls_stream import AHEAD_BYTES_MAX, SOCKET_BYTES_MAX, TlsStream
 from kafscale.frontdoor.settings import FrontdoorSettings
-from kafscale.frontdoor.tls_contexts import ListenerTls, open_all
-from kafscale.frontdoor.tls_stream import AHEAD_BYTES_MAX, SOCKET_BYTES_MAX, TlsStream
 from kafscale.runtime.clock import SystemClock
 from kafscale.runtime.metrics import Metrics
 from tls_clients import HOST, Certificates

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from kafscale.frontdoor.tls_stream import RECORD_BYTES, in_records
+from kafscale.frontdoor.listeners.tls_stream import RECORD_BYTES, in_records
 
 SIZES = st.one_of(st.integers(0, 60), st.integers(RECORD_BYTES - 2, RECORD_BYTES + 2), st.integers(0, 50_000))
 

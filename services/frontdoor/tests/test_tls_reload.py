@@ -13,9 +13,9 @@ import structlog.testing
 from cryptography.hazmat.primitives import serialization
 from door_harness import until
 from door_sockets import API_VERSIONS_0, System, close, on_uvloop, read_answer, running
-from kafscale.frontdoor import tls_contexts
-from kafscale.frontdoor.listener_security import ClientAuth, TlsSettings
-from kafscale.frontdoor.tls_contexts import ListenerTls, TlsFilesWrong, load, open_all
+from kafscale.frontdoor.listeners import tls_contexts
+from kafscale.frontdoor.listeners.listener_security import ClientAuth, TlsSettings
+from kafscale.frontdoor.listeners.tls_contexts import ListenerTls, TlsFilesWrong, load, open_all
 from kafscale.runtime.grpc_identity import PemFiles
 from kafscale.testkit.authority import Authority, replace
 from tls_clients import Certificates, asks_versions, connect
@@ -169,7 +169,7 @@ async def test_a_session_ends_with_the_certificate_that_it_began_with(certificat
         assert second is not None
         assert second.id == first.id, "it was resumed"
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("kafscale.frontdoor.tls_stream.wall_s", lambda: 1e11)
+            patch.setattr("kafscale.frontdoor.listeners.tls_stream.wall_s", lambda: 1e11)
             with pytest.raises((ssl.SSLError, ConnectionError)):
                 await asyncio.to_thread(ask, system, alice, first)
 

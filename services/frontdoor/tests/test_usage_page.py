@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from kafscale.access.principals import user
 from kafscale.access.quota import QuotaEntity, QuotaKey, QuotaTable
 from kafscale.access.quota_rates import Window
-from kafscale.frontdoor import usage_page
-from kafscale.frontdoor.client_quotas import ClientQuotas
-from kafscale.frontdoor.usage_page import (
+from kafscale.frontdoor.quotas import usage_page
+from kafscale.frontdoor.quotas.client_quotas import ClientQuotas
+from kafscale.frontdoor.quotas.usage_page import (
     PART_BYTES,
     PLACES,
     SharedUsage,

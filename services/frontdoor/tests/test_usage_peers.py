@@ -9,10 +9,10 @@ import pytest
 from door_fakes import FakeLive, FakeStream, instance
 from door_harness import until
 from kafscale.access.quota import QuotaKey
-from kafscale.frontdoor import usage_peers
 from kafscale.frontdoor.api import Backend
-from kafscale.frontdoor.usage_page import PEERS_MAX, SharedUsage, UsagePage, meter_number, page_bytes
-from kafscale.frontdoor.usage_peers import USAGE, UsagePeers, decode_totals, encode_totals
+from kafscale.frontdoor.quotas import usage_peers
+from kafscale.frontdoor.quotas.usage_page import PEERS_MAX, SharedUsage, UsagePage, meter_number, page_bytes
+from kafscale.frontdoor.quotas.usage_peers import USAGE, UsagePeers, decode_totals, encode_totals
 from kafscale.runtime.stream.client import StreamClient
 from kafscale.runtime.stream.frame import ReplyStatus
 from kafscale.runtime.stream.options import SERVER_OPTIONS, Stream

@@ -7,10 +7,10 @@ from functools import partial
 from typing import Final
 
 import structlog
-from kafscale.frontdoor.listeners import ListenersWrong, advertised, parse
+from kafscale.frontdoor.listeners.listeners import ListenersWrong, advertised, parse
+from kafscale.frontdoor.listeners.tls_contexts import TlsFilesWrong, open_all
 from kafscale.frontdoor.server import ROLE, bind_all, bind_for_workers, build
 from kafscale.frontdoor.settings import FrontdoorSettings
-from kafscale.frontdoor.tls_contexts import TlsFilesWrong, open_all
 from kafscale.frontdoor.workers import build_workers
 from kafscale.runtime.logs import configure_logs, say_why_it_ends
 from kafscale.runtime.process import run_service

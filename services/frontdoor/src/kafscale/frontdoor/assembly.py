@@ -21,15 +21,15 @@ from kafscale.frontdoor.gateway import REQUESTS_SHARE, Gateway, Handler, Served
 from kafscale.frontdoor.group_calls import GroupCaller
 from kafscale.frontdoor.handlers.api_versions import ApiVersionsHandler
 from kafscale.frontdoor.lanes import LaneLimits
-from kafscale.frontdoor.listener_security import ListenerSecurity
+from kafscale.frontdoor.listeners.listener_security import ListenerSecurity
 from kafscale.frontdoor.memory import AnswerMemory
-from kafscale.frontdoor.metering import Metering, window_of
 from kafscale.frontdoor.metrics import FrontdoorMetrics
 from kafscale.frontdoor.parts import Parts
 from kafscale.frontdoor.produce_lanes import LaneSender
+from kafscale.frontdoor.quotas.metering import Metering, window_of
+from kafscale.frontdoor.quotas.usage_page import SharedUsage
 from kafscale.frontdoor.routing import Owners, Routing, Slots
 from kafscale.frontdoor.settings import FrontdoorSettings
-from kafscale.frontdoor.usage_page import SharedUsage
 from kafscale.runtime.authorization import Authorization
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import Clock, LoopWatch

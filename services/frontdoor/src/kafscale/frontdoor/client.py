@@ -16,10 +16,10 @@ from kafscale.frontdoor.exchange import Caller, Exchange
 from kafscale.frontdoor.frame_timeouts import FrameTimer
 from kafscale.frontdoor.gateway import Gateway
 from kafscale.frontdoor.handlers.produce import is_silent
-from kafscale.frontdoor.listener_security import ListenerSecurity
-from kafscale.frontdoor.listeners import address_of, peer_text
+from kafscale.frontdoor.listeners.listener_security import ListenerSecurity
+from kafscale.frontdoor.listeners.listeners import address_of, peer_text
 from kafscale.frontdoor.memory import SMALL_ANSWER_BYTES, Holder, UnsentAnswers, nobody
-from kafscale.frontdoor.metering import Mute
+from kafscale.frontdoor.quotas.metering import Mute
 from kafscale.wire.buffers import Buffer
 
 LINGER_MS_MAX: Final = 5_000

@@ -14,9 +14,9 @@ from kafscale.access.authorizer import Rights
 from kafscale.access.principals import ANONYMOUS, Principal
 from kafscale.frontdoor.api import Api, Backend
 from kafscale.frontdoor.backends import Channel
-from kafscale.frontdoor.client_quotas import Usage
 from kafscale.frontdoor.connection import Request, Slot
 from kafscale.frontdoor.memory import UnsentAnswers
+from kafscale.frontdoor.quotas.client_quotas import Usage
 from kafscale.runtime.stream.frame import RequestMeta
 from kafscale.runtime.tracing import Span
 from kafscale.wire.buffers import Buffer

@@ -14,17 +14,17 @@ import structlog
 from kafscale.frontdoor.access import DoorAccess
 from kafscale.frontdoor.api import Api
 from kafscale.frontdoor.connection import SCRATCH_BYTES, Limits, Request
-from kafscale.frontdoor.connection_limits import ConnectionLimits, read_overrides
 from kafscale.frontdoor.exchange import Caller, Client, Exchange
 from kafscale.frontdoor.fetch_turns import FetchTurns
 from kafscale.frontdoor.frame_timeouts import FrameTimeouts
+from kafscale.frontdoor.listeners.connection_limits import ConnectionLimits, read_overrides
+from kafscale.frontdoor.listeners.strangers import MEMORY_SHARE, Strangers
 from kafscale.frontdoor.memory import Holder, RequestMemory, Tide, UnsentAnswers
-from kafscale.frontdoor.metering import Metering
 from kafscale.frontdoor.metrics import FrontdoorMetrics
+from kafscale.frontdoor.quotas.metering import Metering
 from kafscale.frontdoor.refusals import refuse_exchange
 from kafscale.frontdoor.request_log import end_span, log_request, start_span
 from kafscale.frontdoor.settings import FrontdoorSettings
-from kafscale.frontdoor.strangers import MEMORY_SHARE, Strangers
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.memory_tuning import give_back

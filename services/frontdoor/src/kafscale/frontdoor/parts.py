@@ -8,8 +8,8 @@ from kafscale.frontdoor.backends import Live
 from kafscale.frontdoor.fetch_turns import FetchTurns
 from kafscale.frontdoor.forwarding import Forwarder
 from kafscale.frontdoor.group_calls import GroupCaller
-from kafscale.frontdoor.metering import Metering
 from kafscale.frontdoor.produce_lanes import LaneSender
+from kafscale.frontdoor.quotas.metering import Metering
 from kafscale.frontdoor.routing import Routing
 from kafscale.runtime.clock import Clock
 from kafscale.storage.topics import TopicsView

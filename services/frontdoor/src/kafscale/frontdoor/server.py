@@ -14,16 +14,16 @@ from typing import Final
 import structlog
 from kafscale.frontdoor.access import open_access
 from kafscale.frontdoor.assembly import ROLES, FrontDoor, Means, Views, assemble, connect_streams
-from kafscale.frontdoor.connection_rates import ConnectionRates
-from kafscale.frontdoor.entrances import Entrances
 from kafscale.frontdoor.exchange import AckedRevision
-from kafscale.frontdoor.listeners import ListenersWrong
-from kafscale.frontdoor.metering import window_of
+from kafscale.frontdoor.listeners.entrances import Entrances
+from kafscale.frontdoor.listeners.listeners import ListenersWrong
+from kafscale.frontdoor.listeners.tls_contexts import ListenerTls
 from kafscale.frontdoor.owner_views import OwnersView, SlotsView
+from kafscale.frontdoor.quotas.connection_rates import ConnectionRates
+from kafscale.frontdoor.quotas.metering import window_of
+from kafscale.frontdoor.quotas.usage_page import SharedUsage, UsagePage, page_bytes
+from kafscale.frontdoor.quotas.usage_peers import USAGE, UsagePeers
 from kafscale.frontdoor.settings import FrontdoorSettings
-from kafscale.frontdoor.tls_contexts import ListenerTls
-from kafscale.frontdoor.usage_page import SharedUsage, UsagePage, page_bytes
-from kafscale.frontdoor.usage_peers import USAGE, UsagePeers
 from kafscale.runtime.process import CannotServe, Runtime, ServiceParts
 from kafscale.runtime.process_metrics import watch_views
 from kafscale.runtime.stream.inbound import Handler

@@ -5,10 +5,10 @@ from typing import Final, Literal, Self
 from kafscale.frontdoor.authentication.enabled import MechanismsWrong, all_mechanisms, mechanisms_of
 from kafscale.frontdoor.authentication.key_url import UrlWrong, parse_keys_url
 from kafscale.frontdoor.authentication.mechanisms import OAUTHBEARER
-from kafscale.frontdoor.connection_limits import read_overrides
-from kafscale.frontdoor.connection_rates import read_rates
-from kafscale.frontdoor.listener_security import ListenerSecurity, read_securities
-from kafscale.frontdoor.listeners import ListenersWrong, parse
+from kafscale.frontdoor.listeners.connection_limits import read_overrides
+from kafscale.frontdoor.listeners.listener_security import ListenerSecurity, read_securities
+from kafscale.frontdoor.listeners.listeners import ListenersWrong, parse
+from kafscale.frontdoor.quotas.connection_rates import read_rates
 from kafscale.runtime.settings import Addresses, ServiceSettings
 from kafscale.runtime.stream.frame import BODY_BYTES_MAX
 from pydantic import Field, field_validator, model_validator

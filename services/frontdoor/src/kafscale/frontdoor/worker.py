@@ -20,10 +20,10 @@ import uvloop
 from kafscale.frontdoor.access import open_access
 from kafscale.frontdoor.assembly import Means, connect_streams
 from kafscale.frontdoor.exchange import REVISION_KINDS, AckedRevision
+from kafscale.frontdoor.listeners.tls_contexts import ListenerTls, TlsFilesWrong, open_all
+from kafscale.frontdoor.quotas.usage_page import SharedUsage, UsagePage, page_bytes
 from kafscale.frontdoor.server import ROLE, BoundListener, Service
 from kafscale.frontdoor.settings import FrontdoorSettings
-from kafscale.frontdoor.tls_contexts import ListenerTls, TlsFilesWrong, open_all
-from kafscale.frontdoor.usage_page import SharedUsage, UsagePage, page_bytes
 from kafscale.runtime.access import ProcessAccess, authorizer_of
 from kafscale.runtime.authorization import Authorization
 from kafscale.runtime.budget import MemoryBudget

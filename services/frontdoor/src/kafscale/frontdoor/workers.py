@@ -16,9 +16,9 @@ from typing import Final
 import msgspec
 import structlog
 from kafscale.frontdoor.access import decoy_key
+from kafscale.frontdoor.quotas.usage_page import UsagePage
 from kafscale.frontdoor.server import ROLE, BoundListener, usage_peers
 from kafscale.frontdoor.settings import FrontdoorSettings
-from kafscale.frontdoor.usage_page import UsagePage
 from kafscale.frontdoor.worker import METRICS, PLAN_VARIABLE, READY, Plan, make_page, open_usage
 from kafscale.runtime.metrics import Metrics
 from kafscale.runtime.process import CannotServe, Runtime, ServiceParts

@@ -5,7 +5,7 @@ it is split (see fetch_split.py). Sessions live in the instance that opened them
 and when it is gone the client gets FETCH_SESSION_ID_NOT_FOUND and begins anew. While no instance is there:
 NOT_LEADER_OR_FOLLOWER, on which consumers read the metadata again and come back. A connection has one Fetch at
 a time (fetch_turns.py), and where memory is short it is asked for fewer bytes than the client would take. A client over
-its quota gets an empty answer with a throttle time (client_quotas.py).
+its quota gets an empty answer with a throttle time (quotas/client_quotas.py).
 """
 
 from collections.abc import Callable

@@ -19,10 +19,10 @@ from enum import Enum, auto
 from time import time as wall_s
 from typing import Any, Final, cast
 
-from kafscale.frontdoor.certificate_names import CertificateUnreadable
 from kafscale.frontdoor.client import ClientConnection
-from kafscale.frontdoor.handshake_turns import HandshakeTurns
-from kafscale.frontdoor.tls_contexts import ListenerTls
+from kafscale.frontdoor.listeners.certificate_names import CertificateUnreadable
+from kafscale.frontdoor.listeners.handshake_turns import HandshakeTurns
+from kafscale.frontdoor.listeners.tls_contexts import ListenerTls
 from kafscale.runtime.metrics import Family, Tally
 from kafscale.wire.buffers import Buffer
 

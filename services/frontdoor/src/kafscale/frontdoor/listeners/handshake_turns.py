@@ -3,7 +3,7 @@
 import asyncio
 from typing import Protocol
 
-from kafscale.frontdoor.handshake_places import HOLD_MS, HandshakePlaces
+from kafscale.frontdoor.listeners.handshake_places import HOLD_MS, HandshakePlaces
 from kafscale.runtime.clock import Clock
 
 

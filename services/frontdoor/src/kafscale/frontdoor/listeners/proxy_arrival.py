@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import Final, cast
 
 from kafscale.frontdoor.gateway import Gateway
-from kafscale.frontdoor.listener_security import ListenerSecurity
-from kafscale.frontdoor.listeners import address_of
-from kafscale.frontdoor.proxy_protocol import HEADER_BYTES_MAX, ProxyHeaderWrong, parse
+from kafscale.frontdoor.listeners.listener_security import ListenerSecurity
+from kafscale.frontdoor.listeners.listeners import address_of
+from kafscale.frontdoor.listeners.proxy_protocol import HEADER_BYTES_MAX, ProxyHeaderWrong, parse
 
 HEADER_S: Final = 5.0
 ARRIVALS_MAX: Final = 1_000

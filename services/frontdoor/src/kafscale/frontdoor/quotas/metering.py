@@ -10,11 +10,11 @@ from typing import Final
 
 from kafscale.access.quota import QuotaKey, QuotaTable
 from kafscale.access.quota_rates import Window
-from kafscale.frontdoor.client_quotas import ClientQuotas
 from kafscale.frontdoor.exchange import Exchange
+from kafscale.frontdoor.quotas.client_quotas import ClientQuotas
+from kafscale.frontdoor.quotas.throttle_time import throttle_time_of, with_throttle_time
+from kafscale.frontdoor.quotas.usage_page import SharedUsage
 from kafscale.frontdoor.settings import FrontdoorSettings
-from kafscale.frontdoor.throttle_time import throttle_time_of, with_throttle_time
-from kafscale.frontdoor.usage_page import SharedUsage
 from kafscale.runtime.clock import Clock
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.buffers import Buffer

@@ -10,14 +10,14 @@ from functools import partial
 
 from kafscale.frontdoor.authentication.login import ListenerLogins
 from kafscale.frontdoor.client import ClientConnection
-from kafscale.frontdoor.connection_rates import ConnectionRates
 from kafscale.frontdoor.gateway import Gateway
-from kafscale.frontdoor.handshake_turns import HandshakeTurns
-from kafscale.frontdoor.listener_security import ListenerSecurity
-from kafscale.frontdoor.paced_arrival import PacedArrivals
-from kafscale.frontdoor.proxy_arrival import Peername, ProxyArrival, ProxyArrivals
-from kafscale.frontdoor.tls_contexts import CertificateWatch, ListenerTls
-from kafscale.frontdoor.tls_stream import TlsStream
+from kafscale.frontdoor.listeners.handshake_turns import HandshakeTurns
+from kafscale.frontdoor.listeners.listener_security import ListenerSecurity
+from kafscale.frontdoor.listeners.proxy_arrival import Peername, ProxyArrival, ProxyArrivals
+from kafscale.frontdoor.listeners.tls_contexts import CertificateWatch, ListenerTls
+from kafscale.frontdoor.listeners.tls_stream import TlsStream
+from kafscale.frontdoor.quotas.connection_rates import ConnectionRates
+from kafscale.frontdoor.quotas.paced_arrival import PacedArrivals
 from kafscale.runtime.metrics import Metrics
 
 

@@ -15,7 +15,12 @@ from pathlib import Path
 from typing import Final
 
 import structlog
-from kafscale.frontdoor.listener_security import ClientAuth, ListenerSecurity, TlsSettings, TlsVersion
+from kafscale.frontdoor.listeners.listener_security import (
+    ClientAuth,
+    ListenerSecurity,
+    TlsSettings,
+    TlsVersion,
+)
 from kafscale.runtime.file_stamps import Stamp, stamp_of
 from kafscale.runtime.metrics import Metrics
 

@@ -9,7 +9,7 @@ from collections.abc import Hashable, Mapping
 from ipaddress import ip_address
 from typing import Final, Generic, TypeVar
 
-from kafscale.frontdoor.listeners import ListenersWrong, plain_address
+from kafscale.frontdoor.listeners.listeners import ListenersWrong, plain_address
 
 C = TypeVar("C", bound=Hashable)
 

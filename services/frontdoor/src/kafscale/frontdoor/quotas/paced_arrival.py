@@ -9,10 +9,10 @@ import asyncio
 from typing import Final, cast
 
 from kafscale.access.quota import QuotaKey
-from kafscale.frontdoor.connection_rates import ConnectionRates
 from kafscale.frontdoor.gateway import Gateway
-from kafscale.frontdoor.listeners import address_of
-from kafscale.frontdoor.proxy_arrival import Next, Peername
+from kafscale.frontdoor.listeners.listeners import address_of
+from kafscale.frontdoor.listeners.proxy_arrival import Next, Peername
+from kafscale.frontdoor.quotas.connection_rates import ConnectionRates
 
 ARRIVALS_MAX: Final = 1_000
 EARLY_BYTES_MAX: Final = 4_096

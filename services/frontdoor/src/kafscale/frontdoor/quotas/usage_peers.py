@@ -14,7 +14,7 @@ from struct import Struct
 from typing import Any, Final
 
 from kafscale.frontdoor.backends import Connect, Live, ServiceStream
-from kafscale.frontdoor.usage_page import UsagePage, UsagePart, grown
+from kafscale.frontdoor.quotas.usage_page import UsagePage, UsagePart, grown
 from kafscale.runtime.request_meta import RequestMeta
 from kafscale.runtime.stream.frame import Outcome, Reply
 from kafscale.runtime.stream.inbound import InboundRequest

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from kafscale.access.mapping import MappingRule, MappingRuleWrong, parse_rules, principal_name
 from kafscale.access.principals import ANONYMOUS, Principal, user
-from kafscale.frontdoor.certificate_names import subject_name
-from kafscale.frontdoor.listeners import ListenersWrong
+from kafscale.frontdoor.listeners.certificate_names import subject_name
+from kafscale.frontdoor.listeners.listeners import ListenersWrong
 
 if TYPE_CHECKING:
     from kafscale.frontdoor.settings import FrontdoorSettings

@@ -10,7 +10,7 @@ if that has its share of the places; so silent connections do not keep out those
 from collections.abc import Hashable
 from typing import Final, Generic, TypeVar
 
-from kafscale.frontdoor.connection_limits import ConnectionLimits
+from kafscale.frontdoor.listeners.connection_limits import ConnectionLimits
 from kafscale.frontdoor.memory import RequestMemory
 
 CONNECTIONS_MAX: Final = 1_000

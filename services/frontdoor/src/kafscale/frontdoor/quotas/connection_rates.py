@@ -12,8 +12,8 @@ from typing import Final
 
 from kafscale.access.quota import QuotaTable
 from kafscale.access.quota_rates import Meters, Window, WindowedRate, admit_connection
-from kafscale.frontdoor.listener_security import values_by_listener
-from kafscale.frontdoor.listeners import ListenersWrong
+from kafscale.frontdoor.listeners.listener_security import values_by_listener
+from kafscale.frontdoor.listeners.listeners import ListenersWrong
 
 SETTING: Final = "KAFSCALE_MAX_CONNECTION_CREATION_RATE"
 WAIT_MS_MAX: Final = 10_000
