@@ -62,11 +62,16 @@ def run_forked(supervise: Callable[[socket.socket], int], programs: Sequence[str
         signal.signal(number, lambda *_: os.kill(supervisor, signal.SIGTERM))
     order = ForkServer(ours, programs).serve()
     if order is not None:
-        return int(importlib.import_module(order.program).main())
+        return run_program(order)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # after the wait, another process may get the supervisor's id
     code = os.waitstatus_to_exitcode(os.waitpid(supervisor, 0)[1])
     return code if code >= 0 else SHELL_SIGNAL_CODE - code
+
+
+def run_program(order: Start) -> int:
+    """In the child that `ForkServer.serve` returned to: the program's exit code."""
+    return int(importlib.import_module(order.program).main())
 
 
 class ForkServer:

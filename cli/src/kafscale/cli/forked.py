@@ -19,7 +19,7 @@ PACKET_BYTES_MAX: Final = 64 << 10
 
 
 class Start(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Run `main()` of the module `program`. `env` is added to the environment; the output is added to the file `log`."""
+    """Run `main()` of the module `program`. `env` is added to the environment, the output to the file `log`."""
 
     name: str
     program: str

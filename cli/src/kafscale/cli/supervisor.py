@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
-from kafscale.cli.forked import Forked, ForkClient
+from kafscale.cli.forked import ForkClient, Forked
 from kafscale.storage.backoff import Backoff
 
 RESTART_DELAY_MIN_MS = 200

@@ -71,7 +71,7 @@ class Up:
         """Role -> the settings that name its certificate."""
 
     async def run(self) -> None:
-        """Starts everything, keeps it running until SIGTERM, and drains it. The fork server sends SIGTERM for SIGINT."""
+        """Starts everything, keeps it running until SIGTERM, and drains it. The fork server makes SIGTERM of Ctrl-C."""
         self._data.acquire()
         try:
             check_port_free(self._plan.host, self._plan.port)

@@ -1,4 +1,4 @@
-"""What `kafscale up` shall run. This module imports nothing heavy, because it is read before the fork server imports."""
+"""What `kafscale up` runs. This module imports nothing heavy, because every command line imports it."""
 
 from __future__ import annotations
 
