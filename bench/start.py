@@ -1,10 +1,11 @@
 """`python -m bench.start`: how long `kafscale up` takes until a record is acknowledged, and what its start costs.
 
-`--against COMMIT` measures an older version in the same environment, in turns with this one: A B A B. `fresh` is a start
-on an empty directory: from the start of the command to the acknowledgement of a first record, by a producer that waits
-for the port. `restart` is the same with a topic of SEGMENTS segments, and then the first record of that topic is
-read. CPU is that of all processes until then, etcd included; the client is not. PSS is the memory of all processes,
-each shared page counted once, SETTLE_S later. The bytecode of each version is compiled before, as `tools/setup.sh` does.
+`--against COMMIT` measures an older version in the same environment, in turns with this one: A B A B. `fresh` is a
+start on an empty directory: from the start of the command to the acknowledgement of a first record, by a producer that
+waits for the port. `restart` is the same with a topic of SEGMENTS segments, and then the first record of that topic is
+read; `make bench` counts the stop, too. CPU is that of all processes until then, etcd included; the client is not. PSS
+is the memory of all processes SETTLE_S later, and counts each shared page once. The bytecode of each version is
+compiled before, as `tools/setup.sh` does it.
 
 The figures are for comparing within a run; CPU depends less on other load of the machine than wall time.
 """
@@ -41,6 +42,7 @@ class Found:
 
     wall_s: float
     cpu_s: float
+    stop_s: float
     pss: int
 
 
@@ -72,7 +74,7 @@ def main() -> None:
 
 
 def environments(folder: Path, against: str | None) -> Mapping[str, Mapping[str, str]]:
-    """Version -> its environment. Bytecode is in a folder of its own, whatever the caller's environment says."""
+    """Version -> its environment. Bytecode has its own folder, whatever the caller's environment says."""
     common = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(folder / "bytecode")}
     older = {} if against is None else {against: {**version_env(checked_out(against)), **common}}
     return {**older, HERE: common}
@@ -110,13 +112,16 @@ def start(cluster: Cluster, *, read: bool) -> Found:
         assert producer.flush(ACK_TIMEOUT_S) == 0
         if read:
             read_first(cluster)
-        wall_s, pids = time.monotonic() - began, cluster.tree()
-        cpu_s = sum(map(cpu_seconds, pids))
+        wall_s, cpu_s = time.monotonic() - began, sum(map(cpu_seconds, cluster.tree()))
         cluster.wait_for("KafScale is ready")
         time.sleep(SETTLE_S)
-        return Found(wall_s=wall_s, cpu_s=cpu_s, pss=sum(map(shared_out, cluster.tree())))
-    finally:
-        cluster.stop()
+        pss = sum(map(shared_out, cluster.tree()))
+    except BaseException:
+        cluster.kill()
+        raise
+    began = time.monotonic()
+    cluster.stop()
+    return Found(wall_s=wall_s, cpu_s=cpu_s, stop_s=time.monotonic() - began, pss=pss)
 
 
 def read_first(cluster: Cluster) -> None:
@@ -130,13 +135,14 @@ def read_first(cluster: Cluster) -> None:
 
 def table(found: Mapping[tuple[str, str], Sequence[Found]]) -> str:
     """The medians in Markdown."""
-    lines = ["| start | version | until the first ack, s | CPU of it, s | PSS, MB |", "|---|---|---|---|---|"]
+    lines = [
+        "| start | version | until the first ack, s | CPU of it, s | stop, s | PSS, MB |",
+        "|---|---|---|---|---|---|",
+    ]
     for (kind, name), starts in found.items():
-        wall, cpu = (
-            statistics.median(value) for value in zip(*((f.wall_s, f.cpu_s) for f in starts), strict=True)
-        )
-        pss = statistics.median(each.pss for each in starts)
-        lines.append(f"| {kind} | {name} | {wall:.2f} | {cpu:.2f} | {pss / MB:.0f} |")
+        rows = ((each.wall_s, each.cpu_s, each.stop_s, each.pss / MB) for each in starts)
+        wall, cpu, stop, pss = map(statistics.median, zip(*rows, strict=True))
+        lines.append(f"| {kind} | {name} | {wall:.2f} | {cpu:.2f} | {stop:.2f} | {pss:.0f} |")
     return "\n".join(lines)
 
 
