@@ -54,7 +54,8 @@ def run_forked(supervise: Callable[[socket.socket], int], programs: Sequence[str
     if supervisor == 0:
         ours.close()
         die_with(parent)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches both; only the parent's SIGTERM counts
+        # Ctrl-C reaches both; only the parent's SIGTERM counts. A program that the supervisor starts gets no handler.
+        signal.signal(signal.SIGINT, lambda *_: None)
         setproctitle("kafscale up (supervisor)")
         return supervise(theirs)
     theirs.close()
