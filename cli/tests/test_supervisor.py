@@ -124,12 +124,23 @@ async def test_a_child_that_dies_is_started_again_after_its_way_was_cleared(
 async def test_a_child_that_ends_at_once_is_started_again_and_says_why(
     server: Server, tmp_path: Path, program: str, code: int, said: str
 ) -> None:
+    codes: list[int | None] = []
+    twice = asyncio.Event()
+
+    def changed(child: Child) -> None:
+        if child.state is ChildState.RESTARTING:
+            codes.append(child.last_exit)
+        if len(codes) == 2:
+            twice.set()
+
     async with asyncio.TaskGroup() as group:
-        supervisor = Supervisor(group, server.client, lambda child: None)
-        child = supervisor.start(spec(tmp_path, program))
-        await until_logged(tmp_path / "c.log", said, times=2)
+        supervisor = Supervisor(group, server.client, changed)
+        supervisor.start(spec(tmp_path, program))
+        async with asyncio.timeout(30):
+            await twice.wait()
         await supervisor.stop("c")
-    assert (child.last_exit, child.state) == (code, ChildState.STOPPED)
+    assert codes == [code, code]
+    assert (tmp_path / "c.log").read_text().count(said) == 2
 
 
 async def test_a_child_is_asked_to_drain_before_it_is_ended(server: Server, tmp_path: Path) -> None:
