@@ -1,8 +1,8 @@
 """Settings of the C library's allocator and of Python's garbage collector for a service.
 
 A Dockerfile or a unit file starts a service with MALLOC_ENV; glibc reads it before the first line of Python runs.
-`kafscale up` forks its services, and calls `tune_allocator` instead. By default glibc maps every object of 128 KiB or more, faults it in page by page, and unmaps it again. With
-these settings a 1 MiB message costs a third less CPU.
+`kafscale up` forks its services, and calls `tune_allocator` instead. By default glibc maps every object of 128 KiB or
+more, faults it in page by page, and unmaps it again. With these settings a 1 MiB message costs a third less CPU.
 """
 
 import ctypes
