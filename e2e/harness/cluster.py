@@ -176,9 +176,7 @@ class Cluster:
     def pids(self, role: str) -> list[int]:
         """Process ids of a service's instances (or of etcd), workers not included, oldest first."""
         assert self._process is not None
-        if (
-            role == "etcd"
-        ):  # a child of the supervisor, or of the first process in versions without a fork server
+        if role == "etcd":  # a child of the supervisor; in older versions, of the first process
             return [pid for pid in self.tree() if _command(pid).split(" ")[0].endswith("/etcd")]
         return [pid for pid in _children(self._process.pid) if f"kafscale.{role}" in _command(pid)]
 

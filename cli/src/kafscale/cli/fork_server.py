@@ -3,9 +3,9 @@
     kafscale up --+-- supervisor --- etcd
                   +-- produce-1, fetch-1, ...
 
-Laws: this process has one thread, no event loop, no gRPC channel and no open file but the socket to the supervisor,
-because a child gets only the thread that forks, and a copy of everything else. It passes SIGINT and SIGTERM to the
-supervisor, and ends with it. The kernel kills the supervisor and every child when this process dies, for any reason.
+Laws: this process has one thread, no event loop and no gRPC channel, because a child gets only the thread that forks,
+and a copy of everything else. It passes SIGINT and SIGTERM to the supervisor, and ends with it. The kernel kills the
+supervisor and every child when this process dies, for any reason.
 
 An interpreter with the imports of a service costs a second of CPU; a fork costs milliseconds, and the processes share
 the memory of what was imported. The standard library's fork server (multiprocessing) would run a second helper process,
@@ -22,7 +22,7 @@ import select
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -32,6 +32,7 @@ from kafscale.runtime.memory_tuning import tune_allocator
 from setproctitle import setproctitle
 
 PR_SET_PDEATHSIG: Final = 1
+PASSED_ON: Final = (signal.SIGINT, signal.SIGTERM)
 LOG_MODE: Final = 0o600
 SHELL_SIGNAL_CODE: Final = 128
 """A shell adds it to the number of the signal that ended a program."""
@@ -59,12 +60,12 @@ def run_forked(supervise: Callable[[socket.socket], int], programs: Sequence[str
         setproctitle("kafscale up (supervisor)")
         return supervise(theirs)
     theirs.close()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in PASSED_ON:
         signal.signal(number, lambda *_: os.kill(supervisor, signal.SIGTERM))
     order = ForkServer(ours, programs).serve()
     if order is not None:
         return run_program(order)
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in PASSED_ON:
         signal.signal(number, signal.SIG_IGN)  # after the wait, another process may get the supervisor's id
     code = os.waitstatus_to_exitcode(os.waitpid(supervisor, 0)[1])
     return code if code >= 0 else SHELL_SIGNAL_CODE - code
@@ -122,15 +123,16 @@ class ForkServer:
         parent = os.getpid()
         sys.stdout.flush()
         sys.stderr.flush()
-        try:
-            pid = os.fork()
-        except OSError as error:
-            self._reply(Refused(name=order.name, why=str(error)))
-            return False
-        if pid == 0:
-            self._close()
-            become(order, parent)
-            return True
+        with blocked(PASSED_ON):  # until the child has handlers of its own, or it would pass a signal on
+            try:
+                pid = os.fork()
+            except OSError as error:
+                self._reply(Refused(name=order.name, why=str(error)))
+                return False
+            if pid == 0:
+                self._close()
+                become(order, parent)
+                return True
         descriptor = os.pidfd_open(pid)
         self._names[descriptor], self._pids[order.name] = order.name, pid
         self._events.register(descriptor, select.POLLIN)
@@ -159,6 +161,16 @@ class ForkServer:
             self._signal(Signal(name=name, number=signal.SIGKILL))
         for descriptor in tuple(self._names):
             self._reap(descriptor)
+
+
+@contextmanager
+def blocked(numbers: Iterable[signal.Signals]) -> Iterator[None]:
+    """Signals that come meanwhile are delivered at the end."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)
 
 
 @contextmanager
