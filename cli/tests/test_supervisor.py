@@ -22,7 +22,8 @@ from kafscale.cli.supervisor import Child, ChildSpec, ChildState, Supervisor
 from kafscale.cli.up import CannotStart, check_port_free
 
 SERVER = """
-import socket, sys
+import gc, socket, sys
+gc.disable()
 from kafscale.cli.fork_server import ForkServer, run_program
 order = ForkServer(socket.socket(fileno=int(sys.argv[1])), sys.argv[2:]).serve()
 sys.exit(0 if order is None else run_program(order))
@@ -42,12 +43,13 @@ PROGRAMS = {
         "    links = [os.readlink(f'/proc/self/fd/{n}') for n in range(64) if os.path.exists(f'/proc/self/fd/{n}')]\n"
         "    shown |= {'files': sorted(links), 'chance': random.random(), 'title': setproctitle.getproctitle()}\n"
         "    shown |= {'int': signal.getsignal(signal.SIGINT) is signal.default_int_handler}\n"
+        "    shown |= {'collects': gc.isenabled(), 'frozen': gc.get_freeze_count() > 0}\n"
         "    shown |= {'term': signal.getsignal(signal.SIGTERM) is signal.SIG_DFL}\n"
         "    print(json.dumps(shown | {each: os.environ[each] for each in ('WANTED', 'GIVEN')}), flush=True)\n"
         "    return 0"
     ),
 }
-IMPORTS = "import atexit, json, os, random, setproctitle, signal, sys\nloads = os.getpid()\n"
+IMPORTS = "import atexit, gc, json, os, random, setproctitle, signal, sys\nloads = os.getpid()\n"
 
 
 @pytest.fixture
@@ -201,6 +203,8 @@ async def test_a_forked_process_is_what_a_started_one_would_be(server: Server, t
             "loads": server.process.pid,
             "files": sorted(["/dev/null", str(tmp_path / name), str(tmp_path / name)]),
             "title": f"shows ({name})",
+            "collects": True,
+            "frozen": True,
             "int": True,
             "term": True,
             "WANTED": name,

@@ -47,13 +47,16 @@ def run_forked(supervise: Callable[[socket.socket], int], programs: Sequence[str
     Returns once in each process: in this one, in the supervisor and in every child. The result is the exit code of
     what the process did. So the caller must do nothing but exit.
     """
+    gc.disable()  # with `freeze` before each fork, as the documentation of gc says: a collector writes to shared memory
     with without_rich():
         importlib.import_module(shared)
+    gc.freeze()
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     parent = os.getpid()
     supervisor = os.fork()
     if supervisor == 0:
         ours.close()
+        gc.enable()
         die_with(parent)
         # Ctrl-C reaches both; only the parent's SIGTERM counts. A program that the supervisor starts gets no handler.
         signal.signal(signal.SIGINT, lambda *_: None)
@@ -88,8 +91,7 @@ class ForkServer:
         self._events.register(channel, select.POLLIN)
         for program in programs:
             importlib.import_module(program)
-        gc.collect()
-        gc.freeze()  # so that a child's collector does not write to the shared memory
+        gc.freeze()
 
     def serve(self) -> Start | None:
         """In this process: None, when the supervisor has ended and every child is dead. In a child: what to run."""
@@ -203,6 +205,7 @@ def become(order: Start, parent: int) -> None:
     _redirect(order.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 1, 2)
     os.environ.update(order.env)
     tune_allocator(os.environ)
+    gc.enable()
     sys.argv = [order.program]
     setproctitle(f"{order.program.removesuffix('.__main__')} ({order.name})")
 
