@@ -24,7 +24,7 @@ import socket
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, assert_never
 
 import msgspec
 from kafscale.cli.forked import PACKET_BYTES_MAX, Ended, Refused, Reply, Request, Signal, Start, Started
@@ -100,19 +100,26 @@ class ForkServer:
                 if descriptor in self._names:
                     self._reap(descriptor)
                     continue
-                match self._request():
-                    case Start() as order:
-                        if self._fork(order):
-                            return order
-                    case Signal() as wanted:
-                        self._signal(wanted)
+                request = self._request()
+                match request:
+                    case Start():
+                        if self._fork(request):
+                            return request
+                    case Signal():
+                        self._signal(request)
                     case None:
                         self._end_all()
                         return None
+                    case _:
+                        assert_never(request)
 
     def _request(self) -> Request | None:
+        """None if the supervisor has ended."""
         packet = self._channel.recv(PACKET_BYTES_MAX)
-        return msgspec.json.decode(packet, type=Request) if packet else None  # type: ignore[arg-type]  # a union
+        if not packet:
+            return None
+        request: Request = msgspec.json.decode(packet, type=Request)
+        return request
 
     def _reply(self, reply: Reply) -> None:
         try:

@@ -11,7 +11,7 @@ import signal
 import socket
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, assert_never
 
 import msgspec
 
@@ -93,7 +93,7 @@ class ForkClient:
         """Reads the fork server's messages. Raises ForkServerGone."""
         loop = asyncio.get_running_loop()
         while packet := await loop.sock_recv(self._channel, PACKET_BYTES_MAX):
-            self._heard(msgspec.json.decode(packet, type=Reply))  # type: ignore[arg-type]  # a union
+            self._heard(msgspec.json.decode(packet, type=Reply))
         raise ForkServerGone
 
     def _heard(self, reply: Reply) -> None:
@@ -105,6 +105,8 @@ class ForkClient:
                 self._starting.pop(reply.name).set_exception(OSError(reply.why))
             case Ended():
                 self._running.pop(reply.name).end(reply.code)
+            case _:
+                assert_never(reply)
 
     async def start(self, name: str, program: str, env: Mapping[str, str], log: Path) -> Forked:
         """Returns when the process exists. Raises OSError if the kernel refused."""
