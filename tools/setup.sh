@@ -8,18 +8,6 @@ kind=${1:-run}
 
 fail() { printf 'setup: %s\n' "$1" >&2; exit 1; }
 
-python=""
-for candidate in ${PYTHON:-python3.13 python3.12 python3.11 python3}; do
-    if command -v "$candidate" >/dev/null 2>&1 &&
-        "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
-        python=$candidate
-        break
-    fi
-done
-[ -n "$python" ] || fail "Python 3.11 or newer is missing. On Debian: apt-get install python3 python3-venv"
-"$python" -c 'import venv, ensurepip' 2>/dev/null ||
-    fail "$python cannot make virtual environments. On Debian: apt-get install python3-venv"
-
 case $kind in
     run | dev)
         home=.venv locks="requirements.lock" dev=dev
@@ -41,15 +29,46 @@ if [ "$kind" != "$dev" ] && [ -f "$home/.kafscale-$dev" ]; then
     exec "$0" "$dev"
 fi
 
+# Every Python in the PATH that can make an environment, the newest first. PYTHON names others.
+pythons() {
+    for name in ${PYTHON:-python3.14 python3.13 python3.12 python3.11 python3}; do
+        case $name in */*) folders=${name%/*} ;; *) folders=$(printf '%s' "$PATH" | tr ':' ' ') ;; esac
+        for folder in $folders; do
+            if "$folder/${name##*/}" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+                printf '%s\n' "$folder/${name##*/}"
+            fi
+        done
+    done
+}
+
+# Whether a Python was built with profile-guided optimisation. Debian's are, but do not say so: its build asks make for
+# it, not configure. Debian's patches are recognized by the scheme for system packages.
+optimised() {
+    "$1" -c 'import sys, sysconfig
+said = "--enable-optimizations" in (sysconfig.get_config_var("CONFIG_ARGS") or "")
+sys.exit(not said and "deb_system" not in sysconfig.get_scheme_names())'
+}
+
 echo "setup: making $home ($kind), once; this takes a minute or so" >&2
 # An environment that uv made has no pip; venv adds it to what is there.
-$home/bin/python -m pip --version >/dev/null 2>&1 || "$python" -m venv $home
+if ! $home/bin/python -m pip --version >/dev/null 2>&1; then
+    found=$(pythons)
+    [ -n "$found" ] || fail "Python 3.11 or newer with venv is missing. On Debian: apt-get install python3 python3-venv"
+    python=$(printf '%s\n' "$found" | while read -r each; do if optimised "$each"; then echo "$each"; break; fi; done)
+    "${python:-$(printf '%s\n' "$found" | head -n 1)}" -m venv $home
+fi
+optimised $home/bin/python || printf 'setup: %s was built without profile-guided optimisation and needs a tenth more CPU. %s\n' \
+    "$(readlink -f $home/bin/python)" "Debian's python3 has it: install it, and remove $home" >&2
 [ -x $home/bin/uv ] || $home/bin/python -m pip install --quiet --disable-pip-version-check "$(sed -n 's/^# installer: //p' requirements.lock)" ||
     fail "pip could not install the installer; is the package index reachable?"
 set -- --quiet
 for lock in $locks; do set -- "$@" -r "$lock"; done
-VIRTUAL_ENV=$PWD/$home $home/bin/uv pip install --require-hashes "$@" || fail "the locked packages could not be installed"
+# Without bytecode each process would compile what it imports, which takes longer than the rest of its start.
+VIRTUAL_ENV=$PWD/$home $home/bin/uv pip install --require-hashes --compile-bytecode "$@" || fail "the locked packages could not be installed"
 set --
 for member in $members; do set -- "$@" -e "./$member"; done
 VIRTUAL_ENV=$PWD/$home $home/bin/uv pip install --quiet --no-deps "$@" || fail "the workspace could not be installed"
+set --
+for member in $members; do set -- "$@" "$member/src"; done
+$home/bin/python -m compileall -q "$@"
 printf '%s' "$want" > "$stamp"

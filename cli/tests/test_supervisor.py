@@ -1,52 +1,107 @@
-"""Children are restarted when they die, drained when asked, and never outlive the supervisor."""
+"""Children are forked, restarted when they die, drained when asked, and outlive neither supervisor nor fork server.
+
+The fork server runs in a process of its own, as under `kafscale up`; the supervisor runs in the test. A forked process
+must differ in nothing from one that was started.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import socket
 import subprocess
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from kafscale.cli.forked import ForkClient, ForkServerGone
 from kafscale.cli.supervisor import Child, ChildSpec, ChildState, Supervisor
 from kafscale.cli.up import CannotStart, check_port_free
 
-WAITS = "import signal, sys\nprint('up', flush=True)\nsignal.pause()\n"
-DRAINS = (
-    "import signal, sys\n"
-    "signal.signal(signal.SIGTERM, lambda *_: (print('drained', flush=True), sys.exit(0)))\n"
-    "print('up', flush=True)\n"
-    "while True: signal.pause()\n"
-)
-STUBBORN = (
-    "import signal\n"
-    "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
-    "print('up', flush=True)\n"
-    "while True: signal.pause()\n"
-)
+SERVER = """
+import gc, socket, sys
+gc.disable()
+from kafscale.cli.fork_server import ForkServer, run_program
+order = ForkServer(socket.socket(fileno=int(sys.argv[1])), sys.argv[2:]).serve()
+sys.exit(0 if order is None else run_program(order))
+"""
+PROGRAMS = {
+    "waits": "signal.pause()",
+    "drains": (
+        "signal.signal(signal.SIGTERM, lambda *_: (print('drained', flush=True), sys.exit(0)))\n"
+        "    while True: signal.pause()"
+    ),
+    "stubborn": "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n    while True: signal.pause()",
+    "ends": "return 7",
+    "fails": "raise ValueError('what is wrong')",
+    "shows": (
+        "atexit.register(print, 'at exit', flush=True)\n"
+        "    shown = {'threads': len(os.listdir('/proc/self/task')), 'argv': sys.argv[1:], 'loads': loads}\n"
+        "    links = [os.readlink(f'/proc/self/fd/{n}') for n in range(64) if os.path.exists(f'/proc/self/fd/{n}')]\n"
+        "    shown |= {'files': sorted(links), 'chance': random.random(), 'title': setproctitle.getproctitle()}\n"
+        "    shown |= {'int': signal.getsignal(signal.SIGINT) is signal.default_int_handler}\n"
+        "    shown |= {'collects': gc.isenabled(), 'frozen': gc.get_freeze_count() > 0}\n"
+        "    shown |= {'term': signal.getsignal(signal.SIGTERM) is signal.SIG_DFL}\n"
+        "    print(json.dumps(shown | {each: os.environ[each] for each in ('WANTED', 'GIVEN')}), flush=True)\n"
+        "    return 0"
+    ),
+}
+IMPORTS = "import atexit, gc, json, os, random, setproctitle, signal, sys\nloads = os.getpid()\n"
 
 
-def spec(tmp_path: Path, script: str, **more: object) -> ChildSpec:
-    fields = {
-        "name": "c",
-        "argv": [sys.executable, "-c", script],
-        "env": {},
-        "log": tmp_path / "c.log",
-        **more,
-    }
+@pytest.fixture
+def programs(tmp_path: Path) -> Path:
+    """A folder with the programs, each of which prints `up` first."""
+    for name, body in PROGRAMS.items():
+        code = f"{IMPORTS}\ndef main():\n    print('up', flush=True)\n    {body}\n"
+        (tmp_path / f"{name}.py").write_text(code)
+    return tmp_path
+
+
+class Server:
+    """A fork server that has imported every program."""
+
+    def __init__(self, folder: Path) -> None:
+        self.channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", SERVER, str(theirs.fileno()), *PROGRAMS],
+            env={**os.environ, "PYTHONPATH": str(folder), "GIVEN": "before"},
+            pass_fds=[theirs.fileno()],
+        )
+        theirs.close()
+        self.client = ForkClient(self.channel)
+
+
+@pytest.fixture
+async def server(programs: Path) -> AsyncIterator[Server]:
+    forks = Server(programs)
+    reading = asyncio.create_task(forks.client.run())
+    try:
+        yield forks
+    finally:
+        reading.cancel()
+        await asyncio.wait({reading})
+        forks.channel.close()
+        forks.process.wait(10)
+
+
+def spec(folder: Path, program: str, **more: object) -> ChildSpec:
+    fields = {"name": "c", "program": program, "env": {}, "log": folder / "c.log", **more}
     return ChildSpec(**fields)  # type: ignore[arg-type]
 
 
 async def until_logged(path: Path, text: str, times: int = 1) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while not path.exists() or path.read_text().count(text) < times:
             await asyncio.sleep(0.01)
 
 
-async def test_a_child_that_dies_is_started_again_after_its_way_was_cleared(tmp_path: Path) -> None:
+async def test_a_child_that_dies_is_started_again_after_its_way_was_cleared(
+    server: Server, tmp_path: Path
+) -> None:
     cleared: list[int] = []
 
     async def clear() -> None:
@@ -54,8 +109,8 @@ async def test_a_child_that_dies_is_started_again_after_its_way_was_cleared(tmp_
 
     states: list[ChildState] = []
     async with asyncio.TaskGroup() as group:
-        supervisor = Supervisor(group, lambda child: states.append(child.state))
-        child = supervisor.start(spec(tmp_path, WAITS, after_death=clear))
+        supervisor = Supervisor(group, server.client, lambda child: states.append(child.state))
+        child = supervisor.start(spec(tmp_path, "waits", after_death=clear))
         await until_logged(tmp_path / "c.log", "up")
         assert child.pid is not None
         os.kill(child.pid, signal.SIGKILL)
@@ -65,53 +120,178 @@ async def test_a_child_that_dies_is_started_again_after_its_way_was_cleared(tmp_
     assert states == [ChildState.RESTARTING, ChildState.STOPPING, ChildState.STOPPED]
 
 
-async def test_a_child_is_asked_to_drain_before_it_is_ended(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("program", "code", "said"), [("ends", 7, "up"), ("fails", 1, "ValueError: what is wrong")]
+)
+async def test_a_child_that_ends_at_once_is_started_again_and_says_why(
+    server: Server, tmp_path: Path, program: str, code: int, said: str
+) -> None:
+    codes: list[int | None] = []
+    twice = asyncio.Event()
+
+    def changed(child: Child) -> None:
+        if child.state is ChildState.RESTARTING:
+            codes.append(child.last_exit)
+        if len(codes) == 2:
+            twice.set()
+
     async with asyncio.TaskGroup() as group:
-        supervisor = Supervisor(group, lambda child: None)
-        child = supervisor.start(spec(tmp_path, DRAINS))
+        supervisor = Supervisor(group, server.client, changed)
+        supervisor.start(spec(tmp_path, program))
+        async with asyncio.timeout(30):
+            await twice.wait()
+        await supervisor.stop("c")
+    assert codes == [code, code]
+    assert (tmp_path / "c.log").read_text().count(said) == 2
+
+
+async def test_a_child_is_asked_to_drain_before_it_is_ended(server: Server, tmp_path: Path) -> None:
+    async with asyncio.TaskGroup() as group:
+        supervisor = Supervisor(group, server.client, lambda child: None)
+        child = supervisor.start(spec(tmp_path, "drains"))
         await until_logged(tmp_path / "c.log", "up")
         await supervisor.stop("c")
     assert child.last_exit == 0
     assert "drained" in (tmp_path / "c.log").read_text()
 
 
-async def test_a_child_that_does_not_end_is_killed_at_its_limit(tmp_path: Path) -> None:
+async def test_a_child_that_does_not_end_is_killed_at_its_limit(server: Server, tmp_path: Path) -> None:
     async with asyncio.TaskGroup() as group:
-        supervisor = Supervisor(group, lambda child: None)
-        child: Child = supervisor.start(spec(tmp_path, STUBBORN, stop_timeout_s=0.1))
+        supervisor = Supervisor(group, server.client, lambda child: None)
+        child: Child = supervisor.start(spec(tmp_path, "stubborn", stop_timeout_s=0.1))
         await until_logged(tmp_path / "c.log", "up")
         await supervisor.stop("c")
     assert child.last_exit == -signal.SIGKILL
 
 
-async def test_ctrl_c_at_the_terminal_does_not_reach_a_child(tmp_path: Path) -> None:
+async def test_a_stop_before_the_fork_server_is_ready_is_not_lost(server: Server, tmp_path: Path) -> None:
+    server.process.send_signal(signal.SIGSTOP)  # as while it imports
     async with asyncio.TaskGroup() as group:
-        supervisor = Supervisor(group, lambda child: None)
-        child = supervisor.start(spec(tmp_path, WAITS))
+        supervisor = Supervisor(group, server.client, lambda child: None)
+        child = supervisor.start(spec(tmp_path, "waits"))
+        await asyncio.sleep(0)  # the request is sent
+        stopping = asyncio.create_task(supervisor.stop("c"))
+        await asyncio.sleep(0)
+        server.process.send_signal(signal.SIGCONT)
+        async with asyncio.timeout(20):  # less than the 30 s after which a child is killed
+            await stopping
+    assert (child.deaths, child.last_exit) == (0, -signal.SIGTERM)
+
+
+async def test_ctrl_c_at_the_terminal_does_not_reach_a_child(server: Server, tmp_path: Path) -> None:
+    async with asyncio.TaskGroup() as group:
+        supervisor = Supervisor(group, server.client, lambda child: None)
+        child = supervisor.start(spec(tmp_path, "waits"))
         await until_logged(tmp_path / "c.log", "up")
         assert child.pid is not None
-        assert os.getpgid(child.pid) != os.getpgrp()
+        assert os.getpgid(child.pid) not in (os.getpgrp(), os.getpgid(server.process.pid))
         await supervisor.stop("c")
 
 
-def test_children_die_with_a_supervisor_that_is_killed(tmp_path: Path) -> None:
-    script = f"""
-import asyncio, pathlib, sys
-from kafscale.cli.supervisor import ChildSpec, Supervisor
-async def main():
-    async with asyncio.TaskGroup() as group:
-        s = Supervisor(group, lambda child: None)
-        argv = [sys.executable, '-c', 'import os, signal; print(os.getpid(), flush=True); signal.pause()']
-        s.start(ChildSpec(name='c', argv=argv, env={{}}, log=pathlib.Path({str(tmp_path / "c.log")!r})))
-asyncio.run(main())
+async def test_a_forked_process_is_what_a_started_one_would_be(server: Server, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        process = await server.client.start(name, "shows", {"WANTED": name}, tmp_path / name)
+        assert await process.wait() == 0
+    shown = {name: (tmp_path / name).read_text().splitlines() for name in ("one", "two")}
+    assert [(lines[0], lines[2:]) for lines in shown.values()] == [("up", ["at exit"])] * 2
+    one, two = (json.loads(lines[1]) for lines in shown.values())
+    assert one.pop("chance") != two.pop("chance"), "each has its own random numbers"
+    for name, found in (("one", one), ("two", two)):
+        assert found == {
+            "threads": 1,
+            "argv": [],
+            "loads": server.process.pid,
+            "files": sorted(["/dev/null", str(tmp_path / name), str(tmp_path / name)]),
+            "title": f"shows ({name})",
+            "collects": True,
+            "frozen": True,
+            "int": True,
+            "term": True,
+            "WANTED": name,
+            "GIVEN": "before",
+        }
+
+
+async def test_a_signal_for_a_process_that_has_ended_is_dropped(server: Server, tmp_path: Path) -> None:
+    process = await server.client.start("c", "ends", {}, tmp_path / "log")
+    assert await process.wait() == 7
+    await server.client.signal("c", signal.SIGKILL)
+    again = await server.client.start("c", "ends", {}, tmp_path / "log")
+    assert await again.wait() == 7
+
+
+async def test_children_die_with_a_fork_server_that_is_killed(server: Server, tmp_path: Path) -> None:
+    process = await server.client.start("c", "waits", {}, tmp_path / "log")
+    child = os.pidfd_open(process.pid)
+    server.process.kill()
+    await _until_ended(child)
+
+
+async def test_the_supervisor_notices_that_the_fork_server_is_gone(programs: Path) -> None:
+    server = Server(programs)
+    server.process.kill()
+    server.process.wait(10)
+    with pytest.raises(ForkServerGone):
+        await asyncio.wait_for(server.client.run(), 10)
+    server.channel.close()
+
+
+async def test_children_die_with_a_supervisor_that_is_killed(programs: Path) -> None:
+    """The end of the supervisor's socket is what the fork server sees of it."""
+    server = Server(programs)
+    reading = asyncio.create_task(server.client.run())
+    process = await server.client.start("c", "stubborn", {}, programs / "log")
+    await until_logged(programs / "log", "up")
+    child = os.pidfd_open(process.pid)
+    reading.cancel()
+    await asyncio.wait({reading})
+    server.channel.close()
+    await _until_ended(child)
+    assert await asyncio.to_thread(server.process.wait, 10) == 0
+
+
+RUNS = """
+import os, signal, sys, time
+from kafscale.cli.fork_server import run_forked
+def supervise(channel):
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(3))
+    print(os.getpid(), flush=True)
+    while True: signal.pause()
+sys.exit(run_forked(supervise, ["json"], shared="signal"))
 """
-    parent = subprocess.Popen([sys.executable, "-c", script])
-    asyncio.run(until_logged(tmp_path / "c.log", "\n"))
-    child = int((tmp_path / "c.log").read_text())
-    descriptor = os.pidfd_open(child)
-    parent.kill()
-    parent.wait(10)
-    asyncio.run(_until_ended(descriptor))
+
+
+async def running() -> tuple[asyncio.subprocess.Process, int]:
+    """The first process of a `kafscale up`, and the pidfd of its supervisor."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", RUNS, stdout=asyncio.subprocess.PIPE, start_new_session=True
+    )
+    assert process.stdout is not None
+    return process, os.pidfd_open(int(await process.stdout.readline()))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_the_first_process_passes_a_signal_on_and_has_the_exit_code_of_the_supervisor(
+    number: signal.Signals,
+) -> None:
+    process, supervisor = await running()
+    os.killpg(process.pid, number) if number is signal.SIGINT else process.send_signal(number)
+    assert await asyncio.wait_for(process.wait(), 30) == 3
+    await _until_ended(supervisor)
+
+
+async def test_a_supervisor_that_is_killed_ends_the_first_process(tmp_path: Path) -> None:
+    process, supervisor = await running()
+    signal.pidfd_send_signal(supervisor, signal.SIGKILL)
+    assert await asyncio.wait_for(process.wait(), 30) == 128 + signal.SIGKILL
+    os.close(supervisor)
+
+
+async def test_the_supervisor_dies_with_the_first_process() -> None:
+    process, supervisor = await running()
+    process.kill()
+    await process.wait()
+    await _until_ended(supervisor)
 
 
 async def _until_ended(descriptor: int) -> None:

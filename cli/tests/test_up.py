@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import socket
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from kafscale.cli import up
 from kafscale.cli.__main__ import app
 from kafscale.cli.datadir import DataDir
+from kafscale.cli.forked import ForkClient
 from kafscale.cli.options import ROLES, SecurityProtocol
+from kafscale.cli.up_plan import UpPlan
 from kafscale.frontdoor.listeners import listener_security
 from kafscale.runtime.etcd_binary import EtcdFailed
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.membership.members import Instance, InstanceState
 from typer.testing import CliRunner
+
+
+@pytest.fixture
+def processes() -> Iterator[ForkClient]:
+    """No test here starts a service."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        yield ForkClient(ours)
 
 
 class Slow:
@@ -52,7 +63,7 @@ class Children:
 
 
 async def test_ready_is_said_even_long_after_it_was_said_that_it_is_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, processes: ForkClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def answered(_host: str, _port: int) -> None:
         return
@@ -71,7 +82,7 @@ async def test_ready_is_said_even_long_after_it_was_said_that_it_is_not(
     data = DataDir(tmp_path)
     data.acquire()
     views = {role: Slow(role) for role in ROLES}
-    system = up.Up(up.UpPlan(data_dir=tmp_path, port=1234), report)
+    system = up.Up(UpPlan(data_dir=tmp_path, port=1234), processes, report)
     async with asyncio.TaskGroup() as group:
         group.create_task(system._announce(Children(), views, "http://etcd"))  # type: ignore[arg-type]
         await late.wait()
@@ -105,11 +116,11 @@ class Reluctant:
 
 
 async def test_an_etcd_that_does_not_start_again_at_once_is_tried_once_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, processes: ForkClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(up, "ETCD_RESTART_DELAY_S", 0.0)
     lines: list[str] = []
-    system = up.Up(up.UpPlan(data_dir=tmp_path), lines.append)
+    system = up.Up(UpPlan(data_dir=tmp_path), processes, lines.append)
     server = Reluctant(tmp_path / "etcd.log")
     keeping = asyncio.create_task(system._keep_etcd(server))  # type: ignore[arg-type]
     await asyncio.wait_for(server.runs.wait(), 10)
@@ -120,9 +131,9 @@ async def test_an_etcd_that_does_not_start_again_at_once_is_tried_once_more(
     ]
 
 
-def planned(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *words: str) -> up.UpPlan:
+def planned(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *words: str) -> UpPlan:
     """What `kafscale up` would run."""
-    plans: list[up.UpPlan] = []
+    plans: list[UpPlan] = []
     monkeypatch.setattr("kafscale.cli.__main__._run", plans.append)
     result = CliRunner().invoke(app, ["up", "--data-dir", str(tmp_path), *words])
     assert result.exit_code == 0, result.output
@@ -152,11 +163,11 @@ def test_with_an_authorizer_only_front_doors_can_speak_for_clients(
 
 @pytest.mark.parametrize("protocol", SecurityProtocol)
 async def test_the_port_for_clients_has_the_wanted_protocol(
-    tmp_path: Path, protocol: SecurityProtocol
+    tmp_path: Path, processes: ForkClient, protocol: SecurityProtocol
 ) -> None:
-    plan = up.UpPlan(data_dir=tmp_path, port=1234, advertised_host="kafka.example.com", protocol=protocol)
+    plan = UpPlan(data_dir=tmp_path, port=1234, advertised_host="kafka.example.com", protocol=protocol)
     etcd = EtcdClient.connect(["http://127.0.0.1:1"])
-    env = up.Up(plan, print)._spec("frontdoor", 2, "http://127.0.0.1:1", etcd).env
+    env = up.Up(plan, processes, print)._spec("frontdoor", 2, "http://127.0.0.1:1", etcd).env
     await etcd.close()
     assert env["KAFSCALE_LISTENERS"] == f"{protocol}://127.0.0.1:1235"
     assert env["KAFSCALE_ADVERTISED_LISTENERS"] == f"{protocol}://kafka.example.com:1235"

@@ -146,12 +146,12 @@ class Cluster:
         return self._ended(STOP_TIMEOUT_S)
 
     def kill(self) -> None:
-        """kill -9 of everything at once: supervisor, services and etcd."""
+        """kill -9 of everything at once: the first process, supervisor, services and etcd."""
         while self._added:
             self._added.pop().kill()
         if self._process is None:
             return
-        for pid in self._tree():
+        for pid in self.tree():
             _kill(pid)
         self._ended(10)
 
@@ -165,7 +165,8 @@ class Cluster:
         assert surprises == [], surprises
         return code
 
-    def _tree(self) -> list[int]:
+    def tree(self) -> list[int]:
+        """Process ids of everything that runs, the first process first."""
         assert self._process is not None
         found = [self._process.pid]
         for pid in found:
@@ -175,8 +176,9 @@ class Cluster:
     def pids(self, role: str) -> list[int]:
         """Process ids of a service's instances (or of etcd), workers not included, oldest first."""
         assert self._process is not None
-        wanted = "etcd" if role == "etcd" else f"kafscale.{role}"
-        return [pid for pid in _children(self._process.pid) if wanted in _command(pid)]
+        if role == "etcd":  # a child of the supervisor; in older versions, of the first process
+            return [pid for pid in self.tree() if _command(pid).split(" ")[0].endswith("/etcd")]
+        return [pid for pid in _children(self._process.pid) if f"kafscale.{role}" in _command(pid)]
 
     def signal(self, role: str, number: signal.Signals, index: int = 0) -> int:
         """Sends a signal to one instance of a service; its process id."""

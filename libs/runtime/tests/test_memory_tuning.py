@@ -22,6 +22,40 @@ give_back()
 print(before, held_mib())
 """
 
+FORKED = """
+import ctypes, sys
+from kafscale.runtime.memory_tuning import MALLOC_ENV, tune_allocator
+
+class Info(ctypes.Structure):  # struct mallinfo2, of which the fourth field counts mappings
+    _fields_ = [(f"field_{n}", ctypes.c_size_t) for n in range(10)]
+
+mallinfo2 = ctypes.CDLL(None).mallinfo2
+mallinfo2.restype = Info
+if sys.argv[1] == "tuned":
+    tune_allocator(MALLOC_ENV)
+before = mallinfo2().field_3
+large = [bytearray(1 << 20) for _ in range(20)]
+print(mallinfo2().field_3 - before)
+"""
+
+
+def test_a_process_that_runs_is_tuned_as_one_that_starts_with_the_variables() -> None:
+    """glibc then takes large objects from its heap, and makes no mapping for each."""
+    plain = {name: value for name, value in os.environ.items() if name not in MALLOC_ENV}
+    mappings = {
+        (how, bool(env)): int(
+            subprocess.run(
+                [sys.executable, "-c", FORKED, how],
+                env={**plain, **env},
+                capture_output=True,
+                text=True,
+                check=True,
+            ).stdout
+        )
+        for how, env in (("not", {}), ("not", MALLOC_ENV), ("tuned", {}))
+    }
+    assert mappings == {("not", False): 20, ("not", True): 0, ("tuned", False): 0}
+
 
 def test_what_a_flood_has_left_is_given_back_to_the_system() -> None:
     done = subprocess.run(

@@ -10,6 +10,8 @@ import asyncio
 import os
 import sys
 from contextlib import nullcontext
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
@@ -40,11 +42,12 @@ from kafscale.cli.targets import (
 )
 from kafscale.cli.terminal import fail, record_line, report
 from kafscale.cli.topics import app as topics_app
+from kafscale.cli.up_plan import UpPlan
 from kafscale.cli.users import app as users_app
 from kafscale.runtime.etcd_binary import EtcdFailed, EtcdMissing
 
 if TYPE_CHECKING:
-    from kafscale.cli.up import UpPlan
+    import socket
 
 COMPLETE_VARIABLE = "_KAFSCALE_COMPLETE"
 RUN, RECORDS, CLUSTER, SHELL = "Run", "Records", "Look after a cluster", "Shell"
@@ -116,12 +119,10 @@ def up(
     security_protocol: ProtocolOption = SecurityProtocol.PLAINTEXT,
 ) -> None:
     """Start etcd, all services and upkeep on this machine. Example: kafscale up --port 9092 --scale produce=2"""
-    from kafscale.cli.up import UpPlan
-
-    # Of a temporary folder both etcd's state and the objects are removed at exit: neither is of use alone.
-    with TemporaryDirectory(prefix="kafscale-") if in_memory else nullcontext(data_dir) as folder:
-        plan = UpPlan(
-            data_dir=Path(folder),
+    _run(
+        UpPlan(
+            data_dir=data_dir,
+            in_memory=in_memory,
             host=listen,
             port=port,
             advertised_host=advertise,
@@ -133,7 +134,7 @@ def up(
             internal_tls=_has_authorizer() if internal_tls is None else internal_tls,
             protocol=security_protocol,
         )
-        _run(plan)
+    )
 
 
 def _has_authorizer() -> bool:
@@ -142,15 +143,27 @@ def _has_authorizer() -> bool:
 
 
 def _run(plan: UpPlan) -> None:
+    """Ends the process, and each process that it forks."""
+    os.umask(0o077)  # the children inherit it: other users must not read what they write
+    # Processes are forked before gRPC has a channel or a thread; its fork handlers would only log warnings.
+    os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
+    from kafscale.cli.fork_server import run_forked
+
+    raise typer.Exit(run_forked(partial(_supervise, plan), plan.programs(), shared="kafscale.cli.up"))
+
+
+def _supervise(plan: UpPlan, channel: socket.socket) -> int:
+    """Runs the supervisor; its exit code."""
+    from kafscale.cli.forked import ForkClient
     from kafscale.cli.up import CannotStart, Up
 
-    os.umask(0o077)  # the children inherit it: other users must not read what they write
-    # Children are spawned by fork and exec; gRPC's fork handlers would only log warnings.
-    os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
-    try:
-        asyncio.run(Up(plan, report).run())
-    except (CannotStart, DataDirBusy, EtcdMissing, EtcdFailed) as trouble:
-        raise fail(str(trouble)) from trouble
+    # Of a temporary folder both etcd's state and the objects are removed at exit: neither is of use alone.
+    with TemporaryDirectory(prefix="kafscale-") if plan.in_memory else nullcontext(plan.data_dir) as folder:
+        try:
+            asyncio.run(Up(replace(plan, data_dir=Path(folder)), ForkClient(channel), report).run())
+        except (CannotStart, DataDirBusy, EtcdMissing, EtcdFailed) as trouble:
+            return fail(str(trouble)).exit_code
+    return 0
 
 
 def produce(

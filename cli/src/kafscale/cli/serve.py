@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 
 import typer
 from kafscale.cli.options import WHAT_THEY_DO
-from kafscale.cli.supervisor import service_argv
 from kafscale.runtime.memory_tuning import MALLOC_ENV
 
 app = typer.Typer(
@@ -25,7 +24,7 @@ app = typer.Typer(
 
 def become(role: str, words: Sequence[str]) -> None:
     """Does not return. Variables that are set override the allocator's defaults."""
-    argv = [*service_argv(role), *words]
+    argv = [sys.executable, "-m", f"kafscale.{role}", *words]
     sys.stdout.flush()
     os.execve(argv[0], argv, {**MALLOC_ENV, **os.environ})  # noqa: S606  (no shell, on purpose)
 

@@ -1,6 +1,6 @@
 """Keeps child processes running: starts them, restarts them when they die, stops them in order.
 
-A child never outlives the supervisor: the kernel kills it when its parent dies, for any reason.
+The fork server (`fork_server.py`) is their parent. A child never outlives the fork server or the supervisor.
 Ctrl-C signals the whole process group of a terminal, so each child has a separate group.
 The supervisor sends SIGTERM to drain a child. It stops the front door first.
 """
@@ -8,18 +8,15 @@ The supervisor sends SIGTERM to drain a child. It stops the front door first.
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
-import sys
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import BinaryIO
 
-from kafscale.runtime.etcd_binary import leashed
+from kafscale.cli.forked import ForkClient, Forked
 from kafscale.storage.backoff import Backoff
 
 RESTART_DELAY_MIN_MS = 200
@@ -37,10 +34,13 @@ class ChildState(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChildSpec:
-    """What to run. `after_death` removes what would delay the next start (registrations of the dead process)."""
+    """What to run: `main()` of the module `program`.
+
+    `after_death` removes what would delay the next start (registrations of the dead process).
+    """
 
     name: str
-    argv: Sequence[str]
+    program: str
     env: Mapping[str, str]
     log: Path
     stop_timeout_s: float = 30.0
@@ -51,7 +51,7 @@ class ChildSpec:
 class Child:
     spec: ChildSpec
     state: ChildState = ChildState.STARTING
-    process: asyncio.subprocess.Process | None = None
+    process: Forked | None = None
     deaths: int = 0
     last_exit: int | None = None
     started_at: float = 0.0
@@ -62,22 +62,14 @@ class Child:
         return self.process.pid if self.process is not None and self.process.returncode is None else None
 
 
-async def _spawn(spec: ChildSpec, log: BinaryIO) -> asyncio.subprocess.Process:
-    return await asyncio.create_subprocess_exec(
-        *leashed(spec.argv),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=log,
-        stderr=log,
-        env={**os.environ, **spec.env},
-        process_group=0,
-    )
-
-
 class Supervisor:
     """Runs children inside the caller's task group until `stop`."""
 
-    def __init__(self, group: asyncio.TaskGroup, on_change: Callable[[Child], None]) -> None:
+    def __init__(
+        self, group: asyncio.TaskGroup, processes: ForkClient, on_change: Callable[[Child], None]
+    ) -> None:
         self._group = group
+        self._processes = processes
         self._on_change = on_change
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self.children: dict[str, Child] = {}
@@ -97,14 +89,17 @@ class Supervisor:
         """SIGTERM, then SIGKILL after the child's `stop_timeout_s`."""
         child = self.children[name]
         child.stop_requested.set()
-        if child.process is not None and child.process.returncode is None:
-            self._set(child, ChildState.STOPPING)
-            child.process.send_signal(signal.SIGTERM)
+        await self._terminate(child)
         task = self._tasks[name]
         done, _ = await asyncio.wait({task}, timeout=child.spec.stop_timeout_s)
-        if not done and child.process is not None and child.process.returncode is None:
-            child.process.kill()
+        if not done:
+            await self._processes.signal(name, signal.SIGKILL)
         await asyncio.wait({task})
+
+    async def _terminate(self, child: Child) -> None:
+        if child.pid is not None:
+            self._set(child, ChildState.STOPPING)
+            await self._processes.signal(child.spec.name, signal.SIGTERM)
 
     async def _keep(self, child: Child) -> None:
         backoff = Backoff(first_ms=RESTART_DELAY_MIN_MS, cap_ms=RESTART_DELAY_MAX_MS)
@@ -124,14 +119,12 @@ class Supervisor:
         self._set(child, ChildState.STOPPED)
 
     async def _run_once(self, child: Child) -> None:
-        with child.spec.log.open("ab") as log:
-            child.process = await _spawn(child.spec, log)
+        spec = child.spec
+        child.process = await self._processes.start(spec.name, spec.program, spec.env, spec.log)
         child.started_at = time.monotonic()
-        try:
-            child.last_exit = await child.process.wait()
-        finally:
-            if child.process.returncode is None:
-                child.process.kill()
+        if child.stop_requested.is_set():  # while the fork server was busy
+            await self._terminate(child)
+        child.last_exit = await child.process.wait()
 
     def _set(self, child: Child, state: ChildState) -> None:
         child.state = state
@@ -144,7 +137,3 @@ def log_tail(path: Path, lines: int = 12) -> str:
         return "\n".join(path.read_text(errors="replace").splitlines()[-lines:])
     except FileNotFoundError:
         return ""
-
-
-def service_argv(role: str) -> list[str]:
-    return [sys.executable, "-m", f"kafscale.{role}"]

@@ -1,6 +1,7 @@
 """`kafscale up`: the whole system on one machine, without containers.
 
-A real etcd, the five services and upkeep as separate processes, and the object store in a directory.
+A real etcd, the five services and upkeep as separate processes, and the object store in a directory. The fork server
+(`fork_server.py`) is the first process and forks the others on request; this module runs in the supervisor.
 The supervisor holds the data directory's lock, so every registration that it finds in etcd at the
 start belongs to a dead process. It removes them, so the new processes do not wait for leases to
 expire. It reports "ready" only after the front door answered a Metadata request. It does not wait for upkeep.
@@ -16,16 +17,15 @@ import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 
 from kafscale.cli.datadir import DataDir, Endpoints, started_etcd
-from kafscale.cli.internal_tls import EphemeralAuthority, environment
+from kafscale.cli.forked import ForkClient
 from kafscale.cli.kafka.request import wait_for_brokers
-from kafscale.cli.options import ROLES, SERVICES, UPKEEP, SecurityProtocol, StoreKind
-from kafscale.cli.supervisor import Child, ChildSpec, ChildState, Supervisor, log_tail, service_argv
-from kafscale.runtime.etcd_binary import QUOTA_BYTES, EtcdFailed, EtcdProcess
+from kafscale.cli.options import ROLES, SERVICES, SecurityProtocol, StoreKind
+from kafscale.cli.supervisor import Child, ChildSpec, ChildState, Supervisor, log_tail
+from kafscale.cli.up_plan import UpPlan, service_program
+from kafscale.runtime.etcd_binary import EtcdFailed, EtcdProcess
 from kafscale.runtime.memory_tuning import MALLOC_ENV
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.keys import Keyspace, prefix_end
@@ -37,31 +37,6 @@ ETCD_RESTART_DELAY_S = 0.5
 
 class CannotStart(Exception):
     """`up` cannot start. The text says what is wrong and what to do."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UpPlan:
-    data_dir: Path
-    host: str = "127.0.0.1"
-    port: int = 9092
-    advertised_host: str | None = None
-    namespace: str = "default"
-    store: StoreKind = StoreKind.DIR
-    scale: Mapping[str, int] = field(default_factory=dict)
-    upkeep: bool = True
-    etcd_quota_bytes: int = QUOTA_BYTES
-    internal_tls: bool = False
-    protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT
-    """Of the listener for clients. Its certificate, users and ACLs are settings, which the services inherit."""
-
-    @property
-    def bootstrap(self) -> str:
-        return f"{self.advertised_host or self.host}:{self.port}"
-
-    def instances(self) -> list[tuple[str, int]]:
-        """(role, node id) of every process, in the order in which they start."""
-        roles = [role for role in ROLES if role != UPKEEP or self.upkeep]
-        return [(role, node_id) for role in roles for node_id in range(1, self.scale.get(role, 1) + 1)]
 
 
 Report = Callable[[str], None]
@@ -83,10 +58,11 @@ def check_port_free(host: str, port: int) -> None:
 
 
 class Up:
-    """One run of `kafscale up`. `report` gets one line for each event."""
+    """One run of `kafscale up`. `processes` starts the services; `report` gets one line for each event."""
 
-    def __init__(self, plan: UpPlan, report: Report) -> None:
+    def __init__(self, plan: UpPlan, processes: ForkClient, report: Report) -> None:
         self._plan = plan
+        self._processes = processes
         self._report = report
         self._data = DataDir(plan.data_dir)
         self._keys = Keyspace(plan.namespace)
@@ -95,15 +71,13 @@ class Up:
         """Role -> the settings that name its certificate."""
 
     async def run(self) -> None:
-        """Starts everything, keeps it running until SIGINT or SIGTERM, and drains it."""
+        """Starts everything, keeps it running until SIGTERM, and drains it. The fork server makes SIGTERM of Ctrl-C."""
         self._data.acquire()
         try:
             check_port_free(self._plan.host, self._plan.port)
             if self._plan.internal_tls:
                 self._tls = self._certificates()
-            loop = asyncio.get_running_loop()
-            for number in (signal.SIGINT, signal.SIGTERM):
-                loop.add_signal_handler(number, self._stop.set)
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._stop.set)
             async with self._etcd_server() as endpoint:
                 etcd = EtcdClient.connect([endpoint])
                 try:
@@ -114,6 +88,8 @@ class Up:
             self._data.release()
 
     def _certificates(self) -> Mapping[str, Mapping[str, str]]:
+        from kafscale.cli.internal_tls import EphemeralAuthority, environment  # 140 ms of imports
+
         authority = EphemeralAuthority(self._data.tls, datetime.datetime.now(datetime.UTC))
         return {role: environment(authority.issue(role)) for role in ROLES}
 
@@ -150,9 +126,10 @@ class Up:
     async def _run_services(self, endpoint: str, etcd: EtcdClient) -> None:
         await self._forget(etcd, self._keys.live_prefix(), *(self._keys.nodes_prefix(role) for role in ROLES))
         async with asyncio.TaskGroup() as group:
-            supervisor = Supervisor(group, self._on_change)
+            supervisor = Supervisor(group, self._processes, self._on_change)
             views = {role: LiveView(etcd, self._keys, role) for role in ROLES}
             watchers = [group.create_task(view.run()) for view in views.values()]
+            watchers.append(group.create_task(self._processes.run()))
             for role, node_id in self._plan.instances():
                 supervisor.start(self._spec(role, node_id, endpoint, etcd))
             watchers.append(group.create_task(self._announce(supervisor, views, endpoint)))
@@ -195,7 +172,7 @@ class Up:
         forget = partial(self._forget_node, etcd, role, node_id)
         return ChildSpec(
             name=name,
-            argv=service_argv(role),
+            program=service_program(role),
             env=env,
             log=self._data.logs / f"{name}.log",
             after_death=forget,
@@ -229,7 +206,7 @@ class Up:
                 etcd=endpoint,
                 namespace=self._plan.namespace,
                 object_dir=str(self._data.objects),
-                pid=os.getpid(),
+                pid=os.getppid(),  # the first process: a signal to it ends everything
             )
         )
         if self._plan.protocol is SecurityProtocol.PLAINTEXT:
