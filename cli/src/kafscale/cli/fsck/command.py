@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from kafscale.cli.options import StoreKind, Target
+from kafscale.cli.rollforward.command import Wish, roll_forward, topic_names
 from kafscale.cli.targets import DataDirOption, NamespaceOption, StoreOption, on_cluster
-from kafscale.cli.terminal import fail, progressing, report
+from kafscale.cli.terminal import fail, fail_usage, progressing, report
 
 if TYPE_CHECKING:
     from kafscale.cli.clusters import Cluster
@@ -21,16 +22,35 @@ def fsck(
     namespace: NamespaceOption = None,
     store: StoreOption = StoreKind.DIR,
     as_json: Annotated[bool, typer.Option("--json", "-J", help="One JSON object instead of lines.")] = False,
+    forward: Annotated[
+        bool,
+        typer.Option(
+            "--roll-forward",
+            help="First rebuild topics and heads in etcd from the object store, after etcd was lost or restored from a "
+            "snapshot. The cluster must be stopped. Shows the changes and asks.",
+        ),
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="With --roll-forward: change nothing.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="With --roll-forward: do not ask.")] = False,
+    topic_name: Annotated[
+        list[str] | None,
+        typer.Option(help="With --roll-forward: ID=NAME, the name of a topic that only bundles hold."),
+    ] = None,
 ) -> None:
     """Check that etcd and the object store agree; exits 1 if they do not.
 
     Example: kafscale fsck --data-dir data. A stopped cluster can be checked as well as one that runs.
     """
+    if not forward and (dry_run or yes or topic_name):
+        raise fail_usage("--dry-run, --yes and --topic-name need --roll-forward")
+    wish = Wish(dry_run=dry_run, yes=yes, names=topic_names(topic_name or ()))
     with progressing() as show:
 
         async def check(cluster: Cluster) -> Verdict:
             from kafscale.cli.fsck.run import Fsck
 
+            if forward:
+                await roll_forward(cluster, wish, show)
             return await Fsck(cluster.etcd, cluster.keys, cluster.store, show).run()
 
         verdict = on_cluster(check, Target(data_dir, namespace, store))

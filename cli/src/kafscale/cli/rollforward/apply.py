@@ -1,0 +1,107 @@
+"""Writes a plan: first manifests, then heads, then topic records.
+
+The laws. Each change of etcd compares the revisions that were read, so a process that runs all the same makes it fail
+and nothing is overwritten. No instance claims a partition without a topic record, so a run that ends early leaves no
+partition that could begin again at offset 0; the next run continues.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kafscale.admin import plan as topic_txns
+from kafscale.cli.rollforward.plan import PartitionPlan
+from kafscale.cli.rollforward.topics import Metadata, Plan, TopicChange
+from kafscale.cli.targets import Trouble
+from kafscale.lake.concurrency import gather_bounded
+from kafscale.storage.etcd.client import Compare, EtcdClient, Put, Txn
+from kafscale.storage.heads import (
+    OwnerRecord,
+    encode_epoch_floor,
+    encode_head,
+    encode_meta,
+    encode_owner,
+)
+from kafscale.storage.keys import Keyspace
+from kafscale.storage.manifests import encode_manifest
+from kafscale.storage.meta_swap import send
+from kafscale.storage.objects import IfAbsent, ObjectStore
+from kafscale.storage.topics import Topic, encode_topic
+
+WRITES_AT_ONCE: Final = 8
+
+
+async def apply(etcd: EtcdClient, keys: Keyspace, store: ObjectStore, metadata: Metadata, plan: Plan) -> None:
+    """Raises Trouble if etcd has changed since it was read, EtcdError and StoreError. It may be repeated."""
+    for change in plan.topics:
+        if change.before is not None and change.after is None:
+            await _remove(etcd, keys, metadata, change.before, plan)
+    await gather_bounded(
+        (_write_partition(etcd, keys, store, metadata, plan, each) for each in plan.partitions if each.head),
+        WRITES_AT_ONCE,
+    )
+    for name, floor in plan.floors.items():
+        _, revision = metadata.floors.get(name, (0, 0))
+        await _send(etcd, name, _put_floor(keys, name, floor, revision))
+    for change in plan.topics:
+        if change.after is not None:
+            await _send(etcd, change.after.name, _topic_record(keys, change, change.after))
+
+
+def _put_floor(keys: Keyspace, name: str, floor: int, revision: int) -> Txn:
+    key = keys.epoch_floor(name)
+    return Txn(compare=(Compare(key, "mod", "=", revision),), success=(Put(key, encode_epoch_floor(floor)),))
+
+
+async def _remove(etcd: EtcdClient, keys: Keyspace, metadata: Metadata, topic: Topic, plan: Plan) -> None:
+    """The end of a deletion that etcd does not remember. A later topic of the name begins above its epochs."""
+    floor = max(
+        plan.floors.get(topic.name, 0),
+        *(change.after.epoch_floor for change in plan.topics if change.after and change.after.name == topic.name),
+        metadata.floors.get(topic.name, (0, 0))[0],
+        topic.epoch_floor,
+    )
+    await _send(etcd, topic.name, topic_txns.drop_heads(keys, topic, floor))
+    await _send(etcd, topic.name, topic_txns.free_name(keys, topic))
+
+
+async def _write_partition(
+    etcd: EtcdClient,
+    keys: Keyspace,
+    store: ObjectStore,
+    metadata: Metadata,
+    plan: Plan,
+    each: PartitionPlan,
+) -> None:
+    head = each.head
+    assert head is not None, "only changes are written"
+    for key, manifest in each.manifests.items():
+        await store.put(key, [encode_manifest(manifest)], condition=IfAbsent())
+    where = (each.topic_id, each.partition)
+    stored = {topic.topic_id: topic for topic in metadata.topics}.get(each.topic_id)
+    txn = Txn(
+        compare=(
+            Compare(keys.head(*where), "mod", "=", each.known.head_revision),
+            Compare(keys.meta(*where), "mod", "=", each.known.meta_revision),
+            Compare(keys.topic(head.topic), "mod", "=", 0 if stored is None else stored.mod_revision),
+        ),
+        success=(
+            Put(keys.head(*where), encode_head(head)),
+            Put(keys.meta(*where), encode_meta(each.meta)),
+            Put(keys.owner(*where), encode_owner(OwnerRecord(epoch=head.epoch))),
+        ),
+    )
+    await _send(etcd, f"{head.topic}/{each.partition}", txn)
+
+
+def _topic_record(keys: Keyspace, change: TopicChange, after: Topic) -> Txn:
+    if change.before is not None:
+        return topic_txns.replace_record(keys, change.before, after)
+    key = keys.topic(after.name)
+    return Txn(compare=(Compare(key, "version", "=", 0),), success=(Put(key, encode_topic(after)),))
+
+
+async def _send(etcd: EtcdClient, what: str, txn: Txn) -> None:
+    sent = await send(etcd, txn)
+    if not sent.answer.succeeded and not sent.in_doubt:
+        raise Trouble(f"{what} changed in etcd meanwhile: stop everything that runs, then run the command again")

@@ -1,0 +1,157 @@
+"""Which stored pieces of a partition are its log. Pure.
+
+The bucket does not show which objects were committed, but the commit protocol leaves few answers (docs/protocol/commit.md):
+
+- **A later epoch ends all earlier ones.** Its writer began at the high watermark, so an older epoch committed nothing
+  at or above the first offset of a later one, and everything below it.
+- **An offset of an epoch has one sequence of bytes**, in a slice, in a segment and in what repeats or settles them. So
+  pieces of one epoch may be exchanged. Compacted segments keep their offsets and lose records, so the chain with the
+  fewest bytes is the one that is compacted most.
+- **Commits follow the order of the log.** What lies behind a gap was not committed, unless something proves that it was.
+
+So each acknowledged record of an undamaged bucket is in the chain. The newest epoch may also have stored records that it
+never acknowledged. Nothing distinguishes them from acknowledged ones, so the chain takes them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from kafscale.storage.heads import EpochStart, Seg
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A stored segment or slice. `committed`: something proves that its records were acknowledged."""
+
+    seg: Seg
+    committed: bool
+
+
+class Span(NamedTuple):
+    """Offsets [first, end)."""
+
+    first: int
+    end: int
+
+    def __str__(self) -> str:
+        return f"{self.first}-{self.end - 1}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chain:
+    """A log without gaps: `segs` hold offsets [start, end).
+
+    `lost`: acknowledged offsets that no piece holds. `left_out`: offsets at or above the log start that are stored, and
+    are not in the chain because a gap is between them and it.
+    """
+
+    segs: tuple[Seg, ...]
+    start: int
+    end: int
+    lost: tuple[Span, ...] = ()
+    left_out: tuple[Span, ...] = ()
+
+
+def chain_of(
+    pieces: Iterable[Piece], *, epochs: Iterable[EpochStart], committed_end: int, log_start: int
+) -> Chain:
+    """`epochs`: what a head says of leader epochs. All offsets below `committed_end` were acknowledged.
+
+    Records below `log_start` are deleted, so their loss is none. If acknowledged offsets are missing in the middle, the
+    longer side is the log: retention that was interrupted leaves little before a gap, and a bucket that was copied
+    while the cluster wrote leaves little behind one.
+    """
+    standing = within_their_epochs(list(pieces), epochs)
+    reach = _reached(standing)
+    if committed_end == 0:  # nothing is known of the log: it begins where its objects do
+        committed_end = min((piece.seg.base for piece in standing), default=0)
+    ends = [end for end, way in reach.items() if way.origin <= committed_end]
+    end = max(ends, key=lambda at: (at - max(reach[at].origin, log_start), at), default=committed_end)
+    if end not in reach or committed_end - end > end - max(reach[end].origin, log_start):
+        chain = Chain(segs=(), start=committed_end, end=committed_end)
+    else:
+        chain = Chain(segs=_way_to(end, reach), start=reach[end].origin, end=end)
+    return _with_what_is_missing(chain, standing, committed_end, log_start)
+
+
+def within_their_epochs(pieces: Sequence[Piece], epochs: Iterable[EpochStart]) -> list[Piece]:
+    """Without those that reach into a later epoch: their epoch's writer cannot have committed them."""
+    first: dict[int, int] = {}
+    known = [(start.epoch, start.start) for start in epochs]
+    for epoch, base in (*known, *((piece.seg.epoch, piece.seg.base) for piece in pieces)):
+        first[epoch] = min(base, first.get(epoch, base))
+    limits: dict[int, float] = {}
+    limit = math.inf
+    for epoch in sorted(first, reverse=True):
+        limits[epoch] = limit
+        limit = min(limit, first[epoch])
+    return [piece for piece in pieces if piece.seg.end <= limits[piece.seg.epoch]]
+
+
+class _Way(NamedTuple):
+    """The best chain to an offset. The order of the fields is the preference: a chain from farther back, with fewer
+    bytes, with fewer slices, of pieces that were committed for certain."""
+
+    origin: int
+    size: int
+    slices: int
+    doubtful: int
+    etag: str
+    piece: Piece
+
+
+def _reached(pieces: Sequence[Piece]) -> dict[int, _Way]:
+    """For each offset at which a piece ends, the best chain that ends there."""
+    reach: dict[int, _Way] = {}
+    for piece in sorted(pieces, key=lambda piece: piece.seg.base):  # chains to its base are complete by then
+        seg = piece.seg
+        before = reach.get(seg.base)
+        way = _Way(
+            origin=seg.base if before is None else before.origin,
+            size=seg.size + (0 if before is None else before.size),
+            slices=seg.is_slice + (0 if before is None else before.slices),
+            doubtful=(not piece.committed) + (0 if before is None else before.doubtful),
+            etag=seg.etag,
+            piece=piece,
+        )
+        known = reach.get(seg.end)
+        if known is None or way[:-1] < known[:-1]:
+            reach[seg.end] = way
+    return reach
+
+
+def _way_to(end: int, reach: dict[int, _Way]) -> tuple[Seg, ...]:
+    segs: list[Seg] = []
+    while (way := reach.get(end)) is not None:
+        segs.append(way.piece.seg)
+        end = way.piece.seg.base
+    return tuple(reversed(segs))
+
+
+def _with_what_is_missing(
+    chain: Chain, standing: Iterable[Piece], committed_end: int, log_start: int
+) -> Chain:
+    spans = [Span(piece.seg.base, piece.seg.end) for piece in standing]
+    before = joined(span for span in spans if log_start < span.end <= chain.start)
+    behind = joined(Span(max(span.first, chain.end), span.end) for span in spans if span.end > chain.end)
+    # Records are deleted from the beginning on: between stored ones none were.
+    nexts = [*(span.first for span in before[1:]), chain.start]
+    holes = [Span(span.end, first) for span, first in zip(before, nexts, strict=False) if span.end < first]
+    if chain.end < committed_end:
+        holes.append(Span(chain.end, committed_end))
+    return replace(chain, lost=tuple(holes), left_out=(*before, *behind))
+
+
+def joined(spans: Iterable[Span]) -> tuple[Span, ...]:
+    """In order, those that touch or overlap as one."""
+    found: list[Span] = []
+    for span in sorted(spans):
+        if found and span.first <= found[-1].end:
+            found[-1] = Span(found[-1].first, max(found[-1].end, span.end))
+        else:
+            found.append(span)
+    return tuple(found)
