@@ -17,25 +17,31 @@ if TYPE_CHECKING:
     from kafscale.cli.fsck.run import Verdict
 
 
+ForwardOption = Annotated[
+    bool,
+    typer.Option(
+        "--roll-forward",
+        help="First rebuild topics and heads in etcd from the object store, after etcd was lost or restored from a "
+        "snapshot. The cluster must be stopped. Shows the changes and asks.",
+    ),
+]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="With --roll-forward: change nothing.")]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="With --roll-forward: do not ask.")]
+TopicNameOption = Annotated[
+    list[str] | None,
+    typer.Option(help="With --roll-forward: ID=NAME, the name of a topic that only bundles hold."),
+]
+
+
 def fsck(
     data_dir: DataDirOption = None,
     namespace: NamespaceOption = None,
     store: StoreOption = StoreKind.DIR,
     as_json: Annotated[bool, typer.Option("--json", "-J", help="One JSON object instead of lines.")] = False,
-    forward: Annotated[
-        bool,
-        typer.Option(
-            "--roll-forward",
-            help="First rebuild topics and heads in etcd from the object store, after etcd was lost or restored from a "
-            "snapshot. The cluster must be stopped. Shows the changes and asks.",
-        ),
-    ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="With --roll-forward: change nothing.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="With --roll-forward: do not ask.")] = False,
-    topic_name: Annotated[
-        list[str] | None,
-        typer.Option(help="With --roll-forward: ID=NAME, the name of a topic that only bundles hold."),
-    ] = None,
+    forward: ForwardOption = False,
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
+    topic_name: TopicNameOption = None,
 ) -> None:
     """Check that etcd and the object store agree; exits 1 if they do not.
 
@@ -44,16 +50,16 @@ def fsck(
     if not forward and (dry_run or yes or topic_name):
         raise fail_usage("--dry-run, --yes and --topic-name need --roll-forward")
     wish = Wish(dry_run=dry_run, yes=yes, names=topic_names(topic_name or ()))
-    with progressing() as show:
 
-        async def check(cluster: Cluster) -> Verdict:
-            from kafscale.cli.fsck.run import Fsck
+    async def check(cluster: Cluster) -> Verdict:
+        from kafscale.cli.fsck.run import Fsck
 
-            if forward:
-                await roll_forward(cluster, wish, show)
+        if forward:
+            await roll_forward(cluster, wish)
+        with progressing() as show:
             return await Fsck(cluster.etcd, cluster.keys, cluster.store, show).run()
 
-        verdict = on_cluster(check, Target(data_dir, namespace, store))
+    verdict = on_cluster(check, Target(data_dir, namespace, store))
     if as_json:
         typer.echo(json.dumps(asdict(verdict) | {"clean": verdict.clean}, indent=1))
     else:

@@ -35,9 +35,14 @@ async def apply(etcd: EtcdClient, keys: Keyspace, store: ObjectStore, metadata: 
     """Raises Trouble if etcd has changed since it was read, EtcdError and StoreError. It may be repeated."""
     for change in plan.topics:
         if change.before is not None and change.after is None:
-            await _remove(etcd, keys, metadata, change.before, plan)
+            await _remove(etcd, keys, change.before, change.floor)
+    revisions = {topic.topic_id: topic.mod_revision for topic in metadata.topics}
     await gather_bounded(
-        (_write_partition(etcd, keys, store, metadata, plan, each) for each in plan.partitions if each.head),
+        (
+            _write_partition(etcd, keys, store, each, revisions.get(each.topic_id, 0))
+            for each in plan.partitions
+            if each.head is not None
+        ),
         WRITES_AT_ONCE,
     )
     for name, floor in plan.floors.items():
@@ -53,37 +58,26 @@ def _put_floor(keys: Keyspace, name: str, floor: int, revision: int) -> Txn:
     return Txn(compare=(Compare(key, "mod", "=", revision),), success=(Put(key, encode_epoch_floor(floor)),))
 
 
-async def _remove(etcd: EtcdClient, keys: Keyspace, metadata: Metadata, topic: Topic, plan: Plan) -> None:
-    """The end of a deletion that etcd does not remember. A later topic of the name begins above its epochs."""
-    floor = max(
-        plan.floors.get(topic.name, 0),
-        *(change.after.epoch_floor for change in plan.topics if change.after and change.after.name == topic.name),
-        metadata.floors.get(topic.name, (0, 0))[0],
-        topic.epoch_floor,
-    )
+async def _remove(etcd: EtcdClient, keys: Keyspace, topic: Topic, floor: int) -> None:
+    """The end of a deletion that etcd does not remember."""
     await _send(etcd, topic.name, topic_txns.drop_heads(keys, topic, floor))
     await _send(etcd, topic.name, topic_txns.free_name(keys, topic))
 
 
 async def _write_partition(
-    etcd: EtcdClient,
-    keys: Keyspace,
-    store: ObjectStore,
-    metadata: Metadata,
-    plan: Plan,
-    each: PartitionPlan,
+    etcd: EtcdClient, keys: Keyspace, store: ObjectStore, each: PartitionPlan, topic_revision: int
 ) -> None:
+    """`topic_revision`: of the topic's record, 0 if it is to be created."""
     head = each.head
     assert head is not None, "only changes are written"
     for key, manifest in each.manifests.items():
         await store.put(key, [encode_manifest(manifest)], condition=IfAbsent())
     where = (each.topic_id, each.partition)
-    stored = {topic.topic_id: topic for topic in metadata.topics}.get(each.topic_id)
     txn = Txn(
         compare=(
             Compare(keys.head(*where), "mod", "=", each.known.head_revision),
             Compare(keys.meta(*where), "mod", "=", each.known.meta_revision),
-            Compare(keys.topic(head.topic), "mod", "=", 0 if stored is None else stored.mod_revision),
+            Compare(keys.topic(head.topic), "mod", "=", topic_revision),
         ),
         success=(
             Put(keys.head(*where), encode_head(head)),
@@ -104,4 +98,6 @@ def _topic_record(keys: Keyspace, change: TopicChange, after: Topic) -> Txn:
 async def _send(etcd: EtcdClient, what: str, txn: Txn) -> None:
     sent = await send(etcd, txn)
     if not sent.answer.succeeded and not sent.in_doubt:
-        raise Trouble(f"{what} changed in etcd meanwhile: stop everything that runs, then run the command again")
+        raise Trouble(
+            f"{what} changed in etcd meanwhile: stop everything that runs, then run the command again"
+        )

@@ -11,8 +11,8 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Final
 
-from kafscale.cli.rollforward.listing import Listing, Progress, TreeSegment, read_listing
 from kafscale.cli.rollforward.chain import Piece
+from kafscale.cli.rollforward.listing import Listing, Progress, TreeSegment, read_listing
 from kafscale.cli.rollforward.plan import Found
 from kafscale.cli.rollforward.segments import Rejected, is_settled, seg_of_slice, seg_of_stored
 from kafscale.cli.rollforward.topics import Bucket, Metadata, Where
@@ -20,7 +20,15 @@ from kafscale.lake.concurrency import gather_bounded
 from kafscale.storage.bundle import Directory
 from kafscale.storage.bundle_directory import read_directory
 from kafscale.storage.heads import Seg
-from kafscale.storage.keys import META_ATTEMPT, META_EPOCH, META_TOPIC_ID, TOPIC_ID_BYTES, BundleId, Keyspace, TopicId
+from kafscale.storage.keys import (
+    META_ATTEMPT,
+    META_EPOCH,
+    META_TOPIC_ID,
+    TOPIC_ID_BYTES,
+    BundleId,
+    Keyspace,
+    TopicId,
+)
 from kafscale.storage.manifests import decode_manifest
 from kafscale.storage.objects import ObjectInfo, ObjectNotFound, ObjectStore, PreconditionFailed
 from kafscale.storage.schema import UnreadableValue
@@ -213,7 +221,9 @@ class BucketReader:
             known = seg is not None and seg.bundle == bundle_id
             self._add(
                 where,
-                seg if seg is not None and known else seg_of_slice(entry, BundleId(bundle_id), info.etag, directory),
+                seg
+                if seg is not None and known
+                else seg_of_slice(entry, BundleId(bundle_id), info.etag, directory),
                 committed=known,
             )
 

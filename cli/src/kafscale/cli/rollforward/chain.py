@@ -1,16 +1,16 @@
 """Which stored pieces of a partition are its log. Pure.
 
-The bucket does not show which objects were committed, but the commit protocol leaves few answers (docs/protocol/commit.md):
+The bucket does not show which objects were committed. docs/protocol/commit.md leaves few answers:
 
 - **A later epoch ends all earlier ones.** Its writer began at the high watermark, so an older epoch committed nothing
   at or above the first offset of a later one, and everything below it.
 - **An offset of an epoch has one sequence of bytes**, in a slice, in a segment and in what repeats or settles them. So
   pieces of one epoch may be exchanged. Compacted segments keep their offsets and lose records, so the chain with the
   fewest bytes is the one that is compacted most.
-- **Commits follow the order of the log.** What lies behind a gap was not committed, unless something proves that it was.
+- **Commits follow the order of the log.** What lies behind a gap was not committed, unless something proves it.
 
-So each acknowledged record of an undamaged bucket is in the chain. The newest epoch may also have stored records that it
-never acknowledged. Nothing distinguishes them from acknowledged ones, so the chain takes them.
+So each acknowledged record of an undamaged bucket is in the chain. The newest epoch may also have stored records that
+it never acknowledged. Nothing distinguishes them from acknowledged ones, so the chain takes them.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class Span(NamedTuple):
 class Chain:
     """A log without gaps: `segs` hold offsets [start, end).
 
-    `lost`: acknowledged offsets that no piece holds. `left_out`: offsets at or above the log start that are stored, and
-    are not in the chain because a gap is between them and it.
+    `lost`: acknowledged offsets behind its end that no piece holds. `left_out`: stored offsets that are not in it,
+    because a gap is between them and it. Before the chain, the gap may be what retention deleted.
     """
 
     segs: tuple[Seg, ...]
@@ -67,15 +67,30 @@ def chain_of(
     """
     standing = within_their_epochs(list(pieces), epochs)
     reach = _reached(standing)
-    if committed_end == 0:  # nothing is known of the log: it begins where its objects do
-        committed_end = min((piece.seg.base for piece in standing), default=0)
-    ends = [end for end, way in reach.items() if way.origin <= committed_end]
+    proven = max(committed_end, _followed_end(standing))
+    # If nothing is stored before a gap, the records there were deleted, and what is behind it may be acknowledged.
+    ends = [end for end, way in reach.items() if way.origin <= proven] or list(reach)
     end = max(ends, key=lambda at: (at - max(reach[at].origin, log_start), at), default=committed_end)
     if end not in reach or committed_end - end > end - max(reach[end].origin, log_start):
         chain = Chain(segs=(), start=committed_end, end=committed_end)
     else:
         chain = Chain(segs=_way_to(end, reach), start=reach[end].origin, end=end)
     return _with_what_is_missing(chain, standing, committed_end, log_start)
+
+
+def _followed_end(pieces: Sequence[Piece]) -> int:
+    """The last offset at which a piece of a later epoch follows one of an earlier epoch.
+
+    A later epoch begins at the high watermark, so what ends there was acknowledged. If a writer died with objects on
+    their way, two unacknowledged pieces may look like that by chance; so this decides only between sides of a gap.
+    """
+    ends: dict[int, int] = {}
+    for piece in pieces:
+        ends[piece.seg.end] = min(piece.seg.epoch, ends.get(piece.seg.end, piece.seg.epoch))
+    return max(
+        (piece.seg.base for piece in pieces if ends.get(piece.seg.base, math.inf) < piece.seg.epoch),
+        default=0,
+    )
 
 
 def within_their_epochs(pieces: Sequence[Piece], epochs: Iterable[EpochStart]) -> list[Piece]:
@@ -136,14 +151,10 @@ def _with_what_is_missing(
     chain: Chain, standing: Iterable[Piece], committed_end: int, log_start: int
 ) -> Chain:
     spans = [Span(piece.seg.base, piece.seg.end) for piece in standing]
-    before = joined(span for span in spans if log_start < span.end <= chain.start)
-    behind = joined(Span(max(span.first, chain.end), span.end) for span in spans if span.end > chain.end)
-    # Records are deleted from the beginning on: between stored ones none were.
-    nexts = [*(span.first for span in before[1:]), chain.start]
-    holes = [Span(span.end, first) for span, first in zip(before, nexts, strict=False) if span.end < first]
-    if chain.end < committed_end:
-        holes.append(Span(chain.end, committed_end))
-    return replace(chain, lost=tuple(holes), left_out=(*before, *behind))
+    before = (span for span in spans if log_start < span.end <= chain.start)
+    behind = (Span(max(span.first, chain.end), span.end) for span in spans if span.end > chain.end)
+    lost = (Span(chain.end, committed_end),) if chain.end < committed_end else ()
+    return replace(chain, lost=lost, left_out=(*joined(before), *joined(behind)))
 
 
 def joined(spans: Iterable[Span]) -> tuple[Span, ...]:

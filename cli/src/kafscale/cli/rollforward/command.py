@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import typer
 from kafscale.cli.targets import Trouble
-from kafscale.cli.terminal import Output, Progress, notice, show_rows
+from kafscale.cli.terminal import Output, notice, progressing, show_rows
 
 if TYPE_CHECKING:
     from kafscale.cli.clusters import Cluster
@@ -45,24 +45,22 @@ def topic_names(options: Iterable[str]) -> dict[TopicId, str]:
     return names
 
 
-async def roll_forward(cluster: Cluster, wish: Wish, progress: Progress) -> bool:
-    """Whether etcd agrees with the plan now. False: it would have to be changed, and the operator did not agree."""
+async def roll_forward(cluster: Cluster, wish: Wish) -> None:
+    """Shows what is to change and writes it, if the operator agrees."""
     from kafscale.cli.rollforward.run import carry_out, look
 
-    seen = await look(cluster, wish.names, int(time.time() * 1000), progress)
+    with progressing() as progress:
+        seen = await look(cluster, wish.names, int(time.time() * 1000), progress)
     _show(seen)
     if not seen.plan.changes:
         notice("roll-forward: etcd lists everything that the bucket holds; nothing to change")
-        return True
-    if wish.dry_run:
+    elif wish.dry_run:
         notice("roll-forward: nothing was changed (--dry-run)")
-        return False
-    if not wish.yes and not _agreed():
+    elif wish.yes or _agreed():
+        await carry_out(cluster, seen)
+        notice("roll-forward: done")
+    else:
         notice("roll-forward: nothing was changed")
-        return False
-    await carry_out(cluster, seen)
-    notice("roll-forward: done")
-    return True
 
 
 def _show(seen: Look) -> None:

@@ -16,20 +16,20 @@ from kafscale.storage.schema import UnreadableValue
 from kafscale.storage.topics import Topic, decode_topic
 
 KEYS_PER_READ: Final = 500
-REGISTRATIONS_END_S: Final = 20.0
-"""A restored etcd keeps the registrations of its snapshot for the time of their leases, eight seconds."""
 LOOK_AGAIN_S: Final = 0.5
+LOOKS: Final = 40
+"""A restored etcd keeps the registrations of its snapshot for the time of their leases, eight seconds."""
 
 
 async def require_stopped(etcd: EtcdClient, keys: Keyspace) -> None:
     """Waits for the end of old registrations. Raises Trouble if an instance runs."""
-    try:
-        async with asyncio.timeout(REGISTRATIONS_END_S):
-            while (live := await etcd.prefix(keys.live_prefix(), keys_only=True)).kvs:
-                await asyncio.sleep(LOOK_AGAIN_S)
-    except TimeoutError:
-        running = sorted({keys.parse_live(kv.key)[0] for kv in live.kvs})
-        raise Trouble(f"stop the cluster first: {', '.join(running)} registered in etcd") from None
+    for _ in range(LOOKS):
+        live = await etcd.prefix(keys.live_prefix(), keys_only=True)
+        if not live.kvs:
+            return
+        await asyncio.sleep(LOOK_AGAIN_S)
+    running = sorted({keys.parse_live(kv.key)[0] for kv in live.kvs})
+    raise Trouble(f"stop the cluster first: in etcd are registered {', '.join(running)}")
 
 
 async def read_metadata(etcd: EtcdClient, keys: Keyspace) -> Metadata:
@@ -65,14 +65,12 @@ async def read_metadata(etcd: EtcdClient, keys: Keyspace) -> Metadata:
         known={where: _known(where, heads, metas) for where in heads.keys() | metas.keys()},
         floors=await _floors(etcd, keys, unreadable, bad_topics),
         unreadable=unreadable,
-        unreadable_partitions=frozenset(bad),
-        unreadable_topics=frozenset(bad_topics),
+        bad_partitions=frozenset(bad),
+        bad_topics=frozenset(bad_topics),
     )
 
 
-def _known(
-    where: Where, heads: dict[Where, tuple[Head, int]], metas: dict[Where, tuple[Meta, int]]
-) -> Known:
+def _known(where: Where, heads: dict[Where, tuple[Head, int]], metas: dict[Where, tuple[Meta, int]]) -> Known:
     head, head_revision = heads.get(where, (None, 0))
     meta, meta_revision = metas.get(where, (Meta(), 0))
     return Known(head=head, head_revision=head_revision, meta=meta, meta_revision=meta_revision)

@@ -1,9 +1,9 @@
 """What to write for a partition, given what etcd and the bucket hold of it. Pure.
 
-The laws. The high watermark and the log start never fall, unless acknowledged records are gone, which the plan says. An
-owner from before the loss is fenced: the new leader epoch is EPOCHS_SKIPPED above every epoch that anything names, so no
-instance ever held a higher one, and every object that such an owner still writes counts as older. A head that is right
-and fenced stays as it is, so a second run changes nothing.
+The laws. The high watermark and the log start never fall, unless acknowledged records are gone, which the plan says.
+An owner from before the loss is fenced: the new leader epoch is EPOCHS_SKIPPED above every epoch that anything names.
+So no instance ever held a higher one, and each object that such an owner still writes counts as older. A head that is
+right and fenced stays as it is, so a second run changes nothing.
 """
 
 from __future__ import annotations
@@ -69,18 +69,19 @@ class PartitionPlan:
         return self.chain.lost
 
 
-def plan_partition(
-    keys: Keyspace,
-    topic: str,
-    topic_id: TopicId,
-    partition: int,
-    *,
-    known: Known,
-    found: Found,
-    epoch_floor: int,
-    names: Iterator[str],
-) -> PartitionPlan:
-    """`epoch_floor`: no epoch at or below it is used. `names`: unique ids for new manifests."""
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A partition, and how the objects of it are named. `fresh`: unique ids for new manifests."""
+
+    keys: Keyspace
+    topic: str
+    topic_id: TopicId
+    partition: int
+    fresh: Iterator[str]
+
+
+def plan_partition(place: Place, known: Known, found: Found, epoch_floor: int) -> PartitionPlan:
+    """`epoch_floor`: no epoch at or below it is used."""
     head, meta = known.head, known.meta
     chain = chain_of(
         found.pieces,
@@ -89,44 +90,50 @@ def plan_partition(
         log_start=meta.log_start,
     )
     log_start = max(meta.log_start, chain.start) if chain.segs else chain.end
-    log_start = min(log_start, chain.end)  # only if acknowledged records are gone
     plan = PartitionPlan(
-        topic_id=topic_id, partition=partition, known=known, chain=chain, log_start=log_start
+        topic_id=place.topic_id,
+        partition=place.partition,
+        known=known,
+        chain=chain,
+        log_start=min(log_start, chain.end),  # only if acknowledged records are gone
     )
-    epoch = max(found.epoch, epoch_floor, 0 if head is None else head.epoch)
-    if head is not None and _is_right(head, meta, found, chain, log_start):
-        if not head.owner and head.epoch >= max(found.epoch, epoch_floor) + EPOCHS_SKIPPED:
-            return plan
-        fenced = replace(head, epoch=epoch + EPOCHS_SKIPPED, owner="", handoff_to="")
-        return replace(plan, head=fenced, meta=replace(meta, gc_seq=meta.gc_seq + 1))
+    others = max(found.epoch, epoch_floor)
+    epoch = max(others, 0 if head is None else head.epoch) + EPOCHS_SKIPPED
+    if head is None or not _is_right(head, meta, found, plan):
+        return _rebuilt(place, plan, found, epoch)
+    if not head.owner and head.epoch >= others + EPOCHS_SKIPPED:
+        return plan
+    fenced = replace(head, epoch=epoch, owner="", handoff_to="")
+    return replace(plan, head=fenced, meta=replace(meta, gc_seq=meta.gc_seq + 1))
+
+
+def _rebuilt(place: Place, plan: PartitionPlan, found: Found, epoch: int) -> PartitionPlan:
+    chain, meta = plan.chain, plan.known.meta
     at = _tail_start(chain.segs)
-    chunks, manifests = _chunks(keys, topic_id, partition, chain.segs[:at], found.manifests, names)
     tail_base = chain.segs[at].base if at < len(chain.segs) else chain.end
+    chunks, manifests = _chunks(place, chain.segs[:at], found.manifests)
     snap_key, snap_offset = _snapshot(found.snapshots, tail_base, chain.end)
-    return replace(
-        plan,
-        head=Head(
-            epoch=epoch + EPOCHS_SKIPPED,
-            topic=topic,
-            next=chain.end,
-            lso=chain.end,
-            tail=chain.segs[at:],
-            epochs=_epochs(head, chain)[-EPOCHS_MAX:],
-            bytes=sum(seg.size for seg in chain.segs),
-            max_ts=max((seg.max_ts for seg in chain.segs), default=-1),
-            snap_offset=snap_offset,
-            snap_key=snap_key,
-        ),
-        meta=Meta(
-            log_start=log_start,
-            manifest_end=tail_base,
-            chunks=chunks,
-            gc_seq=meta.gc_seq + 1,
-            swept=min(meta.swept, log_start),
-            epochs_key=meta.epochs_key if found.epochs_kept else "",
-        ),
-        manifests=manifests,
+    head = Head(
+        epoch=epoch,
+        topic=place.topic,
+        next=chain.end,
+        lso=chain.end,
+        tail=chain.segs[at:],
+        epochs=_epochs(plan.known.head, chain)[-EPOCHS_MAX:],
+        bytes=sum(seg.size for seg in chain.segs),
+        max_ts=max((seg.max_ts for seg in chain.segs), default=-1),
+        snap_offset=snap_offset,
+        snap_key=snap_key,
     )
+    rebuilt = Meta(
+        log_start=plan.log_start,
+        manifest_end=tail_base,
+        chunks=chunks,
+        gc_seq=meta.gc_seq + 1,
+        swept=min(meta.swept, plan.log_start),
+        epochs_key=meta.epochs_key if found.epochs_kept else "",
+    )
+    return replace(plan, head=head, meta=rebuilt, manifests=manifests)
 
 
 def committed_end(known: Known, found: Found) -> int:
@@ -137,8 +144,9 @@ def committed_end(known: Known, found: Found) -> int:
     return max(ends)
 
 
-def _is_right(head: Head, meta: Meta, found: Found, chain: Chain, log_start: int) -> bool:
-    """Whether head and meta list this chain. They may also list segments below the log start that are gone."""
+def _is_right(head: Head, meta: Meta, found: Found, plan: PartitionPlan) -> bool:
+    """Whether head and meta list the chain. They may also list segments below the log start that are gone."""
+    chain, log_start = plan.chain, plan.log_start
     if (head.next, meta.log_start) != (chain.end, log_start):
         return False
     if any(chunk.key not in found.manifests for chunk in meta.chunks):
@@ -160,12 +168,7 @@ def _tail_start(segs: Sequence[Seg]) -> int:
 
 
 def _chunks(
-    keys: Keyspace,
-    topic_id: TopicId,
-    partition: int,
-    segs: Sequence[Seg],
-    stored: Mapping[str, tuple[Seg, ...]],
-    names: Iterator[str],
+    place: Place, segs: Sequence[Seg], stored: Mapping[str, tuple[Seg, ...]]
 ) -> tuple[tuple[ManifestRef, ...], dict[str, Manifest]]:
     """References to manifests that list exactly these segments: stored ones where they fit, new ones for the rest."""
     longest: dict[int, tuple[str, tuple[Seg, ...]]] = {}
@@ -179,7 +182,7 @@ def _chunks(
     def write() -> None:
         if waiting:
             manifest = Manifest(segments=tuple(waiting), epochs=epoch_starts(waiting))
-            key = keys.manifest_key(topic_id, partition, waiting[0].base, next(names))
+            key = place.keys.manifest_key(place.topic_id, place.partition, waiting[0].base, next(place.fresh))
             made[key] = manifest
             chunks.append(ref_to(key, manifest, _level(len(waiting))))
             waiting.clear()

@@ -62,12 +62,14 @@ def _of_topic(change: TopicChange) -> Iterator[str]:
     match change.before, change.after:
         case None, after if after is not None:
             yield (
-                f"TOPIC {after.name} is created with {after.partitions} partitions and the configs {dict(after.configs)}: "
-                "its own configs, and partitions without records, are only in a snapshot of etcd"
+                f"TOPIC {after.name} is created with {after.partitions} partitions and {dict(after.configs)}: "
+                "its own configs, and partitions without records, were only in etcd"
             )
         case before, None if before is not None:
             yield f"TOPIC {before.name} (id {before.topic_id.hex()}) was deleted after the snapshot, and is removed"
-        case before, after if before is not None and after is not None and after.partitions != before.partitions:
+        case before, after if (
+            before is not None and after is not None and after.partitions != before.partitions
+        ):
             yield f"TOPIC {after.name} grows from {before.partitions} to {after.partitions} partitions"
 
 

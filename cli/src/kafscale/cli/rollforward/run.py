@@ -34,11 +34,10 @@ async def look(cluster: Cluster, given: Mapping[TopicId, str], now_ms: int, prog
         known.head is not None and known.head.next > known.meta.log_start for known in metadata.known.values()
     ):
         raise Trouble(
-            f"etcd has records of the namespace {cluster.keys.namespace!r}, and the bucket has none: is it the right one?"
+            f"etcd has records of the namespace {cluster.keys.namespace!r}, and the bucket has none: "
+            "look at KAFSCALE_S3_* and --namespace"
         )
-    plan = plan_cluster(
-        cluster.keys, metadata, bucket, given=given, names=_fresh_names(), now_ms=now_ms
-    )
+    plan = plan_cluster(cluster.keys, metadata, bucket, given=given, fresh=_fresh_names(), now_ms=now_ms)
     return Look(metadata, bucket, plan)
 
 

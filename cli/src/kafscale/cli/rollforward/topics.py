@@ -11,7 +11,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from kafscale.cli.rollforward.plan import EPOCHS_SKIPPED, Found, Known, PartitionPlan, plan_partition
+from kafscale.cli.rollforward.plan import (
+    EPOCHS_SKIPPED,
+    Found,
+    Known,
+    PartitionPlan,
+    Place,
+    plan_partition,
+)
 from kafscale.storage.keys import Keyspace, TopicId
 from kafscale.storage.topics import COMPACT, Topic, TopicState
 
@@ -30,8 +37,8 @@ class Metadata:
     """Name -> the highest epoch that any topic of the name used, and the revision of that record."""
     unreadable: Mapping[str, str] = field(default_factory=dict)
     """Key -> why."""
-    unreadable_partitions: frozenset[Where] = frozenset()
-    unreadable_topics: frozenset[str] = frozenset()
+    bad_partitions: frozenset[Where] = frozenset()
+    bad_topics: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,15 +55,17 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicChange:
-    """`before` None: it is created. `after` None: it was deleted, and its keys are removed."""
+    """`before` None: it is created. `after` None: it was deleted, and its keys are removed. `floor`: no later topic of
+    the name may use an epoch at or below it."""
 
     before: Topic | None
     after: Topic | None
+    floor: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """`floors`: names without a topic whose objects of deleted topics are left, and the epoch to save for each.
+    """`floors`: names of deleted topics that left objects, and the leader epoch to save for each.
     `unnamed`: topics with records that nothing names, and their partitions."""
 
     partitions: tuple[PartitionPlan, ...] = ()
@@ -76,58 +85,102 @@ def plan_cluster(
     bucket: Bucket,
     *,
     given: Mapping[TopicId, str],
-    names: Iterator[str],
+    fresh: Iterator[str],
     now_ms: int,
 ) -> Plan:
-    """`given`: names of topics from the operator. `names`: unique ids for new manifests."""
-    stored = {topic.name: topic for topic in metadata.topics}
+    """`given`: names of topics from the operator. `fresh`: unique ids for new manifests."""
     name_of = {**_names(metadata, bucket), **given}
-    epochs = _epochs(metadata, bucket)
     ids: dict[str, set[TopicId]] = {}
     for topic_id, name in name_of.items():
         ids.setdefault(name, set()).add(topic_id)
-    changes: list[TopicChange] = []
-    plans: list[PartitionPlan] = []
-    floors: dict[str, int] = {}
+    planner = _Planner(keys, metadata, bucket, fresh, now_ms)
     for name, candidates in sorted(ids.items()):
-        before = stored.get(name)
-        if name in metadata.unreadable_topics or (before is not None and before.state is TopicState.DELETING):
-            continue
-        current = _current(candidates - bucket.deleted, before, epochs)
-        floor = _floor(metadata, name, candidates, current, epochs)
-        if before is not None and before.topic_id != current:
-            changes.append(TopicChange(before=before, after=None))
-            before = None
-        if current is None:
-            if floor > metadata.floors.get(name, (0, 0))[0]:
-                floors[name] = floor
-            continue
-        wanted = _wanted(metadata, bucket, current)
-        after = _topic(name, current, before, wanted, floor, bucket, now_ms)
-        if after != before:
-            changes.append(TopicChange(before=before, after=after))
-        for partition in wanted:
-            plans.append(
-                plan_partition(
-                    keys,
-                    name,
-                    current,
-                    partition,
-                    known=metadata.known.get((current, partition), Known()),
-                    found=bucket.found.get((current, partition), Found()),
-                    epoch_floor=after.epoch_floor,
-                    names=names,
-                )
-            )
+        planner.plan(name, candidates)
     return Plan(
-        partitions=tuple(plans),
-        topics=tuple(changes),
+        partitions=tuple(planner.partitions),
+        topics=tuple(planner.topics),
         names=name_of,
-        floors={
-            name: floor for name, floor in floors.items() if not any(_is_of(name, change) for change in changes)
-        },
+        floors=planner.floors,
         unnamed=_unnamed(bucket, name_of),
     )
+
+
+class _Planner:
+    """Plans one name after another."""
+
+    def __init__(
+        self, keys: Keyspace, metadata: Metadata, bucket: Bucket, fresh: Iterator[str], now_ms: int
+    ) -> None:
+        self._keys = keys
+        self._metadata = metadata
+        self._bucket = bucket
+        self._fresh = fresh
+        self._now_ms = now_ms
+        self._stored = {topic.name: topic for topic in metadata.topics}
+        self._epochs = _epochs(metadata, bucket)
+        self.topics: list[TopicChange] = []
+        self.partitions: list[PartitionPlan] = []
+        self.floors: dict[str, int] = {}
+
+    def plan(self, name: str, candidates: set[TopicId]) -> None:
+        """`candidates`: all topics that ever had the name, as far as anything shows."""
+        before = self._stored.get(name)
+        if name in self._metadata.bad_topics or (
+            before is not None and before.state is TopicState.DELETING  # the next admin continues it
+        ):
+            return
+        current = _current(candidates - self._bucket.deleted, before, self._epochs)
+        floor = self._floor(name, candidates - {current})
+        if before is not None and before.topic_id != current:
+            self.topics.append(TopicChange(before=before, after=None, floor=floor))
+            before = None
+        elif current is None and floor > self._metadata.floors.get(name, (0, 0))[0]:
+            self.floors[name] = floor
+        if current is not None:
+            self._plan_topic(name, current, before, floor)
+
+    def _plan_topic(self, name: str, topic_id: TopicId, before: Topic | None, floor: int) -> None:
+        places = (self._metadata.known.keys() | self._bucket.found.keys()) - self._metadata.bad_partitions
+        partitions = sorted(partition for each, partition in places if each == topic_id)
+        after = self._topic(name, topic_id, before, partitions, floor)
+        if after != before:
+            self.topics.append(TopicChange(before=before, after=after, floor=floor))
+        for partition in partitions:
+            place = Place(self._keys, name, topic_id, partition, self._fresh)
+            known = self._metadata.known.get((topic_id, partition), Known())
+            found = self._bucket.found.get((topic_id, partition), Found())
+            self.partitions.append(plan_partition(place, known, found, after.epoch_floor))
+
+    def _floor(self, name: str, others: Iterable[TopicId]) -> int:
+        """The highest epoch that a topic of the name may have used before the current one."""
+        older = [self._epochs.get(each, 0) + EPOCHS_SKIPPED for each in others]
+        return max([self._metadata.floors.get(name, (0, 0))[0], *older])
+
+    def _topic(
+        self, name: str, topic_id: TopicId, before: Topic | None, partitions: Iterable[int], floor: int
+    ) -> Topic:
+        count = 1 + max(partitions, default=0)
+        if before is not None:
+            return replace(
+                before,
+                partitions=max(count, before.partitions),
+                epoch_floor=max(floor, before.epoch_floor),
+            )
+        compacted = any(
+            seg.key
+            for (each, _), found in self._bucket.found.items()
+            if each == topic_id
+            for segs in found.manifests.values()
+            for seg in segs
+        )
+        return Topic(
+            name=name,
+            topic_id=topic_id,
+            partitions=count,
+            configs={**KEEP_ALL, **({"cleanup.policy": COMPACT} if compacted else {})},
+            epoch_floor=floor,
+            created_ms=self._now_ms,
+        )
 
 
 def _names(metadata: Metadata, bucket: Bucket) -> dict[TopicId, str]:
@@ -158,62 +211,9 @@ def _current(
     return max(candidates, key=lambda each: (epochs.get(each, 0), each == known, each), default=None)
 
 
-def _floor(
-    metadata: Metadata,
-    name: str,
-    candidates: Iterable[TopicId],
-    current: TopicId | None,
-    epochs: Mapping[TopicId, int],
-) -> int:
-    """The highest epoch that a topic of the name may have used before the current one."""
-    older = [epochs.get(each, 0) + EPOCHS_SKIPPED for each in candidates if each != current]
-    return max([metadata.floors.get(name, (0, 0))[0], *older])
-
-
-def _wanted(metadata: Metadata, bucket: Bucket, topic_id: TopicId) -> list[int]:
-    places = (metadata.known.keys() | bucket.found.keys()) - metadata.unreadable_partitions
-    return sorted(partition for each, partition in places if each == topic_id)
-
-
-def _topic(
-    name: str,
-    topic_id: TopicId,
-    before: Topic | None,
-    partitions: Iterable[int],
-    floor: int,
-    bucket: Bucket,
-    now_ms: int,
-) -> Topic:
-    count = 1 + max(partitions, default=0)
-    if before is not None:
-        return replace(
-            before, partitions=max(count, before.partitions), epoch_floor=max(floor, before.epoch_floor)
-        )
-    compacted = any(
-        seg.key
-        for (each, _), found in bucket.found.items()
-        if each == topic_id
-        for segs in found.manifests.values()
-        for seg in segs
-    )
-    return Topic(
-        name=name,
-        topic_id=topic_id,
-        partitions=count,
-        configs={**KEEP_ALL, **({"cleanup.policy": COMPACT} if compacted else {})},
-        epoch_floor=floor,
-        created_ms=now_ms,
-    )
-
-
 def _unnamed(bucket: Bucket, name_of: Mapping[TopicId, str]) -> dict[TopicId, tuple[int, ...]]:
     found: dict[TopicId, list[int]] = {}
     for (topic_id, partition), each in sorted(bucket.found.items()):
         if topic_id not in name_of and topic_id not in bucket.deleted and each.pieces:
             found.setdefault(topic_id, []).append(partition)
     return {topic_id: tuple(partitions) for topic_id, partitions in found.items()}
-
-
-def _is_of(name: str, change: TopicChange) -> bool:
-    topic = change.before or change.after
-    return topic is not None and topic.name == name
