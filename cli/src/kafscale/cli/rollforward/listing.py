@@ -96,5 +96,5 @@ def _sort_in(listing: Listing, keys: Keyspace, info: ObjectInfo) -> None:
         return
     if keys.parse_bundle(info.key) is not None:
         listing.bundles.append(info)
-    elif (topic_id := parse_deletion_mark(keys, info.key)) is not None:
-        listing.deleted.add(topic_id)
+    elif (mark := parse_deletion_mark(keys, info.key)) is not None:
+        listing.deleted.add(mark[0])

@@ -1,10 +1,11 @@
 """Keys and object names that only backup and recovery need: what leads from a name back to a partition. Pure.
 
-    {namespace}/@kafscale/deleted/{topic_id}   the topic was deleted; written before its heads are removed
-    {namespace}/@kafscale/etcd/{time}/…        snapshots of etcd; the time is in UTC, `20261126T101500Z`
+    {namespace}/@kafscale/deleted/{day}/{topic_id}   the topic was deleted; the content is its name
+    .kafscale-backup/{namespace}/etcd/{time}/…       snapshots of etcd; the time is in UTC, as in 20261126T101500Z
 
 Both are objects. A recovery from the bucket or from an old snapshot of etcd must not bring a deleted topic back, and
-nothing else in the bucket distinguishes such a topic from one whose heads were lost.
+nothing else in the bucket distinguishes such a topic from one whose heads were lost. Snapshots are in no namespace:
+they hold what users' passwords are checked with, and every service may read its namespace.
 """
 
 from __future__ import annotations
@@ -22,8 +23,10 @@ _OWN_OBJECT: Final = re.compile(
     r"(?P<folder>manifest|producers|compacted)/(?P<topic>[0-9a-f]{32})/(?P<partition>\d{1,10})/"
     r"(?P<offset>\d{20})-[0-9a-f]+\.(?P<kind>mf|ps|kfs)"
 )
-_DELETED: Final = re.compile(r"deleted/([0-9a-f]{32})")
+_DELETED: Final = re.compile(r"deleted/(\d{8})/([0-9a-f]{32})")
+_DAY: Final = "%Y%m%d"
 _TIME: Final = "%Y%m%dT%H%M%SZ"
+BACKUP_PREFIX: Final = ".kafscale-backup/"
 
 
 class OwnKind(Enum):
@@ -57,21 +60,27 @@ def parse_own_object(keys: Keyspace, key: str) -> OwnObject | None:
     )
 
 
-def deletion_mark(keys: Keyspace, topic_id: TopicId) -> str:
-    return f"{deletion_marks_prefix(keys)}{topic_id.hex()}"
+def deletion_mark(keys: Keyspace, topic_id: TopicId, at_ms: int) -> str:
+    """The day in the name shows without a request which marks are old."""
+    day = datetime.fromtimestamp(at_ms // 1000, UTC)
+    return f"{deletion_marks_prefix(keys)}{day:{_DAY}}/{topic_id.hex()}"
 
 
 def deletion_marks_prefix(keys: Keyspace) -> str:
     return f"{keys.namespace}/{OWN_TREE}/deleted/"
 
 
-def parse_deletion_mark(keys: Keyspace, key: str) -> TopicId | None:
+def parse_deletion_mark(keys: Keyspace, key: str) -> tuple[TopicId, int] | None:
+    """The topic, and the beginning of the day in ms. None if the object is no mark."""
     found = _DELETED.fullmatch(_own(keys, key))
-    return None if found is None else TopicId(bytes.fromhex(found[1]))
+    if found is None:
+        return None
+    day = _time_ms(found[1], _DAY)
+    return None if day is None else (TopicId(bytes.fromhex(found[2])), day)
 
 
 def backups_prefix(keys: Keyspace) -> str:
-    return f"{keys.namespace}/{OWN_TREE}/etcd/"
+    return f"{BACKUP_PREFIX}{keys.namespace}/etcd/"
 
 
 def backup_folder(keys: Keyspace, at_ms: int) -> str:
@@ -81,8 +90,12 @@ def backup_folder(keys: Keyspace, at_ms: int) -> str:
 
 def parse_backup_time_ms(name: str) -> int | None:
     """From the name of a folder of `backups_prefix`. None if it is no time."""
+    return _time_ms(name, _TIME)
+
+
+def _time_ms(text: str, form: str) -> int | None:
     try:
-        return int(datetime.strptime(name, _TIME).replace(tzinfo=UTC).timestamp()) * 1000
+        return int(datetime.strptime(text, form).replace(tzinfo=UTC).timestamp()) * 1000
     except ValueError:
         return None
 

@@ -1,0 +1,156 @@
+"""The restore drill of docs/backup.md: etcd is lost under load, and comes back from a snapshot or from nothing.
+
+Laws: after `kafscale fsck --roll-forward` every acknowledged record is there once, and fsck is clean. Idempotent
+producers continue. A topic that was deleted after the snapshot does not come back, and with a snapshot configs and
+committed offsets are those of the snapshot.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from e2e.checkers.history import History
+from e2e.harness.cluster import KAFSCALE, Cluster
+from e2e.harness.etcd_tools import restore_etcd
+from e2e.harness.load import Load, read_everything
+from e2e.harness.services import until
+
+PARTITIONS: Final = 6
+TIMEOUT_S: Final = 120.0
+PHASE_RECORDS: Final = 1_500
+SMALL_BUFFERS: Final = {"KAFSCALE_SETTLE_MS": "2000", "KAFSCALE_BUNDLE_DIRECT_BYTES": "4096"}
+"""All kinds of objects at once: slices, settled segments, segments of their own, manifests."""
+
+pytestmark = pytest.mark.timeout(600)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    cluster = Cluster(data_dir=tmp_path / "data", scale={"produce": 2}, env=SMALL_BUFFERS)
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.kill()
+
+
+def kafscale(cluster: Cluster, *words: str) -> subprocess.CompletedProcess[str]:
+    line = [*KAFSCALE, *words, "--data-dir", str(cluster.data_dir)]
+    env = {**os.environ, **cluster.env}
+    return subprocess.run(line, env=env, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+
+
+def done(cluster: Cluster, *words: str) -> str:
+    ended = kafscale(cluster, *words)
+    assert ended.returncode == 0, (words, ended.stdout, ended.stderr)
+    return ended.stdout + ended.stderr
+
+
+def begun(cluster: Cluster) -> Load:
+    done(
+        cluster,
+        "topics",
+        "create",
+        "orders",
+        "--partitions",
+        str(PARTITIONS),
+        "--config",
+        "retention.ms=3600000",
+    )
+    load = Load(cluster.bootstrap, "orders", PARTITIONS, History())
+    load.start("idempotent", idempotent=True)
+    load.start("plain", idempotent=False)
+    return load
+
+
+def write_on(load: Load) -> None:
+    wanted = load.acknowledged() + PHASE_RECORDS
+    until(f"{wanted} records are acknowledged", lambda: load.acknowledged() >= wanted)
+
+
+def is_complete(cluster: Cluster, load: Load) -> None:
+    problems = load.history.violations(read_everything(cluster.bootstrap, "orders", PARTITIONS))
+    assert problems == [], problems
+    assert load.errors == []
+
+
+def test_a_lost_etcd_comes_back_from_a_snapshot_and_the_bucket(cluster: Cluster, tmp_path: Path) -> None:
+    load = begun(cluster)
+    done(cluster, "topics", "create", "doomed", "--partitions", "2")
+    subprocess.run(
+        [*KAFSCALE, "produce", "doomed", "-b", cluster.bootstrap],
+        input="one\ntwo\n",
+        text=True,
+        timeout=TIMEOUT_S,
+        check=True,
+    )
+    write_on(load)
+    done(cluster, "backup", "create")
+    write_on(load)
+    done(cluster, "topics", "delete", "doomed")
+    done(cluster, "topics", "create", "younger", "--partitions", "1")
+    subprocess.run(
+        [*KAFSCALE, "produce", "younger", "-b", cluster.bootstrap],
+        input="three\n",
+        text=True,
+        timeout=TIMEOUT_S,
+        check=True,
+    )
+    younger = cluster.inside().topic_id("younger").hex()
+    cluster.kill()
+
+    shutil.rmtree(cluster.data_dir / "etcd")
+    snapshot = tmp_path / "snapshot.db"
+    done(cluster, "backup", "get", str(snapshot))
+    restore_etcd(snapshot, cluster.data_dir / "etcd")
+
+    shown = done(cluster, "fsck", "--roll-forward", "--yes", "--topic-name", f"{younger}=younger")
+    assert "doomed" in shown, shown
+    assert "LOST" not in shown, shown
+    assert "clean: etcd and the object store agree" in shown
+    cluster.start()
+    write_on(load)
+    load.stop()
+    is_complete(cluster, load)
+    assert done(cluster, "topics", "list").split().count("doomed") == 0
+    configs = done(cluster, "configs", "describe", "orders")
+    assert re.search(r"retention\.ms\s+3600000", configs), configs
+    assert "three" in done(cluster, "consume", "younger", "--exit", "-b", cluster.bootstrap)
+    cluster.stop()
+    assert cluster.fsck().returncode == 0
+
+
+def test_without_a_snapshot_the_bucket_is_enough_for_the_records(cluster: Cluster) -> None:
+    load = begun(cluster)
+    write_on(load)
+    until(
+        "slices are settled",
+        lambda: bool(list((cluster.data_dir / "objects/default/orders").glob("*/*.kfs"))),
+    )
+    write_on(load)
+    cluster.kill()
+
+    shutil.rmtree(cluster.data_dir / "etcd")
+    (cluster.data_dir / "etcd").mkdir(mode=0o700)
+    asked = kafscale(cluster, "fsck", "--roll-forward")
+    assert (asked.returncode, "--yes" in asked.stderr) == (1, True), asked.stderr
+    shown = done(cluster, "fsck", "--roll-forward", "--yes")
+    assert "LOST" not in shown, shown
+    assert "TOPIC orders is created with 6 partitions" in shown
+    assert "nothing to change" in done(cluster, "fsck", "--roll-forward", "--yes")
+    cluster.start()
+    write_on(load)
+    load.stop()
+    is_complete(cluster, load)
+    configs = done(cluster, "configs", "describe", "orders")
+    assert re.search(r"retention\.ms\s+-1", configs), configs
+    cluster.stop()
+    assert cluster.fsck().returncode == 0
