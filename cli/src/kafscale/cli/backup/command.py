@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
@@ -39,16 +40,13 @@ def create(
 
     If etcd has users, use root.
     """
-    from kafscale.storage.backups import BackupFailed, Keep, delete_expired, take
+    from kafscale.storage.backups import Keep, delete_expired, take
 
     kept = Keep(count=keep, age_ms=int(seconds(keep_for) * 1000))
 
     async def work(cluster: Cluster) -> None:
         now_ms = int(time.time() * 1000)
-        try:
-            made = await take(cluster.etcd, cluster.store, cluster.keys, now_ms)
-        except BackupFailed as failed:
-            raise Trouble(str(failed)) from failed
+        made = await take(cluster.etcd, cluster.store, cluster.keys, now_ms)
         gone = await delete_expired(cluster.store, cluster.keys, kept, now_ms)
         notice(f"{made.folder}: {made.bytes} bytes in {len(made.parts)} parts; {gone} old snapshots deleted")
 
@@ -63,14 +61,11 @@ def list_(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """List the snapshots, oldest first."""
-    from kafscale.storage.backups import Backup, BackupFailed, described, taken_times
+    from kafscale.storage.backups import Backup, described, taken_times
 
     async def work(bucket: Bucket) -> list[Backup]:
         times = await taken_times(bucket.store, bucket.keys)
-        try:
-            return [await described(bucket.store, bucket.keys, time_ms) for time_ms in times]
-        except BackupFailed as failed:
-            raise Trouble(str(failed)) from failed
+        return [await described(bucket.store, bucket.keys, time_ms) for time_ms in times]
 
     found = on_store(work, Target(data_dir, namespace, store))
     rows = [{"time": _text(each.taken_ms), "bytes": each.bytes, "parts": len(each.parts)} for each in found]
@@ -88,18 +83,15 @@ def get(
     store: StoreOption = StoreKind.DIR,
 ) -> None:
     """Write a snapshot to a file, and check it. Example: kafscale backup get snapshot.db"""
-    from kafscale.storage.backups import BackupFailed, described, read, taken_times
+    from kafscale.storage.backups import described, read, taken_times
 
     async def work(bucket: Bucket) -> None:
         times = await taken_times(bucket.store, bucket.keys)
         wanted = [time_ms for time_ms in times if at in (None, _text(time_ms))]
         if not wanted:
             raise Trouble("there is no such snapshot; `kafscale backup list` lists them")
-        try:
-            backup = await described(bucket.store, bucket.keys, wanted[-1])
-            await _write(file, read(bucket.store, backup))
-        except BackupFailed as failed:
-            raise Trouble(str(failed)) from failed
+        backup = await described(bucket.store, bucket.keys, wanted[-1])
+        await _write(file, read(bucket.store, backup))
         notice(f"{file}: the snapshot of {_text(backup.taken_ms)}, {backup.bytes} bytes, checksums right")
 
     on_store(work, Target(data_dir, namespace, store))
@@ -116,7 +108,7 @@ async def _write(file: Path, parts: AsyncIterator[bytes]) -> None:
             async for part in parts:
                 target.write(part)
         except BaseException:
-            file.unlink()
+            await asyncio.to_thread(file.unlink)
             raise
 
 

@@ -375,6 +375,11 @@ UPKEEP: Final = (
         "Age of the oldest bundle that no head names and that an owner may still commit, at the last sweep",
     ),
     gauge("strange_objects", "Objects in topics' trees with unknown names, at the last collection"),
+    gauge(
+        "last_backup_timestamp_seconds",
+        "Time of the newest snapshot of etcd in the object store, in seconds since 1970; 0 without any",
+    ),
+    gauge("last_backup_bytes", "Size of the last snapshot of etcd that this instance took"),
     counter("lag_samples_total", "Rows of lag history written"),
     gauge(
         "lag_left_out_series",

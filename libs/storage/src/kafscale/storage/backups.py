@@ -33,8 +33,8 @@ _PAGE: Final = 512
 _CHECKSUM: Final = hashlib.sha256().digest_size
 
 
-class BackupFailed(Exception):
-    """A snapshot is incomplete or damaged. The text is a sentence for the operator."""
+class BackupFailed(StoreError):
+    """A snapshot is incomplete, damaged or gone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +76,8 @@ async def take(etcd: EtcdClient, store: ObjectStore, keys: Keyspace, now_ms: int
             waiting, size = [], 0
     if waiting:
         parts.append(await _put_part(store, part_key(folder, len(parts)), waiting))
-    stream.require_complete()
+    if not stream.is_complete:
+        raise BackupFailed(folder, "etcd's snapshot ended early, or has a wrong checksum")
     backup = Backup(
         folder=folder, taken_ms=now_ms, bytes=sum(part.bytes for part in parts), parts=tuple(parts)
     )
@@ -109,11 +110,9 @@ class _Checked:
         self._digest.update(held[:-_CHECKSUM])
         self._last = held[-_CHECKSUM:]
 
-    def require_complete(self) -> None:
-        if self._size % _PAGE != _CHECKSUM or self._last != self._digest.digest():
-            raise BackupFailed(
-                f"etcd's snapshot is not complete: {self._size} bytes without a right checksum"
-            )
+    @property
+    def is_complete(self) -> bool:
+        return self._size % _PAGE == _CHECKSUM and self._last == self._digest.digest()
 
 
 async def read(store: ObjectStore, backup: Backup) -> AsyncIterator[bytes]:
@@ -123,9 +122,9 @@ async def read(store: ObjectStore, backup: Backup) -> AsyncIterator[bytes]:
         try:
             data = await store.get(key)
         except ObjectNotFound:
-            raise BackupFailed(f"{key} is gone") from None
+            raise BackupFailed(key, "is gone") from None
         if len(data) != part.bytes or hashlib.sha256(data).hexdigest() != part.sha256:
-            raise BackupFailed(f"{key} is not what was stored")
+            raise BackupFailed(key, "is not what was stored")
         yield data
 
 
@@ -145,9 +144,9 @@ async def described(store: ObjectStore, keys: Keyspace, taken_ms: int) -> Backup
         parts = tuple(Part(bytes=part["bytes"], sha256=part["sha256"]) for part in found["parts"])
         return Backup(folder=folder, taken_ms=found["taken_ms"], bytes=found["bytes"], parts=parts)
     except ObjectNotFound:
-        raise BackupFailed(f"there is no snapshot {folder}") from None
+        raise BackupFailed(folder, "there is no such snapshot") from None
     except (ValueError, KeyError, TypeError) as broken:
-        raise BackupFailed(f"{folder}{DESCRIPTION} cannot be read: {broken!r}") from broken
+        raise BackupFailed(folder + DESCRIPTION, f"cannot be read: {broken!r}") from broken
 
 
 # -- what is kept ------------------------------------------------------------------------------------

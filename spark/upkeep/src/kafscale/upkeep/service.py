@@ -14,6 +14,7 @@ from kafscale.lake.catalog import Lake
 from kafscale.runtime.process import Runtime, ServiceParts
 from kafscale.runtime.process_metrics import watch_views
 from kafscale.storage.membership.members import LiveView
+from kafscale.upkeep.backup import BackupJob
 from kafscale.upkeep.bundles import BundlesJob
 from kafscale.upkeep.compaction import CompactionJob
 from kafscale.upkeep.lag import LagJob
@@ -23,6 +24,8 @@ from kafscale.upkeep.schedule import DEADLINE_MIN_MS, Job, LowestNode, Schedule
 from kafscale.upkeep.settings import DAY_MS, UpkeepSettings
 
 ROLE: Final = "upkeep"
+BACKUP_LOOK_MS: Final = 300_000
+"""Between two looks for the newest snapshot of etcd."""
 
 
 @asynccontextmanager
@@ -76,7 +79,13 @@ def job_list(runtime: Runtime[UpkeepSettings]) -> Sequence[Job]:
         keep_ms=settings.lag_keep_ms,
         cache_bytes_max=settings.lag_manifest_cache_bytes,
     )
+    backup = BackupJob(
+        runtime.etcd, runtime.keyspace, runtime.store, runtime.metrics, runtime.clock, settings.backup_keep
+    )
+    backups = (Job(name="backup", every_ms=settings.backup_every_ms, run=backup.run),)
     return (
+        *(backups if settings.backup_every_ms else ()),
+        Job(name="backup-age", every_ms=BACKUP_LOOK_MS, run=backup.look),
         _job("retention", settings.retention_every_ms, retention),
         _job("compaction", settings.compaction_every_ms, compaction),
         _job("orphans", settings.orphans_every_ms, orphans),
