@@ -44,7 +44,7 @@ async def names(store: MemoryStore) -> list[str]:
 
 
 async def stored(etcd: EtcdClient, store: MemoryStore, keys: Keyspace, at_ms: int = NOW_MS) -> Backup:
-    await etcd.put(keys.root() + b"t/large", b"x" * 50_000)
+    await etcd.put(keys.root() + b"t/large", b"x" * 200_000)
     return await take(etcd, store, keys, at_ms)
 
 
@@ -57,7 +57,7 @@ async def test_a_snapshot_is_stored_in_parts_and_read_back(
     assert await described(store, keyspace, NOW_MS) == made
     data = b"".join([part async for part in read(store, made)])
     assert len(data) == made.bytes
-    assert b"x" * 50_000 in data
+    assert b"x" * 200_000 in data
     assert all(key.startswith(f".kafscale-backup/{keyspace.namespace}/") for key in await names(store))
 
 
