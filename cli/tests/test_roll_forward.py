@@ -11,6 +11,7 @@ from kafscale.cli.rollforward import metadata as metadata_module
 from kafscale.cli.rollforward.plan import EPOCHS_SKIPPED
 from kafscale.cli.rollforward.report import rows, warnings
 from kafscale.cli.rollforward.run import Look, carry_out, look
+from kafscale.cli.rollforward.segments import Rejected, is_settled, seg_of_stored
 from kafscale.cli.targets import Trouble
 from kafscale.runtime.settings import ServiceSettings
 from kafscale.storage.etcd.client import EtcdClient
@@ -22,10 +23,11 @@ from kafscale.storage.heads import (
     decode_owner,
     encode_head,
 )
-from kafscale.storage.keys import META_TOPIC_ID, Keyspace, TopicId
+from kafscale.storage.keys import META_ATTEMPT, META_TOPIC_ID, Keyspace, TopicId
 from kafscale.storage.objects import MemoryStore
 from kafscale.storage.places import place_of
 from kafscale.storage.recovery_keys import deletion_mark
+from kafscale.storage.segment import BatchInfo, build_segment
 from kafscale.storage.topics import Topic, TopicState, decode_topic, encode_topic
 from kafscale.testkit.logbuilder import LogBuilder, create_topic, records
 from kafscale.wire.records import build_batch
@@ -250,6 +252,31 @@ async def test_objects_that_no_commit_can_have_named_are_not_used(world: World) 
     ]
     assert len(found) == 3
     assert (await world.head(log)).next == end
+
+
+async def test_an_index_of_another_attempt_shows_that_a_segment_was_not_committed(world: World) -> None:
+    log = await filled(world)
+    await log.settle()
+    await log.upload([build_batch(records(8))])
+    key = world.keys.segment_key("orders", 0, log.next)
+    ours = {META_TOPIC_ID: log.topic.topic_id.hex(), META_ATTEMPT: "0a"}
+    await world.store.put(key, [await world.store.get(key)], metadata=ours)
+    await world.lose()
+    found = await world.rolled()
+    assert any(each.endswith("it has no index of the same attempt") for each in found)
+    assert (await world.head(log)).next == log.next
+
+
+def test_random_bits_in_the_header_are_of_a_settled_segment() -> None:
+    batch = build_batch(records(3))
+    for mark in (0, 7):
+        built = build_segment(0, [BatchInfo(0, 2, len(batch), 3)], [batch], 1, mark)
+        data = b"".join(built.body)
+        assert is_settled(data) is bool(mark)
+        seg = seg_of_stored(0, data, "etag", built.index, "index etag")
+        assert (seg.base, seg.end, seg.records, seg.crc32c) == (0, 3, 3, built.crc32c)
+        with pytest.raises(Rejected, match="base offset 0"):
+            seg_of_stored(1, data, "etag", built.index, "index etag")
 
 
 async def test_a_process_that_runs_all_the_same_loses_nothing(world: World) -> None:

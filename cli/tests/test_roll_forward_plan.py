@@ -151,6 +151,17 @@ def test_what_is_behind_a_gap_is_left_out_and_reported() -> None:
     assert (found.segs, found.end, found.left_out, found.lost) == ((first,), 20, (Span(25, 30),), ())
 
 
+def test_however_much_is_behind_a_gap_it_was_not_committed() -> None:
+    first, last = seg_of(0, 20, 1, "a"), seg_of(25, 99, 1, "c")
+    assert chain(first, last).segs == (first,)
+
+
+def test_a_later_epoch_behind_a_gap_proves_what_it_follows() -> None:
+    """Retention was interrupted, and the first segments that it left are shorter than the log."""
+    left, old, new = seg_of(0, 5, 1, "a"), seg_of(9, 40, 2, "b"), seg_of(40, 50, 3, "c")
+    assert chain(left, old, new).segs == (old, new)
+
+
 def test_of_a_log_with_a_hole_the_longer_side_stays() -> None:
     first, last = seg_of(0, 20, 1, "a"), seg_of(25, 30, 1, "c")
     found = chain(first, last, committed=(last,), end=30)
@@ -211,6 +222,14 @@ def test_the_newest_snapshot_of_producers_below_the_end_is_named() -> None:
     plan = planned(Known(), Found(pieces=tuple(Piece(seg, False) for seg in segs)))
     assert plan.head is not None
     assert (plan.head.snap_key, plan.head.snap_offset) == ("", 12)
+
+
+def test_a_snapshot_of_producers_above_the_end_is_not_named() -> None:
+    """Its objects are lost, so it knows batches that the log does not have."""
+    offsets = {KEYS.snapshot_key(TOPIC_ID, 0, at, "a" * 32): at for at in (15, 22)}
+    plan = planned(Known(), Found(pieces=(Piece(seg_of(0, 20, 1, "a"), False),), snapshots=offsets))
+    assert plan.head is not None
+    assert (plan.head.next, plan.head.snap_offset, plan.chain.lost) == (20, 15, (Span(20, 22),))
 
 
 def test_epochs_of_deleted_records_and_of_the_floor_are_above_none_that_is_given_out() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 import pytest
 from hypothesis import given
@@ -23,7 +23,7 @@ from kafscale.storage.backups import (
 )
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.keys import Keyspace, TopicId
-from kafscale.storage.objects import MemoryStore
+from kafscale.storage.objects import Doomed, MemoryStore, Outcome, StoreUnavailable
 from kafscale.storage.recovery_keys import backup_folder, deletion_mark
 
 NOW_MS = 1_800_000_000_000
@@ -124,6 +124,22 @@ async def test_old_snapshots_and_what_interrupted_ones_left_are_deleted(
         assert [part async for part in read(store, await described(store, keyspace, time_ms))]
     folders = {key.rsplit("/", 1)[0] for key in rest}
     assert len(folders) == 3
+
+
+async def test_a_deletion_that_ends_early_leaves_no_half_of_a_snapshot(
+    etcd: EtcdClient, keyspace: Keyspace
+) -> None:
+    class Refusing(MemoryStore):
+        async def delete_many(self, doomed: Sequence[Doomed]) -> list[Outcome]:
+            done = await super().delete_many(doomed[:1])
+            return [*done, *(StoreUnavailable(each.key, "503") for each in doomed[1:])]
+
+    store = Refusing()
+    for day in range(2):
+        await stored(etcd, store, keyspace, NOW_MS + day * DAY_MS)
+    with pytest.raises(StoreUnavailable):
+        await delete_expired(store, keyspace, Keep(count=1, age_ms=0), NOW_MS + 3 * DAY_MS)
+    assert await taken_times(store, keyspace) == [NOW_MS + DAY_MS]
 
 
 async def test_a_mark_of_a_deleted_topic_lives_as_long_as_snapshots_that_have_the_topic(

@@ -10,6 +10,7 @@ from kafscale.admin import deletion, plan
 from kafscale.admin.deletion import Pages
 from kafscale.admin.plan import NewTopic
 from kafscale.runtime.exposition import expose
+from kafscale.storage.heads import Head, encode_head
 from kafscale.storage.objects import (
     Doomed,
     MemoryStore,
@@ -17,6 +18,7 @@ from kafscale.storage.objects import (
     Outcome,
     StoreUnavailable,
 )
+from kafscale.storage.recovery_keys import deletion_mark
 from kafscale.storage.topics import Topic
 
 from services.admin.tests.harness import Admin
@@ -162,3 +164,23 @@ async def test_rounds_that_delete_nothing_are_counted_until_one_does(admin: Admi
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
     assert told("deleted_objects_total") == PAGE
+
+
+async def test_a_mark_is_stored_before_the_heads_go(admin: Admin, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = await doomed_topic(admin, "t", 1)
+    head = admin.keys.head(topic.topic_id, 0)
+    await admin.etcd.put(head, encode_head(Head(epoch=1, topic="t")))
+    puts = admin.objects.put
+
+    async def refused(key: str, *_: object, **__: object) -> str:
+        raise StoreUnavailable(key, "503")
+
+    monkeypatch.setattr(admin.objects, "put", refused)
+    with pytest.raises(StoreUnavailable):
+        await admin.deletions._finish(topic, Pages())
+    assert await admin.etcd.get(head) is not None
+    monkeypatch.setattr(admin.objects, "put", puts)
+    assert await admin.deletions._finish(topic, Pages())
+    assert await admin.etcd.get(head) is None
+    left = [info.key async for info in admin.objects.list("")]
+    assert left == [deletion_mark(admin.keys, topic.topic_id, admin.clock.wall_ms())]
