@@ -130,9 +130,8 @@ class Deletions:
 
     async def _finish(self, topic: Topic, pages: Pages) -> bool:
         """False: the topic needs another turn."""
-        await self._store.put(
-            deletion_mark(self._keys, topic.topic_id, self._clock.wall_ms()), [topic.name.encode()]
-        )
+        mark = deletion_mark(self._keys, topic.topic_id, self._clock.wall_ms())
+        await self._store.put(mark, [topic.name.encode()])
         if not await self._drop_heads(topic):
             return True  # another admin is further, or has finished
         found = True
