@@ -131,6 +131,8 @@ async def test_an_empty_etcd_is_filled_from_the_bucket(world: World) -> None:
 
 async def test_an_old_etcd_gets_what_was_written_since(world: World) -> None:
     log = await filled(world)
+    compaction = world.keys.compaction_pass(log.topic.topic_id, 0)
+    await world.etcd.put(compaction, b"of the log as it was")
     saved = await world.saved()
     await more(log)
     await log.claim(3)
@@ -144,6 +146,7 @@ async def test_an_old_etcd_gets_what_was_written_since(world: World) -> None:
     assert await world.rolled() == []
     head = await world.head(log)
     assert (head.next, head.epoch) == (log.next, 3 + EPOCHS_SKIPPED)
+    assert await world.etcd.get(compaction) is None
     places = [place_of(world.keys, "orders", 0, seg) for seg in head.tail]
     tail = b"".join([(await place.read(world.store))[32:-16] for place in places])
     assert tail == log.expected(head.tail[0].base)
@@ -157,6 +160,20 @@ async def test_what_retention_deleted_since_the_snapshot_is_below_the_log_start(
     await world.lose(saved)
     assert await world.rolled() == []
     assert await world.log_start(log) == 34
+    assert (await world.head(log)).next == log.next
+
+
+async def test_objects_with_other_etags_are_read_and_taken(world: World) -> None:
+    """A replica of the bucket may have other etags than the commit records name."""
+    log = await filled(world)
+    saved = await world.saved()
+    for key in [info.key async for info in world.store.list("")]:
+        info = await world.store.head(key)
+        assert info is not None
+        etag = await world.store.put(key, [await world.store.get(key)], metadata=info.metadata)
+        assert etag != info.etag
+    await world.lose(saved)
+    assert await world.rolled() == []
     assert (await world.head(log)).next == log.next
 
 
@@ -244,14 +261,18 @@ async def test_objects_that_no_commit_can_have_named_are_not_used(world: World) 
     ours = {META_TOPIC_ID: log.topic.topic_id.hex()}
     for key in (torn, world.keys.index_key("orders", 0, end + 9)):
         await world.store.put(key, [b"torn"], metadata=ours)
+    other = await world.log("orders", 1, topic=log.topic, epoch=4)  # has committed nothing
+    await other.upload([build_batch(records(2))])
+    await world.store.delete(world.keys.index_key("orders", 1, 0))
     await world.lose()
     found = [each for each in await world.rolled() if each.startswith("NOT USED")]
     assert [each.rpartition(": ")[2] for each in found[:2]] == [
         "it has no index of the same attempt",
         "another program wrote it",
     ]
-    assert len(found) == 3
+    assert len(found) == 4
     assert (await world.head(log)).next == end
+    assert (await world.head(other)).next == 0
 
 
 async def test_an_index_of_another_attempt_shows_that_a_segment_was_not_committed(world: World) -> None:

@@ -14,7 +14,7 @@ from kafscale.cli.rollforward.plan import PartitionPlan
 from kafscale.cli.rollforward.topics import Metadata, Plan, TopicChange
 from kafscale.cli.targets import Trouble
 from kafscale.lake.concurrency import gather_bounded
-from kafscale.storage.etcd.client import Compare, EtcdClient, Put, Txn
+from kafscale.storage.etcd.client import Compare, Delete, EtcdClient, Put, Txn
 from kafscale.storage.heads import (
     OwnerRecord,
     encode_epoch_floor,
@@ -83,6 +83,7 @@ async def _write_partition(
             Put(keys.head(*where), encode_head(head)),
             Put(keys.meta(*where), encode_meta(each.meta)),
             Put(keys.owner(*where), encode_owner(OwnerRecord(epoch=head.epoch))),
+            Delete(keys.compaction_pass(*where)),  # it may have gone through segments that came back
         ),
     )
     await _send(etcd, f"{head.topic}/{each.partition}", txn)

@@ -59,7 +59,7 @@ class BucketReader:
         await self._read_trees(committed)
         self._take_compacted()
         await self._read_bundles(committed)
-        where = {*self._pieces, *self._manifests, *self._listing.snapshots}
+        where = {*self._pieces, *self._manifests, *self._listing.snapshots, *self._epochs}
         return Bucket(
             found={each: self._found(each, metadata) for each in where},
             names=self._names,
@@ -157,7 +157,7 @@ class BucketReader:
             raise Rejected("another program wrote it")
         self._names.setdefault(topic_id, segment.topic)
         where = (topic_id, segment.partition)
-        self._epochs[where] = max(self._epochs[where], int(info.metadata.get(META_EPOCH, "0")))
+        self._epochs[where] = max(self._epochs[where], _epoch_in(info))
         if topic_id in self._listing.deleted:
             return
         index_info = None if segment.index is None else await self._store.head(segment.index_key)
@@ -235,6 +235,11 @@ class BucketReader:
 
     def _note_epochs(self, where: Where, segs: Iterable[Seg]) -> None:
         self._epochs[where] = max([self._epochs[where], *(seg.epoch for seg in segs)])
+
+
+def _epoch_in(info: ObjectInfo) -> int:
+    text = info.metadata.get(META_EPOCH, "")
+    return int(text) if text.isascii() and text.isdigit() else 0
 
 
 def _topic_id_in(info: ObjectInfo) -> TopicId | None:
