@@ -376,15 +376,10 @@ UPKEEP: Final = (
     ),
     gauge("strange_objects", "Objects in topics' trees with unknown names, at the last collection"),
     gauge(
-        "last_backup_timestamp_seconds",
-        "Time of the newest snapshot of etcd in the object store, in seconds since 1970; 0 without any",
+        "last_backup_timestamp_seconds", "Time of the newest snapshot of etcd, in seconds since 1970; 0: none"
     ),
-    gauge("last_backup_bytes", "Size of the last snapshot of etcd that this instance took"),
     counter("lag_samples_total", "Rows of lag history written"),
-    gauge(
-        "lag_left_out_series",
-        "Series of the last lag sample that are not exported because there are too many",
-    ),
+    gauge("lag_left_out_series", "Series of the last lag sample that are too many to be exported"),
     counter("lag_files_expired_total", "Files of lag history deleted because of their age"),
     *LAG,
 )

@@ -35,13 +35,11 @@ class BackupJob:
         self._clock = clock
         self._keep = keep
         self._last = metrics.gauge("last_backup_timestamp_seconds")
-        self._bytes = metrics.gauge("last_backup_bytes")
 
     async def run(self) -> None:
         """Raises EtcdError and StoreError."""
         made = await back_up(self._etcd, self._keys, self._store, self._keep, self._clock.wall_ms())
         self._last.set(made.taken_ms / 1000)
-        self._bytes.set(made.bytes)
 
     async def look(self) -> None:
         """Shows the newest snapshot, whoever took it. Before the first one, the time is 0."""

@@ -79,13 +79,8 @@ def job_list(runtime: Runtime[UpkeepSettings]) -> Sequence[Job]:
         keep_ms=settings.lag_keep_ms,
         cache_bytes_max=settings.lag_manifest_cache_bytes,
     )
-    backup = BackupJob(
-        runtime.etcd, runtime.keyspace, runtime.store, runtime.metrics, runtime.clock, settings.backup_keep
-    )
-    backups = (Job(name="backup", every_ms=settings.backup_every_ms, run=backup.run),)
     return (
-        *(backups if settings.backup_every_ms else ()),
-        Job(name="backup-age", every_ms=BACKUP_LOOK_MS, run=backup.look),
+        *_backup_jobs(runtime),
         _job("retention", settings.retention_every_ms, retention),
         _job("compaction", settings.compaction_every_ms, compaction),
         _job("orphans", settings.orphans_every_ms, orphans),
@@ -93,6 +88,13 @@ def job_list(runtime: Runtime[UpkeepSettings]) -> Sequence[Job]:
         Job(name="lag", every_ms=settings.lag_every_ms, run=lag.run),
         Job(name="lag-history", every_ms=DAY_MS, run=lag.expire),
     )
+
+
+def _backup_jobs(runtime: Runtime[UpkeepSettings]) -> Sequence[Job]:
+    keep, every_ms = runtime.settings.backup_keep, runtime.settings.backup_every_ms
+    backup = BackupJob(runtime.etcd, runtime.keyspace, runtime.store, runtime.metrics, runtime.clock, keep)
+    look = Job(name="backup-age", every_ms=BACKUP_LOOK_MS, run=backup.look)
+    return (Job(name="backup", every_ms=every_ms, run=backup.run), look) if every_ms else (look,)
 
 
 def _job(name: str, every_ms: int, job: RetentionJob | CompactionJob | OrphansJob | BundlesJob) -> Job:
