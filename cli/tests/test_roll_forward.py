@@ -281,6 +281,15 @@ async def test_a_topic_that_is_only_in_bundles_needs_its_name(world: World) -> N
     assert (await world.head(log)).next == 10
 
 
+async def test_a_given_name_replaces_no_topic(world: World) -> None:
+    await filled(world)
+    log = await world.log("lost")
+    await more(log)
+    await world.lose()
+    with pytest.raises(Trouble, match="the name another topic"):
+        await world.look(orders=log.topic.topic_id)
+
+
 async def test_a_deletion_in_progress_is_left_to_the_admin(world: World) -> None:
     log = await filled(world)
     doomed = replace(log.topic, state=TopicState.DELETING)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -29,15 +29,18 @@ class Wish:
     names: dict[TopicId, str] = field(default_factory=dict)
 
 
-def topic_names(options: Iterable[str]) -> dict[TopicId, str]:
+def topic_names(options: Sequence[str]) -> dict[TopicId, str]:
     """Of `ID=NAME`. Raises typer's BadParameter."""
+    if not options:
+        return {}
+    from kafscale.admin.plan import invalid_topic_name
     from kafscale.storage.keys import TopicId
 
     names: dict[TopicId, str] = {}
     for option in options:
         topic_id, equals, name = option.partition("=")
         try:
-            if not equals or not name or len(topic_id) != TOPIC_ID_DIGITS:
+            if not equals or invalid_topic_name(name) or len(topic_id) != TOPIC_ID_DIGITS:
                 raise ValueError
             names[TopicId(bytes.fromhex(topic_id))] = name
         except ValueError:

@@ -1,4 +1,4 @@
-"""One listing of a namespace, sorted by what each object is. It is in memory: about half a kilobyte for each object."""
+"""One listing of a namespace, sorted by what each object is. It is in memory, some hundred bytes for each object."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from kafscale.cli.rollforward.apply import apply
 from kafscale.cli.rollforward.bucket import BucketReader
 from kafscale.cli.rollforward.listing import Progress
 from kafscale.cli.rollforward.metadata import read_metadata, require_stopped
-from kafscale.cli.rollforward.topics import Bucket, Metadata, Plan, plan_cluster
+from kafscale.cli.rollforward.topics import Bucket, Metadata, NameTaken, Plan, plan_cluster
 from kafscale.cli.targets import Trouble
 from kafscale.storage.keys import TopicId
 
@@ -37,7 +37,10 @@ async def look(cluster: Cluster, given: Mapping[TopicId, str], now_ms: int, prog
             f"etcd has records of the namespace {cluster.keys.namespace!r}, and the bucket has none: "
             "look at KAFSCALE_S3_* and --namespace"
         )
-    plan = plan_cluster(cluster.keys, metadata, bucket, given=given, fresh=_fresh_names(), now_ms=now_ms)
+    try:
+        plan = plan_cluster(cluster.keys, metadata, bucket, given=given, fresh=_fresh_names(), now_ms=now_ms)
+    except NameTaken as taken:
+        raise Trouble(f"--topic-name {taken}") from taken
     return Look(metadata, bucket, plan)
 
 

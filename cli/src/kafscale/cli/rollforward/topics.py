@@ -27,6 +27,10 @@ KEEP_ALL: Final = {"retention.ms": "-1"}
 """Without it the default would delete records that are older than a week."""
 
 
+class NameTaken(Exception):
+    """A name that the operator gave would replace a topic."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metadata:
     """What etcd holds."""
@@ -88,8 +92,13 @@ def plan_cluster(
     fresh: Iterator[str],
     now_ms: int,
 ) -> Plan:
-    """`given`: names of topics from the operator. `fresh`: unique ids for new manifests."""
-    name_of = {**_names(metadata, bucket), **given}
+    """`given`: names of topics from the operator. `fresh`: unique ids for new manifests. Raises NameTaken."""
+    name_of = _names(metadata, bucket)
+    for topic_id, name in given.items():
+        others = (each for each, taken in name_of.items() if taken == name and each not in bucket.deleted)
+        if name_of.get(topic_id, name) != name or any(other != topic_id for other in others):
+            raise NameTaken(f"{topic_id.hex()}={name}: the topic has another name, or the name another topic")
+    name_of |= given
     ids: dict[str, set[TopicId]] = {}
     for topic_id, name in name_of.items():
         ids.setdefault(name, set()).add(topic_id)
