@@ -51,15 +51,17 @@ def fsck(
         raise fail_usage("--dry-run, --yes and --topic-name need --roll-forward")
     wish = Wish(dry_run=dry_run, yes=yes, names=topic_names(topic_name or ()))
 
-    async def check(cluster: Cluster) -> Verdict:
+    async def check(cluster: Cluster) -> Verdict | None:
         from kafscale.cli.fsck.run import Fsck
 
-        if forward:
-            await roll_forward(cluster, wish)
+        if forward and not await roll_forward(cluster, wish):
+            return None
         with progressing() as show:
             return await Fsck(cluster.etcd, cluster.keys, cluster.store, show).run()
 
     verdict = on_cluster(check, Target(data_dir, namespace, store))
+    if verdict is None:
+        return
     if as_json:
         typer.echo(json.dumps(asdict(verdict) | {"clean": verdict.clean}, indent=1))
     else:

@@ -48,8 +48,8 @@ def topic_names(options: Sequence[str]) -> dict[TopicId, str]:
     return names
 
 
-async def roll_forward(cluster: Cluster, wish: Wish) -> None:
-    """Shows what is to change and writes it, if the operator agrees."""
+async def roll_forward(cluster: Cluster, wish: Wish) -> bool:
+    """Shows what is to change and writes it, if the operator agrees. False: it was not written."""
     from kafscale.cli.rollforward.run import carry_out, look
 
     with progressing() as progress:
@@ -57,13 +57,13 @@ async def roll_forward(cluster: Cluster, wish: Wish) -> None:
     _show(seen)
     if not seen.plan.changes:
         notice("roll-forward: etcd lists everything that the bucket holds; nothing to change")
-    elif wish.dry_run:
-        notice("roll-forward: nothing was changed (--dry-run)")
-    elif wish.yes or _agreed():
-        await carry_out(cluster, seen)
-        notice("roll-forward: done")
-    else:
+        return True
+    if wish.dry_run or not (wish.yes or _agreed()):
         notice("roll-forward: nothing was changed")
+        return False
+    await carry_out(cluster, seen)
+    notice("roll-forward: done")
+    return True
 
 
 def _show(seen: Look) -> None:
