@@ -166,7 +166,10 @@ class Pool:
         except TimeoutError:
             raise EtcdUnknown(UnknownKind.TIMEOUT, f"silent for {idle_s} s", member.endpoint.target) from None
         except grpc.aio.AioRpcError as error:
-            failure = classify(error.code(), error.details() or "", member.endpoint.target)
+            detail = error.details() or ""
+            # On streams etcd 3.4 sends the errors of its users without their codes.
+            code = grpc.StatusCode.PERMISSION_DENIED if detail.startswith("auth: ") else error.code()
+            failure = classify(code, detail, member.endpoint.target)
             if isinstance(failure, EtcdRejected):
                 self.forget_token(failure, token)
             raise failure from error
