@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 from pathlib import Path
 
@@ -73,8 +74,9 @@ def test_a_roll_forward_shows_asks_writes_and_checks(data: Path) -> None:
     assert (written.exit_code, written.stderr.endswith("roll-forward: done\n")) == (0, True), written.output
     assert "1 topics, 1 partitions, 2 segments, 15 records" in written.stdout
     assert "clean: etcd and the object store agree" in written.stdout
-    again = run(data, "fsck", "--roll-forward")
+    again = run(data, "fsck", "--roll-forward", "--json")
     assert (again.exit_code, "nothing to change" in again.stderr) == (0, True), again.output
+    assert json.loads(again.stdout)["clean"]
 
 
 @pytest.mark.parametrize("words", [("--dry-run",), ("--yes",), ("--topic-name", f"{'0' * 32}=orders")])

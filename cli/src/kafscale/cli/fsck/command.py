@@ -49,7 +49,7 @@ def fsck(
     """
     if not forward and (dry_run or yes or topic_name):
         raise fail_usage("--dry-run, --yes and --topic-name need --roll-forward")
-    wish = Wish(dry_run=dry_run, yes=yes, names=topic_names(topic_name or ()))
+    wish = Wish(dry_run=dry_run, yes=yes, with_table=not as_json, names=topic_names(topic_name or ()))
 
     async def check(cluster: Cluster) -> Verdict | None:
         from kafscale.cli.fsck.run import Fsck

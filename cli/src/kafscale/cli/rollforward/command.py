@@ -26,6 +26,7 @@ class Wish:
 
     dry_run: bool = False
     yes: bool = False
+    with_table: bool = True
     names: dict[TopicId, str] = field(default_factory=dict)
 
 
@@ -54,7 +55,7 @@ async def roll_forward(cluster: Cluster, wish: Wish) -> bool:
 
     with progressing() as progress:
         seen = await look(cluster, wish.names, int(time.time() * 1000), progress)
-    _show(seen)
+    _show(seen, wish)
     if not seen.plan.changes:
         notice("roll-forward: etcd lists everything that the bucket holds; nothing to change")
         return True
@@ -66,11 +67,11 @@ async def roll_forward(cluster: Cluster, wish: Wish) -> bool:
     return True
 
 
-def _show(seen: Look) -> None:
+def _show(seen: Look, wish: Wish) -> None:
     from kafscale.cli.rollforward.report import COLUMNS, rows, warnings
 
     found = rows(seen.plan)
-    if found:
+    if found and wish.with_table:
         show_rows(COLUMNS, found, Output.TABLE)
     for line in warnings(seen.metadata, seen.bucket, seen.plan):
         notice(line)
