@@ -144,6 +144,32 @@ def test_a_head_of_a_later_epoch_ends_the_earlier_ones_as_well() -> None:
     assert plan.chain.end == 20
 
 
+def test_what_a_later_epoch_committed_is_not_replaced_by_an_earlier_one_if_it_is_lost() -> None:
+    first, given_up = seg_of(0, 20, 1, "a"), seg_of(20, 25, 1, "b")
+    lost, rest = seg_of(20, 25, 2, "c"), seg_of(25, 29, 2, "d")
+    key = KEYS.manifest_key(TOPIC_ID, 0, 20, "a" * 32)
+    pieces = tuple(Piece(seg, seg is rest) for seg in (first, given_up, rest))
+    plan = planned(Known(), Found(pieces=pieces, manifests={key: (lost, rest)}))
+    assert plan.chain.segs == (first,)
+    assert (plan.chain.lost, plan.chain.left_out) == ((Span(20, 29),), (Span(25, 29),))
+
+
+@given(walks, st.integers(min_value=0, max_value=1 << 32).map(Random))
+@settings(max_examples=200, deadline=None)
+def test_of_a_damaged_bucket_nothing_is_left_out_in_silence(world: LostEtcd, random: Random) -> None:
+    for etcd in snapshots(world):
+        whole = world.found()
+        pieces = tuple(piece for piece in whole.pieces if random.random() < 0.8)
+        plan = planned(etcd, replace(whole, pieces=pieces))
+        told = [Span(plan.chain.start, plan.chain.end), *plan.chain.lost, *plan.chain.left_out]
+        for piece in pieces:
+            for offset in range(
+                max(piece.seg.base, etcd.meta.log_start), min(piece.seg.end, world.head.next)
+            ):
+                if world.truth[offset] == piece.seg.epoch:
+                    assert any(span.first <= offset < span.end for span in told)
+
+
 def test_what_is_behind_a_gap_is_left_out_and_reported() -> None:
     """The owner died while the object between them was on its way."""
     first, last = seg_of(0, 20, 1, "a"), seg_of(25, 30, 1, "c")

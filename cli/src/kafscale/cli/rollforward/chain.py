@@ -151,7 +151,8 @@ def _with_what_is_missing(
     chain: Chain, standing: Iterable[Piece], committed_end: int, log_start: int
 ) -> Chain:
     spans = [Span(piece.seg.base, piece.seg.end) for piece in standing]
-    before = (span for span in spans if log_start < span.end <= chain.start)
+    until_start = (Span(span.first, min(span.end, chain.start)) for span in spans if span.first < chain.start)
+    before = (span for span in until_start if span.end > log_start)
     behind = (Span(max(span.first, chain.end), span.end) for span in spans if span.end > chain.end)
     lost = (Span(chain.end, committed_end),) if chain.end < committed_end else ()
     return replace(chain, lost=lost, left_out=(*joined(before), *joined(behind)))

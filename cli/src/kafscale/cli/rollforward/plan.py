@@ -8,7 +8,7 @@ right and fenced stays as it is, so a second run changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -85,7 +85,7 @@ def plan_partition(place: Place, known: Known, found: Found, epoch_floor: int) -
     head, meta = known.head, known.meta
     chain = chain_of(
         found.pieces,
-        epochs=_epochs_of(head),
+        epochs=_known_epochs(head, found),
         committed_end=committed_end(known, found),
         log_start=meta.log_start,
     )
@@ -222,9 +222,13 @@ def _snapshot(snapshots: Mapping[str, int], tail_base: int, end: int) -> tuple[s
     return key, offset
 
 
-def _epochs_of(head: Head | None) -> Iterable[EpochStart]:
-    """What a head says of epochs. Its own began at or before its high watermark."""
-    return () if head is None else (*head.epochs, EpochStart(epoch=head.epoch, start=head.next))
+def _known_epochs(head: Head | None, found: Found) -> list[EpochStart]:
+    """What a head and manifests say of epochs, also of segments that are lost. A head's own epoch began at or before
+    its high watermark."""
+    starts = [] if head is None else [*head.epochs, EpochStart(epoch=head.epoch, start=head.next)]
+    for segs in found.manifests.values():
+        starts += epoch_starts(segs)
+    return starts
 
 
 def _epochs(head: Head | None, chain: Chain) -> tuple[EpochStart, ...]:
