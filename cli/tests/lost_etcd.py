@@ -149,8 +149,10 @@ class LostEtcd:
         if not gone:
             return
         self.meta = replace(self.meta, log_start=max(self.meta.log_start, gone[-1].end))
-        # Bundles are deleted soon after their slices are dead, retention comes later.
-        self.slices = [seg for seg in self.slices if seg in self.head.tail or seg.end > self.meta.log_start]
+        # Dead slices and orphans are deleted within hours and days, before the records beside them expire.
+        start = self.meta.log_start
+        self.slices = [seg for seg in self.slices if seg in self.head.tail or seg.base >= start]
+        self.tree = {base: found for base, found in self.tree.items() if found[0] in listed or base >= start}
         for seg in gone[: self.random.choice([len(gone), self.random.randint(0, len(gone))])]:
             if seg.is_slice:
                 return

@@ -18,8 +18,10 @@ from kafscale.cli.rollforward.plan import (
     committed_end,
     plan_partition,
 )
+from kafscale.cli.rollforward.segments import OFFSETS_MAX
 from kafscale.storage.heads import EpochStart, Head, Meta, Seg, encode_head
 from kafscale.storage.manifests import encode_manifest
+from kafscale.storage.segment import verify_segment, walk_batches
 
 from .lost_etcd import KEYS, TOPIC_ID, LostEtcd, known, seg_of
 
@@ -71,12 +73,12 @@ def test_every_acknowledged_record_is_in_the_log_with_its_bytes(world: LostEtcd)
         assert {offset: world.truth[offset] for offset in range(start, end)} == {
             offset: epoch for offset, epoch in found.items() if start <= offset < end
         }
-        assert plan.chain.lost == ()
+        assert all(gap.end <= start for gap in plan.chain.gaps), "only deleted records are missing"
+        assert plan.log_start >= etcd.meta.log_start
+        assert plan.chain.end >= (0 if etcd.head is None else etcd.head.next)
         if start < end:
             assert plan.log_start <= start
-        assert plan.log_start >= etcd.meta.log_start
-        if start < end or etcd.head is not None:
-            assert plan.chain.end >= (end if start < end else etcd.head.next if etcd.head else 0)
+            assert plan.chain.end >= end
 
 
 @given(walks)
@@ -95,8 +97,10 @@ def test_what_is_written_is_a_head_without_gaps_that_fences_all_owners(world: Lo
         visible = [seg for seg in listed if seg.end > plan.log_start]
         assert all(a.end == b.base for a, b in zip(listed, listed[1:], strict=False))
         assert (listed[-1].end if listed else plan.log_start) == head.next == head.lso
-        stored = {piece.seg for piece in found.pieces}
+        stored = {piece.seg for piece in found.pieces} | {filler.seg for filler in plan.fillers}
         assert set(visible) <= stored
+        for filler in plan.fillers:
+            verify_segment(b"".join(filler.segment.body))
         assert meta.manifest_end == (head.tail[0].base if head.tail else head.next)
         assert head.snap_offset <= head.next
         assert not head.snap_key or head.snap_key in found.snapshots
@@ -114,6 +118,7 @@ def test_a_second_run_changes_nothing(world: LostEtcd) -> None:
         assert plan.head is not None
         after = replace(
             found,
+            pieces=(*found.pieces, *(Piece(filler.seg, True) for filler in plan.fillers)),
             manifests={**found.manifests, **{key: each.segments for key, each in plan.manifests.items()}},
         )
         again = planned(Known(head=plan.head, head_revision=2, meta=plan.meta, meta_revision=2), after)
@@ -150,8 +155,7 @@ def test_what_a_later_epoch_committed_is_not_replaced_by_an_earlier_one_if_it_is
     key = KEYS.manifest_key(TOPIC_ID, 0, 20, "a" * 32)
     pieces = tuple(Piece(seg, seg is rest) for seg in (first, given_up, rest))
     plan = planned(Known(), Found(pieces=pieces, manifests={key: (lost, rest)}))
-    assert plan.chain.segs == (first,)
-    assert (plan.chain.lost, plan.chain.left_out) == ((Span(20, 29),), (Span(25, 29),))
+    assert (plan.chain.segs, plan.chain.gaps) == ((first, rest), (Span(20, 25),))
 
 
 @given(walks, st.integers(min_value=0, max_value=1 << 32).map(Random))
@@ -161,7 +165,7 @@ def test_of_a_damaged_bucket_nothing_is_left_out_in_silence(world: LostEtcd, ran
         whole = world.found()
         pieces = tuple(piece for piece in whole.pieces if random.random() < 0.8)
         plan = planned(etcd, replace(whole, pieces=pieces))
-        told = [Span(plan.chain.start, plan.chain.end), *plan.chain.lost, *plan.chain.left_out]
+        told = [*(Span(seg.base, seg.end) for seg in plan.chain.segs), *plan.chain.left_out]
         for piece in pieces:
             offsets = range(piece.seg.base, piece.seg.end)
             if (
@@ -174,42 +178,55 @@ def test_of_a_damaged_bucket_nothing_is_left_out_in_silence(world: LostEtcd, ran
 
 
 def test_what_is_behind_a_gap_is_left_out_and_reported() -> None:
-    """The owner died while the object between them was on its way."""
-    first, last = seg_of(0, 20, 1, "a"), seg_of(25, 30, 1, "c")
-    found = chain(first, last)
-    assert (found.segs, found.end, found.left_out, found.lost) == ((first,), 20, (Span(25, 30),), ())
-
-
-def test_however_much_is_behind_a_gap_it_was_not_committed() -> None:
+    """The owner died while the object between them was on its way. However much is behind it was not committed."""
     first, last = seg_of(0, 20, 1, "a"), seg_of(25, 99, 1, "c")
-    assert chain(first, last).segs == (first,)
+    found = chain(first, last)
+    assert (found.segs, found.end, found.left_out, found.gaps) == ((first,), 20, (Span(25, 99),), ())
 
 
 def test_a_later_epoch_behind_a_gap_proves_what_it_follows() -> None:
-    """Retention was interrupted, and the first segments that it left are shorter than the log."""
-    left, old, new = seg_of(0, 5, 1, "a"), seg_of(9, 40, 2, "b"), seg_of(40, 50, 3, "c")
-    assert chain(left, old, new).segs == (old, new)
+    first, old, new = seg_of(0, 5, 1, "a"), seg_of(9, 40, 2, "b"), seg_of(40, 50, 3, "c")
+    found = chain(first, old, new)
+    assert (found.segs, found.gaps, found.left_out) == ((first, old, new), (Span(5, 9),), ())
 
 
-def test_of_a_log_with_a_hole_the_longer_side_stays() -> None:
-    first, last = seg_of(0, 20, 1, "a"), seg_of(25, 30, 1, "c")
-    found = chain(first, last, committed=(last,), end=30)
-    assert (found.segs, found.lost, found.left_out) == ((first,), (Span(20, 30),), (Span(25, 30),))
-    longer = seg_of(25, 99, 1, "c")
-    found = chain(first, longer, committed=(longer,), end=99)
-    assert (found.segs, found.lost, found.left_out) == ((longer,), (), (Span(0, 20),))
+def test_a_gap_in_what_was_committed_is_covered_and_reported() -> None:
+    first, last = seg_of(0, 20, 1, "a"), seg_of(25, 30, 2, "c")
+    plan = planned(Known(), Found(pieces=(Piece(first, False), Piece(last, True))))
+    assert plan.head is not None
+    (filler,) = plan.fillers
+    assert [seg.base for seg in plan.head.tail] == [0, 20, 25]
+    assert (filler.seg.end, filler.seg.epoch, filler.seg.records) == (25, 1, 0)
+    assert filler.seg.key.startswith(KEYS.compacted_prefix(TOPIC_ID))
+    (span,) = walk_batches(b"".join(filler.segment.body))
+    assert (span.offset, span.last_offset, span.records, span.leader_epoch) == (20, 24, 0, 1)
 
 
-def test_deleted_records_are_not_lost() -> None:
+def test_a_gap_of_more_offsets_than_a_segment_has_is_covered_by_several() -> None:
+    last = 3 * OFFSETS_MAX
+    found = Found(pieces=(Piece(seg_of(0, 20, 1, "a"), False), Piece(seg_of(last, last + 5, 2, "c"), True)))
+    plan = planned(Known(), found)
+    assert plan.head is not None
+    ends = [seg.end for seg in plan.head.tail]
+    assert [seg.base for seg in plan.head.tail] == [0, *ends[:-1]]
+    assert len(plan.fillers) == 3
+    encode_head(plan.head)
+
+
+def test_deleted_records_are_no_gap() -> None:
     left, rest = seg_of(0, 20, 1, "a"), seg_of(50, 60, 1, "c")
     found = chain(left, rest, end=60, start=50)
-    assert (found.segs, found.start, found.lost, found.left_out) == ((rest,), 50, (), ())
+    assert (found.segs, found.start, found.gaps, found.left_out) == ((rest,), 50, (), ())
 
 
 def test_offsets_of_an_expired_log_are_not_used_again() -> None:
     """A producer snapshot shows that the log reached 500; a segment that retention did not get to is left."""
     key = KEYS.snapshot_key(TOPIC_ID, 0, 500, "0" * 32)
-    plan = planned(Known(), Found(pieces=(Piece(seg_of(0, 20, 1, "a"), False),), snapshots={key: 500}))
+    left = seg_of(0, 20, 1, "a")
+    plan = planned(Known(), Found(pieces=(Piece(left, False),), snapshots={key: 500}))
+    assert plan.head is not None
+    assert (plan.head.next, plan.log_start, plan.chain.gaps) == (500, 0, (Span(20, 500),))
+    plan = planned(Known(), Found(snapshots={key: 500}))
     assert plan.head is not None
     assert (plan.head.next, plan.log_start, plan.head.tail) == (500, 500, ())
 
@@ -251,14 +268,6 @@ def test_the_newest_snapshot_of_producers_below_the_end_is_named() -> None:
     plan = planned(Known(), Found(pieces=tuple(Piece(seg, False) for seg in segs)))
     assert plan.head is not None
     assert (plan.head.snap_key, plan.head.snap_offset) == ("", 12)
-
-
-def test_a_snapshot_of_producers_above_the_end_is_not_named() -> None:
-    """Its objects are lost, so it knows batches that the log does not have."""
-    offsets = {KEYS.snapshot_key(TOPIC_ID, 0, at, "a" * 32): at for at in (15, 22)}
-    plan = planned(Known(), Found(pieces=(Piece(seg_of(0, 20, 1, "a"), False),), snapshots=offsets))
-    assert plan.head is not None
-    assert (plan.head.next, plan.head.snap_offset, plan.chain.lost) == (20, 15, (Span(20, 22),))
 
 
 def test_epochs_of_deleted_records_and_of_the_floor_are_above_none_that_is_given_out() -> None:

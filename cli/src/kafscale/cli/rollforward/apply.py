@@ -7,22 +7,26 @@ partition that could begin again at offset 0; the next run continues.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from kafscale.admin import plan as topic_txns
 from kafscale.cli.rollforward.plan import PartitionPlan
+from kafscale.cli.rollforward.segments import Filler
 from kafscale.cli.rollforward.topics import Metadata, Plan, TopicChange
 from kafscale.cli.targets import Trouble
 from kafscale.lake.concurrency import gather_bounded
 from kafscale.storage.etcd.client import Compare, Delete, EtcdClient, Put, Txn
 from kafscale.storage.heads import (
     OwnerRecord,
+    Seg,
     encode_epoch_floor,
     encode_head,
     encode_meta,
     encode_owner,
 )
-from kafscale.storage.keys import Keyspace
+from kafscale.storage.keys import META_TOPIC_ID, Keyspace, TopicId, index_beside
 from kafscale.storage.manifests import encode_manifest
 from kafscale.storage.meta_swap import send
 from kafscale.storage.objects import IfAbsent, ObjectStore
@@ -70,8 +74,11 @@ async def _write_partition(
     """`topic_revision`: of the topic's record, 0 if it is to be created."""
     head = each.head
     assert head is not None, "only changes are written"
+    stored = {filler.seg.key: await _put_filler(store, each.topic_id, filler) for filler in each.fillers}
     for key, manifest in each.manifests.items():
-        await store.put(key, [encode_manifest(manifest)], condition=IfAbsent())
+        whole = replace(manifest, segments=_with_etags(manifest.segments, stored))
+        await store.put(key, [encode_manifest(whole)], condition=IfAbsent())
+    head = replace(head, tail=_with_etags(head.tail, stored))
     where = (each.topic_id, each.partition)
     txn = Txn(
         compare=(
@@ -87,6 +94,18 @@ async def _write_partition(
         ),
     )
     await _send(etcd, f"{head.topic}/{each.partition}", txn)
+
+
+async def _put_filler(store: ObjectStore, topic_id: TopicId, filler: Filler) -> Seg:
+    metadata = {META_TOPIC_ID: topic_id.hex()}
+    key, built = filler.seg.key, filler.segment
+    etag = await store.put(key, built.body, condition=IfAbsent(), metadata=metadata)
+    index_etag = await store.put(index_beside(key), [built.index], condition=IfAbsent(), metadata=metadata)
+    return replace(filler.seg, etag=etag, index_etag=index_etag)
+
+
+def _with_etags(segs: Sequence[Seg], stored: Mapping[str, Seg]) -> tuple[Seg, ...]:
+    return tuple(stored.get(seg.key, seg) for seg in segs)
 
 
 def _topic_record(keys: Keyspace, change: TopicChange, after: Topic) -> Txn:

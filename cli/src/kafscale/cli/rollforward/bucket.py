@@ -57,7 +57,7 @@ class BucketReader:
         await self._read_manifests()
         committed = self._committed(metadata)
         await self._read_trees(committed)
-        self._take_compacted()
+        self._take_compacted(metadata)
         await self._read_bundles(committed)
         where = {*self._pieces, *self._manifests, *self._listing.snapshots, *self._epochs}
         return Bucket(
@@ -168,15 +168,20 @@ class BucketReader:
         seg = seg_of_stored(segment.base, data, info.etag, index, index_info.etag)
         self._add(where, seg, committed=is_settled(data))
 
-    def _take_compacted(self) -> None:
-        """Compacted segments that a manifest lists; others were never published."""
-        for where, manifests in self._manifests.items():
-            taken: set[str] = set()
-            for seg in (seg for segs in manifests.values() for seg in segs if seg.key):
-                stored = self._listing.objects.get(seg.key)
-                if stored is not None and stored.etag == seg.etag and seg.key not in taken:
-                    taken.add(seg.key)
-                    self._add(where, seg, committed=True)
+    def _take_compacted(self, metadata: Metadata) -> None:
+        """Segments with unique names that a manifest lists, or a head; others were never published."""
+        listed = [
+            (where, seg) for where, some in self._manifests.items() for segs in some.values() for seg in segs
+        ]
+        listed += [
+            (where, seg) for where, known in metadata.known.items() if known.head for seg in known.head.tail
+        ]
+        taken: set[str] = set()
+        for where, seg in listed:
+            stored = self._listing.objects.get(seg.key)
+            if stored is not None and stored.etag == seg.etag and seg.key not in taken:
+                taken.add(seg.key)
+                self._add(where, seg, committed=True)
 
     # -- slices -----------------------------------------------------------------------------------
 

@@ -7,20 +7,26 @@ The bucket does not show which objects were committed. docs/protocol/commit.md l
 - **An offset of an epoch has one sequence of bytes**, in a slice, in a segment and in what repeats or settles them. So
   pieces of one epoch may be exchanged. Compacted segments keep their offsets and lose records, so the chain with the
   fewest bytes is the one that is compacted most.
-- **Commits follow the order of the log.** What lies behind a gap was not committed, unless something proves it.
+- **Commits follow the order of the log.** What lies behind a gap was not committed, unless something proves it. If
+  it was, the records of the gap are gone, and the log goes on behind it.
 
-So each acknowledged record of an undamaged bucket is in the chain. The newest epoch may also have stored records that
-it never acknowledged. Nothing distinguishes them from acknowledged ones, so the chain takes them.
+So each acknowledged record that is stored is in the chain, and its end is never below the high watermark. The newest
+epoch may also have stored records that it never acknowledged. Nothing distinguishes them from acknowledged ones, so the
+chain takes them.
 """
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 from kafscale.storage.heads import EpochStart, Seg
+
+_FAR: Final = 1 << 63
+"""No offset is as high."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,39 +49,49 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chain:
-    """A log without gaps: `segs` hold offsets [start, end).
+    """A log of offsets [start, end): `segs` in order, and the `gaps` between and behind them.
 
-    `lost`: acknowledged offsets behind its end that no piece holds. `left_out`: stored offsets that are not in it,
-    because a gap is between them and it. Before the chain, the gap may be what retention deleted.
+    Offsets in a gap were acknowledged, and nothing is stored of them: retention deleted them, or they are lost.
+    `left_out`: stored offsets at or above the log start that no part of the log covers.
     """
 
     segs: tuple[Seg, ...]
     start: int
     end: int
-    lost: tuple[Span, ...] = ()
+    gaps: tuple[Span, ...] = ()
     left_out: tuple[Span, ...] = ()
 
 
 def chain_of(
     pieces: Iterable[Piece], *, epochs: Iterable[EpochStart], committed_end: int, log_start: int
 ) -> Chain:
-    """`epochs`: what a head says of leader epochs. All offsets below `committed_end` were acknowledged.
-
-    Records below `log_start` are deleted, so their loss is none. If acknowledged offsets are missing in the middle, the
-    longer side is the log: retention that was interrupted leaves little before a gap, and a bucket that was copied
-    while the cluster wrote leaves little behind one.
-    """
+    """`epochs`: what else is known of leader epochs. All offsets below `committed_end` were acknowledged. Records below
+    `log_start` are deleted: a gap there is none."""
     standing = within_their_epochs(list(pieces), epochs)
     reach = _reached(standing)
     proven = max(committed_end, _followed_end(standing))
-    # If nothing is stored before a gap, the records there were deleted, and what is behind it may be acknowledged.
-    ends = [end for end, way in reach.items() if way.origin <= proven] or list(reach)
-    end = max(ends, key=lambda at: (at - max(reach[at].origin, log_start), at), default=committed_end)
-    if end not in reach or committed_end - end > end - max(reach[end].origin, log_start):
-        chain = Chain(segs=(), start=committed_end, end=committed_end)
-    else:
-        chain = Chain(segs=_way_to(end, reach), start=reach[end].origin, end=end)
-    return _with_what_is_missing(chain, standing, committed_end, log_start)
+    if all(way.origin > proven for way in reach.values()):  # what was before it is deleted
+        proven = min((way.origin for way in reach.values()), default=proven)
+    ends = sorted(reach)
+    segs: list[Seg] = []
+    gaps: list[Span] = []
+    end = max((end for end, way in reach.items() if way.origin <= proven), default=committed_end)
+    start = log_end = max(end, committed_end)
+    while end in reach and (start == log_end or start > log_start):
+        if end < start:
+            gaps.append(Span(end, start))
+        segs += reversed(_way_to(end, reach))
+        start = reach[end].origin
+        below = bisect_right(ends, start) - 1
+        end = ends[below] if below >= 0 else -1
+    left_out = _outside(standing, [*gaps, Span(log_end, _FAR)], log_start)
+    return Chain(
+        segs=tuple(reversed(segs)),
+        start=start,
+        end=log_end,
+        gaps=tuple(reversed(gaps)),
+        left_out=left_out,
+    )
 
 
 def _followed_end(pieces: Sequence[Piece]) -> int:
@@ -147,15 +163,15 @@ def _way_to(end: int, reach: dict[int, _Way]) -> tuple[Seg, ...]:
     return tuple(reversed(segs))
 
 
-def _with_what_is_missing(
-    chain: Chain, standing: Iterable[Piece], committed_end: int, log_start: int
-) -> Chain:
-    spans = [Span(piece.seg.base, piece.seg.end) for piece in standing]
-    until_start = (Span(span.first, min(span.end, chain.start)) for span in spans if span.first < chain.start)
-    before = (span for span in until_start if span.end > log_start)
-    behind = (Span(max(span.first, chain.end), span.end) for span in spans if span.end > chain.end)
-    lost = (Span(chain.end, committed_end),) if chain.end < committed_end else ()
-    return replace(chain, lost=lost, left_out=(*joined(before), *joined(behind)))
+def _outside(pieces: Sequence[Piece], places: Iterable[Span], log_start: int) -> tuple[Span, ...]:
+    """The offsets of pieces in these places."""
+    found = [
+        Span(max(piece.seg.base, place.first), min(piece.seg.end, place.end))
+        for place in places
+        for piece in pieces
+        if piece.seg.base < place.end and piece.seg.end > place.first
+    ]
+    return joined(span for span in found if span.end > log_start)
 
 
 def joined(spans: Iterable[Span]) -> tuple[Span, ...]:

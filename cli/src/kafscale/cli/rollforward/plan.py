@@ -1,9 +1,9 @@
 """What to write for a partition, given what etcd and the bucket hold of it. Pure.
 
-The laws. The high watermark and the log start never fall, unless acknowledged records are gone, which the plan says.
-An owner from before the loss is fenced: the new leader epoch is EPOCHS_SKIPPED above every epoch that anything names.
-So no instance ever held a higher one, and each object that such an owner still writes counts as older. A head that is
-right and fenced stays as it is, so a second run changes nothing.
+The laws. The high watermark and the log start never fall, so no offset is used twice. An owner from before the loss is
+fenced: the new leader epoch is EPOCHS_SKIPPED above every epoch that anything names. So no instance ever held a higher
+one, and each object that such an owner still writes counts as older. A head that is right and fenced stays as it is, so
+a second run changes nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from kafscale.cli.rollforward.chain import Chain, Piece, Span, chain_of
+from kafscale.cli.rollforward.chain import Chain, Piece, chain_of
+from kafscale.cli.rollforward.segments import OFFSETS_MAX, Filler, fillers
 from kafscale.storage.heads import EPOCHS_MAX, EpochStart, Head, ManifestRef, Meta, Seg
 from kafscale.storage.keys import Keyspace, TopicId
 from kafscale.storage.manifests import MERGE_WIDTH, Manifest, epoch_starts, ref_to
@@ -53,7 +54,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionPlan:
-    """`head` None: etcd is right, and nothing is written. `manifests`: to be stored first."""
+    """`head` None: etcd is right, and nothing is written. `fillers` and `manifests`: to be stored first."""
 
     topic_id: TopicId
     partition: int
@@ -62,11 +63,8 @@ class PartitionPlan:
     log_start: int
     head: Head | None = None
     meta: Meta = field(default_factory=Meta)
+    fillers: tuple[Filler, ...] = ()
     manifests: Mapping[str, Manifest] = field(default_factory=dict)
-
-    @property
-    def lost(self) -> tuple[Span, ...]:
-        return self.chain.lost
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,13 +87,12 @@ def plan_partition(place: Place, known: Known, found: Found, epoch_floor: int) -
         committed_end=committed_end(known, found),
         log_start=meta.log_start,
     )
-    log_start = max(meta.log_start, chain.start) if chain.segs else chain.end
     plan = PartitionPlan(
         topic_id=place.topic_id,
         partition=place.partition,
         known=known,
         chain=chain,
-        log_start=min(log_start, chain.end),  # only if acknowledged records are gone
+        log_start=max(meta.log_start, chain.start),
     )
     others = max(found.epoch, epoch_floor)
     epoch = max(others, 0 if head is None else head.epoch) + EPOCHS_SKIPPED
@@ -109,19 +106,21 @@ def plan_partition(place: Place, known: Known, found: Found, epoch_floor: int) -
 
 def _rebuilt(place: Place, plan: PartitionPlan, found: Found, epoch: int) -> PartitionPlan:
     chain, meta = plan.chain, plan.known.meta
-    at = _tail_start(chain.segs)
-    tail_base = chain.segs[at].base if at < len(chain.segs) else chain.end
-    chunks, manifests = _chunks(place, chain.segs[:at], found.manifests)
+    made = _fillers(place, chain, _known_epochs(plan.known.head, found))
+    segs = sorted((*chain.segs, *(filler.seg for filler in made)), key=lambda seg: seg.base)
+    at = _tail_start(segs)
+    tail_base = segs[at].base if at < len(segs) else chain.end
+    chunks, manifests = _chunks(place, segs[:at], found.manifests)
     snap_key, snap_offset = _snapshot(found.snapshots, tail_base, chain.end)
     head = Head(
         epoch=epoch,
         topic=place.topic,
         next=chain.end,
         lso=chain.end,
-        tail=chain.segs[at:],
+        tail=tuple(segs[at:]),
         epochs=_epochs(plan.known.head, chain)[-EPOCHS_MAX:],
-        bytes=sum(seg.size for seg in chain.segs),
-        max_ts=max((seg.max_ts for seg in chain.segs), default=-1),
+        bytes=sum(seg.size for seg in segs),
+        max_ts=max((seg.max_ts for seg in segs), default=-1),
         snap_offset=snap_offset,
         snap_key=snap_key,
     )
@@ -133,7 +132,22 @@ def _rebuilt(place: Place, plan: PartitionPlan, found: Found, epoch: int) -> Par
         swept=min(meta.swept, plan.log_start),
         epochs_key=meta.epochs_key if found.epochs_kept else "",
     )
-    return replace(plan, head=head, meta=rebuilt, manifests=manifests)
+    return replace(plan, head=head, meta=rebuilt, fillers=made, manifests=manifests)
+
+
+def _fillers(place: Place, chain: Chain, epochs: Sequence[EpochStart]) -> tuple[Filler, ...]:
+    """A log has no gaps, so segments without records cover those of the chain. Their epoch is the newest that is known
+    to have begun before the end of the gap."""
+    made: list[Filler] = []
+    for gap in chain.gaps:
+        before = next(seg for seg in reversed(chain.segs) if seg.end <= gap.first)
+        keys = (
+            place.keys.compacted_key(place.topic_id, place.partition, base, next(place.fresh))
+            for base in range(gap.first, gap.end, OFFSETS_MAX)
+        )
+        epoch = max([before.epoch, *(start.epoch for start in epochs if start.start < gap.end)])
+        made += fillers(gap.first, gap.end, epoch=epoch, created_ms=before.created_ms, keys=keys)
+    return tuple(made)
 
 
 def committed_end(known: Known, found: Found) -> int:
@@ -147,7 +161,7 @@ def committed_end(known: Known, found: Found) -> int:
 def _is_right(head: Head, meta: Meta, found: Found, plan: PartitionPlan) -> bool:
     """Whether head and meta list the chain. They may also list segments below the log start that are gone."""
     chain, log_start = plan.chain, plan.log_start
-    if (head.next, meta.log_start) != (chain.end, log_start):
+    if (head.next, meta.log_start) != (chain.end, log_start) or chain.gaps:
         return False
     if any(chunk.key not in found.manifests for chunk in meta.chunks):
         return False
@@ -222,7 +236,7 @@ def _snapshot(snapshots: Mapping[str, int], tail_base: int, end: int) -> tuple[s
     return key, offset
 
 
-def _known_epochs(head: Head | None, found: Found) -> list[EpochStart]:
+def _known_epochs(head: Head | None, found: Found) -> Sequence[EpochStart]:
     """What a head and manifests say of epochs, also of segments that are lost. A head's own epoch began at or before
     its high watermark."""
     starts = [] if head is None else [*head.epochs, EpochStart(epoch=head.epoch, start=head.next)]

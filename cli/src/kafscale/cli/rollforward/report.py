@@ -38,14 +38,13 @@ def _row(plan: Plan, each: PartitionPlan) -> dict[str, Any]:
 
 
 def warnings(metadata: Metadata, bucket: Bucket, plan: Plan) -> Iterator[str]:
-    """What is not recovered, or may be wrong. Lines that begin with LOST are acknowledged records."""
+    """What is not recovered, or may be wrong."""
     for each in plan.partitions:
         name = f"{plan.names[each.topic_id]}/{each.partition}"
-        for span in each.chain.lost:
-            yield f"LOST {name}: the bucket has no object with the acknowledged offsets {span}"
+        for span in each.chain.gaps:
+            yield f"GAP {name}: nothing is stored of offsets {span}. They were deleted, or they are lost"
         for span in each.chain.left_out:
-            side = "before" if span.end <= each.chain.start else "behind"
-            yield f"LEFT OUT {name}: offsets {span} are stored {side} a gap and will not be part of the log"
+            yield f"LEFT OUT {name}: offsets {span} are stored, and were not acknowledged as far as anything shows"
     for change in plan.topics:
         yield from _of_topic(change)
     for topic_id, partitions in plan.unnamed.items():

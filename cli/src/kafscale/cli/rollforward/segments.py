@@ -1,12 +1,28 @@
-"""Commit records from the bytes of stored objects. Pure."""
+"""Commit records from the bytes of stored objects, and segments without records for gaps. Pure."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
 
 from kafscale.storage.bundle import Directory, SliceEntry
 from kafscale.storage.heads import Seg
 from kafscale.storage.keys import BundleId
-from kafscale.storage.segment import HEADER, parse_index, verify_segment, walk_batches
+from kafscale.storage.segment import (
+    HEADER,
+    BatchInfo,
+    Segment,
+    build_segment,
+    parse_index,
+    verify_segment,
+    walk_batches,
+)
+from kafscale.wire.batches import HEADER_SIZE, LENGTH_OFFSET, MAGIC, TIMESTAMP_NONE, BatchHeader, pack_batch
 from kafscale.wire.records import read_batch_header
+
+OFFSETS_MAX: Final = (1 << 31) - 1
+"""Of a segment: a commit record holds the difference of its offsets in 31 bits."""
 
 
 class Rejected(Exception):
@@ -67,3 +83,52 @@ def seg_of_slice(entry: SliceEntry, bundle_id: BundleId, etag: str, directory: D
         bundle=bundle_id,
         position=entry.position,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Filler:
+    """A segment that covers a gap with batches without records, as compaction leaves them. The etags are in `seg` once
+    its two objects are stored."""
+
+    seg: Seg
+    segment: Segment
+
+
+def fillers(first: int, end: int, *, epoch: int, created_ms: int, keys: Iterator[str]) -> Iterator[Filler]:
+    """For offsets [first, end). `keys`: unique names for the objects."""
+    for base in range(first, end, OFFSETS_MAX):
+        last = min(base + OFFSETS_MAX, end) - 1
+        header = BatchHeader(
+            base_offset=base,
+            batch_length=HEADER_SIZE - LENGTH_OFFSET,
+            partition_leader_epoch=epoch,
+            magic=MAGIC,
+            crc=0,
+            attributes=0,
+            last_offset_delta=last - base,
+            base_timestamp=TIMESTAMP_NONE,
+            max_timestamp=TIMESTAMP_NONE,
+            producer_id=-1,
+            producer_epoch=-1,
+            base_sequence=-1,
+            records_count=0,
+        )
+        batch = bytes(pack_batch(header, b""))
+        built = build_segment(base, [BatchInfo(base, last, len(batch), 0)], [batch], created_ms)
+        seg = Seg(
+            base=base,
+            last_delta=last - base,
+            size=built.size,
+            etag="",
+            crc32c=built.crc32c,
+            index_size=len(built.index),
+            index_etag="",
+            epoch=epoch,
+            min_ts=TIMESTAMP_NONE,
+            max_ts=TIMESTAMP_NONE,
+            records=0,
+            batches=1,
+            created_ms=created_ms,
+            key=next(keys),
+        )
+        yield Filler(seg, built)

@@ -176,7 +176,7 @@ class _Planner:
                 epoch_floor=max(floor, before.epoch_floor),
             )
         compacted = any(
-            seg.key
+            seg.key and seg.records
             for (each, _), found in self._bucket.found.items()
             if each == topic_id
             for segs in found.manifests.values()
