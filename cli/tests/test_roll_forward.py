@@ -36,7 +36,7 @@ from kafscale.storage.objects import (
 )
 from kafscale.storage.places import place_of
 from kafscale.storage.recovery_keys import deletion_mark
-from kafscale.storage.segment import BatchInfo, build_segment
+from kafscale.storage.segment import BatchInfo, build_segment, verify_segment
 from kafscale.storage.topics import Topic, TopicState, decode_topic, encode_topic
 from kafscale.testkit.logbuilder import LogBuilder, create_topic, records
 from kafscale.wire.records import build_batch
@@ -204,6 +204,31 @@ async def test_what_retention_deleted_since_the_snapshot_is_below_the_log_start(
     assert await world.rolled() == []
     assert await world.log_start(log) == 34
     assert (await world.head(log)).next == log.next
+
+
+async def test_a_lost_object_leaves_a_gap_that_is_covered(world: World) -> None:
+    log = await filled(world)
+    lost = log.segments[1]
+    for key in (log.segment_key(lost), world.keys.index_key("orders", 0, lost.base)):
+        await world.store.delete(key)
+    await world.lose()
+    found = await world.rolled()
+    assert [each for each in found if each.startswith("GAP")] == [
+        "GAP orders/0: nothing is stored of offsets 17-33. They were deleted, or they are lost"
+    ]
+    assert (await world.head(log)).next == log.next
+    assert await world.log_start(log) == 0
+    (filler,) = [
+        info.key
+        async for info in world.store.list(world.keys.compacted_prefix(log.topic.topic_id))
+        if info.key.endswith(".kfs")
+    ]
+    verify_segment(await world.store.get(filler))
+    await world.lose()  # once more
+    await world.rolled()
+    topic = await world.topic("orders")
+    assert topic is not None
+    assert not topic.is_compacted
 
 
 async def test_objects_with_other_etags_are_read_and_taken(world: World) -> None:

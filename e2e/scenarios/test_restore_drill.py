@@ -112,7 +112,7 @@ def test_a_lost_etcd_comes_back_from_a_snapshot_and_the_bucket(cluster: Cluster,
     restore_etcd(snapshot, cluster.data_dir / "etcd")
     shown = done(cluster, "fsck", "--roll-forward", "--yes", "--topic-name", f"{younger}=younger")
     assert "TOPIC doomed" in shown, shown
-    assert "LOST" not in shown, shown
+    assert "GAP" not in shown, shown
     assert "clean: etcd and the object store agree" in shown, shown
 
     cluster.start()
@@ -142,7 +142,7 @@ def test_without_a_snapshot_the_bucket_is_enough_for_the_records(cluster: Cluste
     asked = kafscale(cluster, "fsck", "--roll-forward")
     assert (asked.returncode, "--yes" in asked.stderr) == (1, True), asked.stderr
     shown = done(cluster, "fsck", "--roll-forward", "--yes")
-    assert "LOST" not in shown, shown
+    assert "GAP" not in shown, shown
     assert "TOPIC orders is created with 6 partitions" in shown
     assert "nothing to change" in done(cluster, "fsck", "--roll-forward", "--yes")
     cluster.start()
