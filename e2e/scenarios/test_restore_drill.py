@@ -25,6 +25,7 @@ from e2e.harness.services import until
 PARTITIONS: Final = 6
 TIMEOUT_S: Final = 120.0
 PHASE_RECORDS: Final = 1_500
+RETENTION_MS: Final = "3600000"
 SMALL_BUFFERS: Final = {"KAFSCALE_SETTLE_MS": "2000", "KAFSCALE_BUNDLE_DIRECT_BYTES": "4096"}
 """All kinds of objects at once: slices, settled segments, segments of their own, manifests."""
 
@@ -44,7 +45,15 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 def kafscale(cluster: Cluster, *words: str) -> subprocess.CompletedProcess[str]:
     line = [*KAFSCALE, *words, "--data-dir", str(cluster.data_dir)]
     env = {**os.environ, **cluster.env}
-    return subprocess.run(line, env=env, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    return subprocess.run(
+        line,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
 
 
 def done(cluster: Cluster, *words: str) -> str:
@@ -54,16 +63,8 @@ def done(cluster: Cluster, *words: str) -> str:
 
 
 def begun(cluster: Cluster) -> Load:
-    done(
-        cluster,
-        "topics",
-        "create",
-        "orders",
-        "--partitions",
-        str(PARTITIONS),
-        "--config",
-        "retention.ms=3600000",
-    )
+    created = ("topics", "create", "orders", "--partitions", str(PARTITIONS))
+    done(cluster, *created, "--config", f"retention.ms={RETENTION_MS}")
     load = Load(cluster.bootstrap, "orders", PARTITIONS, History())
     load.start("idempotent", idempotent=True)
     load.start("plain", idempotent=False)
@@ -122,7 +123,7 @@ def test_a_lost_etcd_comes_back_from_a_snapshot_and_the_bucket(cluster: Cluster,
     topics = done(cluster, "topics", "list").split()
     assert ("doomed" in topics, "younger" in topics) == (False, True), topics
     assert "two" in done(cluster, "consume", "younger", "--exit", "-b", cluster.bootstrap)
-    has_retention(cluster, "3600000")
+    has_retention(cluster, RETENTION_MS)
     cluster.stop()
     assert cluster.fsck().returncode == 0
 
