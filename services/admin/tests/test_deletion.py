@@ -80,7 +80,7 @@ async def test_no_more_than_a_page_is_in_memory(admin: Admin, watched: Watched) 
     topic = await doomed_topic(admin, "t", 25 * PAGE + 3)
     assert await admin.deletions._finish(topic, Pages())
     assert watched.held_max == PAGE
-    assert [info async for info in admin.objects.list("")] == []
+    assert [info async for info in admin.objects.list(admin.keys.topic_prefix("t"))] == []
     assert await admin.store.read("t") is None
 
 
@@ -99,9 +99,9 @@ async def test_a_deletion_that_was_broken_off_goes_on_with_what_is_left(
     with pytest.raises(StoreUnavailable):
         await admin.deletions._finish(topic, pages)
     assert pages.freed == PAGE
-    assert len([info async for info in admin.objects.list("")]) == 2 * PAGE
+    assert len([info async for info in admin.objects.list(admin.keys.topic_prefix("t"))]) == 2 * PAGE
     assert await admin.deletions._finish(topic, Pages())
-    assert [info async for info in admin.objects.list("")] == []
+    assert [info async for info in admin.objects.list(admin.keys.topic_prefix("t"))] == []
 
 
 async def test_nothing_is_deleted_once_the_record_is_another(admin: Admin, watched: Watched) -> None:
