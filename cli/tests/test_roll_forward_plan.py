@@ -217,6 +217,8 @@ def test_deleted_records_are_no_gap() -> None:
     left, rest = seg_of(0, 20, 1, "a"), seg_of(50, 60, 1, "c")
     found = chain(left, rest, end=60, start=50)
     assert (found.segs, found.start, found.gaps, found.left_out) == ((rest,), 50, (), ())
+    found = chain(left, end=60, start=60)
+    assert (found.segs, found.start, found.end, found.gaps, found.left_out) == ((), 60, 60, (), ())
 
 
 def test_offsets_of_an_expired_log_are_not_used_again() -> None:

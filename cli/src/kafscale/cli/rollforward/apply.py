@@ -117,7 +117,9 @@ def _topic_record(keys: Keyspace, change: TopicChange, after: Topic) -> Txn:
 
 async def _send(etcd: EtcdClient, what: str, txn: Txn) -> None:
     sent = await send(etcd, txn)
-    if not sent.answer.succeeded and not sent.in_doubt:
+    if (
+        not sent.answer.succeeded
+    ):  # or the answer to an earlier send was lost: then the next run finds it done
         raise Trouble(
             f"{what} changed in etcd meanwhile: stop everything that runs, then run the command again"
         )

@@ -77,7 +77,7 @@ def chain_of(
     gaps: list[Span] = []
     end = max((end for end, way in reach.items() if way.origin <= proven), default=committed_end)
     start = log_end = max(end, committed_end)
-    while end in reach and (start == log_end or start > log_start):
+    while end in reach and end > log_start:
         if end < start:
             gaps.append(Span(end, start))
         segs += reversed(_way_to(end, reach))

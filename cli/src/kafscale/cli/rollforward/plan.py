@@ -118,7 +118,7 @@ def _rebuilt(place: Place, plan: PartitionPlan, found: Found, epoch: int) -> Par
         next=chain.end,
         lso=chain.end,
         tail=tuple(segs[at:]),
-        epochs=_epochs(plan.known.head, chain)[-EPOCHS_MAX:],
+        epochs=_epochs(plan.known.head, segs)[-EPOCHS_MAX:],
         bytes=sum(seg.size for seg in segs),
         max_ts=max((seg.max_ts for seg in segs), default=-1),
         snap_offset=snap_offset,
@@ -245,10 +245,10 @@ def _known_epochs(head: Head | None, found: Found) -> Sequence[EpochStart]:
     return starts
 
 
-def _epochs(head: Head | None, chain: Chain) -> tuple[EpochStart, ...]:
+def _epochs(head: Head | None, segs: Sequence[Seg]) -> tuple[EpochStart, ...]:
+    """Of these segments, and what the head says of those that are deleted."""
     starts: dict[int, int] = {}
     known = () if head is None else head.epochs
-    for each in (*known, *epoch_starts(chain.segs)):
-        if each.start < chain.end:
-            starts[each.epoch] = min(each.start, starts.get(each.epoch, each.start))
+    for each in (*known, *epoch_starts(segs)):
+        starts[each.epoch] = min(each.start, starts.get(each.epoch, each.start))
     return tuple(EpochStart(epoch=epoch, start=start) for epoch, start in sorted(starts.items()))
