@@ -26,15 +26,16 @@ PARTITIONS: Final = 6
 TIMEOUT_S: Final = 120.0
 PHASE_RECORDS: Final = 1_500
 RETENTION_MS: Final = "3600000"
-SMALL_BUFFERS: Final = {"KAFSCALE_SETTLE_MS": "2000", "KAFSCALE_BUNDLE_DIRECT_BYTES": "4096"}
-"""All kinds of objects at once: slices, settled segments, segments of their own, manifests."""
+SETTLED_SOON: Final = {"KAFSCALE_SETTLE_MS": "2000"}
+TOPICS: Final = {"orders": "true", "payments": "false"}
+"""Name -> `kafscale.bundles`. So the bucket has slices, settled segments, segments of their own, and manifests."""
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
 
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    cluster = Cluster(data_dir=tmp_path / "data", scale={"produce": 2}, env=SMALL_BUFFERS)
+    cluster = Cluster(data_dir=tmp_path / "data", scale={"produce": 2}, env=SETTLED_SOON)
     try:
         cluster.start()
         yield cluster
@@ -62,24 +63,34 @@ def done(cluster: Cluster, *words: str) -> str:
     return ended.stdout + ended.stderr
 
 
-def begun(cluster: Cluster) -> Load:
-    created = ("topics", "create", "orders", "--partitions", str(PARTITIONS))
-    done(cluster, *created, "--config", f"retention.ms={RETENTION_MS}")
-    load = Load(cluster.bootstrap, "orders", PARTITIONS, History())
-    load.start("idempotent", idempotent=True)
-    load.start("plain", idempotent=False)
-    return load
+def begun(cluster: Cluster) -> list[Load]:
+    loads: list[Load] = []
+    for topic, bundled in TOPICS.items():
+        created = ("topics", "create", topic, "--partitions", str(PARTITIONS))
+        configs = ("--config", f"retention.ms={RETENTION_MS}", "--config", f"kafscale.bundles={bundled}")
+        done(cluster, *created, *configs)
+        load = Load(cluster.bootstrap, topic, PARTITIONS, History())
+        load.start("idempotent", idempotent=True)
+        load.start("plain", idempotent=False)
+        loads.append(load)
+    return loads
 
 
-def write_on(load: Load) -> None:
-    wanted = load.acknowledged() + PHASE_RECORDS
-    until(f"{wanted} records are acknowledged", lambda: load.acknowledged() >= wanted)
+def write_on(loads: list[Load]) -> None:
+    for load in loads:
+        wanted = load.acknowledged() + PHASE_RECORDS
+        until(
+            f"{wanted} records are acknowledged",
+            lambda load=load, wanted=wanted: load.acknowledged() >= wanted,
+        )
 
 
-def is_complete(cluster: Cluster, load: Load) -> None:
-    problems = load.history.violations(read_everything(cluster.bootstrap, "orders", PARTITIONS))
-    assert problems == [], problems
-    assert load.errors == []
+def end_complete(cluster: Cluster, loads: list[Load]) -> None:
+    for load in loads:
+        load.stop()
+        problems = load.history.violations(read_everything(cluster.bootstrap, load.topic, PARTITIONS))
+        assert problems == [], problems
+        assert load.errors == []
 
 
 def has_retention(cluster: Cluster, value: str) -> None:
@@ -93,12 +104,12 @@ def say(cluster: Cluster, topic: str, words: str) -> None:
 
 
 def test_a_lost_etcd_comes_back_from_a_snapshot_and_the_bucket(cluster: Cluster, tmp_path: Path) -> None:
-    load = begun(cluster)
+    loads = begun(cluster)
     done(cluster, "topics", "create", "doomed", "--partitions", "2")
     say(cluster, "doomed", "one")
-    write_on(load)
+    write_on(loads)
     done(cluster, "backup", "create")
-    write_on(load)
+    write_on(loads)
     done(cluster, "topics", "delete", "doomed")
     done(cluster, "topics", "create", "younger", "--partitions", "1")
     say(cluster, "younger", "two")
@@ -117,9 +128,8 @@ def test_a_lost_etcd_comes_back_from_a_snapshot_and_the_bucket(cluster: Cluster,
     assert "clean: etcd and the object store agree" in shown, shown
 
     cluster.start()
-    write_on(load)
-    load.stop()
-    is_complete(cluster, load)
+    write_on(loads)
+    end_complete(cluster, loads)
     topics = done(cluster, "topics", "list").split()
     assert ("doomed" in topics, "younger" in topics) == (False, True), topics
     assert "two" in done(cluster, "consume", "younger", "--exit", "-b", cluster.bootstrap)
@@ -129,13 +139,13 @@ def test_a_lost_etcd_comes_back_from_a_snapshot_and_the_bucket(cluster: Cluster,
 
 
 def test_without_a_snapshot_the_bucket_is_enough_for_the_records(cluster: Cluster) -> None:
-    load = begun(cluster)
-    write_on(load)
+    loads = begun(cluster)
+    write_on(loads)
     until(
         "slices are settled",
         lambda: bool(list((cluster.data_dir / "objects/default/orders").glob("*/*.kfs"))),
     )
-    write_on(load)
+    write_on(loads)
     cluster.kill()
 
     shutil.rmtree(cluster.data_dir / "etcd")
@@ -147,9 +157,8 @@ def test_without_a_snapshot_the_bucket_is_enough_for_the_records(cluster: Cluste
     assert "TOPIC orders is created with 6 partitions" in shown
     assert "nothing to change" in done(cluster, "fsck", "--roll-forward", "--yes")
     cluster.start()
-    write_on(load)
-    load.stop()
-    is_complete(cluster, load)
+    write_on(loads)
+    end_complete(cluster, loads)
     has_retention(cluster, "-1")
     cluster.stop()
     assert cluster.fsck().returncode == 0
