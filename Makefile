@@ -13,7 +13,7 @@ JOBS ?= $(shell echo $$(($$(nproc) + 1)))
 E2E_PROCESSES ?= 3
 TWO_TRIES := tools/two_tries.sh
 
-.PHONY: $(UNITS) help up test check fmt lint types contracts unit spark-test spark-types spark-unit images compose-test compose-footprint spark-image spark-image-test gen gen-check e2e chaos chaos-readers chaos-bundles upgrade-test quotas tutorial fuzz bench thin-pipe scale model model-small mutants deep lock setup setup-dev clean login-timing security-page clients-secured access-outage
+.PHONY: $(UNITS) help up test check fmt lint types contracts unit spark-test spark-types spark-unit images compose-test compose-footprint spark-image spark-image-test gen gen-check e2e chaos chaos-readers chaos-bundles upgrade-test drill quotas tutorial fuzz bench thin-pipe scale model model-small mutants deep lock setup setup-dev clean login-timing security-page clients-secured access-outage
 
 help: ## what each target does
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 18
@@ -92,6 +92,8 @@ chaos-bundles: setup-dev ## bundles while epochs are ended by force and the stor
 	$(PYTEST) --log-cli-level info e2e/scenarios/test_bundle_chaos.py -m chaos
 upgrade-test: setup-dev ## an upgrade from the last version without bundles and the way back (FROM=a commit), and one to internal TLS, under load
 	$(PYTEST) --log-cli-level info e2e/scenarios/test_upgrade.py e2e/scenarios/test_internal_tls_rollout.py -m chaos
+drill: setup-dev ## etcd is wiped under load, and comes back from a snapshot and the bucket, or from the bucket (a minute)
+	$(PYTEST) e2e/scenarios/test_restore_drill.py -m chaos
 quotas: setup-dev ## quotas over a minute with Kafka's window of 11 s, and shared by workers and by front doors (quiet machine; six minutes)
 	$(PYTEST) e2e/scenarios/test_quotas.py -m chaos
 access-outage: setup-dev ## etcd away for ten seconds and for ten minutes, with SASL_SSL and ACLs (eleven minutes)

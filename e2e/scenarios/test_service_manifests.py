@@ -41,6 +41,7 @@ COMBINATIONS: Final[Mapping[str, tuple[str, tuple[str, ...], str]]] = {
     "certificates between the services": ("production", ("internal-tls",), ""),
     "encryption for clients outside": ("../base", ("external-stores", "per-pod-addresses", "tls"), OUTSIDE),
     "logins and ACLs": ("production", ("internal-tls", "tls", "authorization"), ""),
+    "production with snapshots of etcd": ("production", ("backup",), ""),
     "production with signed entries in it": ("production", ("redis", "redis-keys"), ""),
 }
 

@@ -173,6 +173,7 @@ def admin_calls(guarded: Guarded, admin: AdminClient) -> None:
     guarded.command("settle", "gone")  # so that the topic has objects of its own, which admin deletes
     admin.delete_topics(["gone"])["gone"].result(ANSWER_S)
     until("the topic is free", lambda: "gone" not in admin.list_topics(timeout=ANSWER_S).topics)
+    assert has_sent(guarded, Role.ADMIN, Action.PUT, "@kafscale/deleted/")
 
 
 def set_to(name: str, value: str) -> ConfigEntry:

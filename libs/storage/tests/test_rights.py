@@ -13,10 +13,33 @@ from kafscale.runtime.etcd_binary import EtcdProcess
 from kafscale.storage import access_keys as access_keys_module
 from kafscale.storage import keys as keys_module
 from kafscale.storage.access_keys import AccessKeys
+from kafscale.storage.backups import read, take
+from kafscale.storage.backups import read, take
+from kafscale.storage.backups import read, take
+from kafscale.storage.backups import read, take
+from kafscale.storage.backups import read, take
+from kafscale.storage.backups import read, take
+from kafscale.storage.backups import read, take
+from kafscale.storage.backups import read, take
+from kafscale.storage.backups import read, take
+from kafscale.storage.backups import read, take
+from kafscale.storage.backups import read, take
 from kafscale.storage.decoy_key import shared_decoy_key
 from kafscale.storage.etcd.client import Delete, EtcdClient, EtcdRejected, Put, Txn
 from kafscale.storage.etcd.users import EtcdUsers
 from kafscale.storage.keys import Keyspace, SlotId, TopicId, prefix_end
+from kafscale.storage.objects import MemoryStore
+from kafscale.storage.objects import MemoryStore
+from kafscale.storage.objects import MemoryStore
+from kafscale.storage.objects import MemoryStore
+from kafscale.storage.objects import MemoryStore
+from kafscale.storage.objects import MemoryStore
+from kafscale.storage.objects import MemoryStore
+from kafscale.storage.objects import MemoryStore
+from kafscale.storage.objects import MemoryStore
+from kafscale.storage.objects import MemoryStore
+from kafscale.storage.objects import MemoryStore
+from kafscale.storage.recovery_keys import backup_folder, deletion_mark, deletion_marks_prefix
 from kafscale.storage.rights.etcd import Kind, identity, rights_of
 from kafscale.storage.rights.objects import Action, StoreUse, grants_of, policy_of, use_of
 from kafscale.storage.rights.roles import INSTANCES, Role
@@ -188,6 +211,116 @@ async def test_only_front_doors_draw_and_read_the_key_of_unknown_users(guarded: 
                 await shared_decoy_key(other, keys)
 
 
+async def test_only_root_may_take_a_snapshot_of_etcd(guarded: EtcdProcess) -> None:
+    async with client_of(guarded, identity(KEYS, Role.UPKEEP)) as upkeep:
+        with pytest.raises(EtcdRejected, match="permission denied"):
+            [piece async for piece in upkeep.snapshot()]
+    store = MemoryStore()
+    async with client_of(guarded, "root") as root:
+        made = await take(root, store, KEYS, 0)
+    assert b"".join([part async for part in read(store, made)]).count(PASSWORD.encode()) == 0
+
+
+async def test_only_root_may_take_a_snapshot_of_etcd(guarded: EtcdProcess) -> None:
+    async with client_of(guarded, identity(KEYS, Role.UPKEEP)) as upkeep:
+        with pytest.raises(EtcdRejected, match="permission denied"):
+            [piece async for piece in upkeep.snapshot()]
+    store = MemoryStore()
+    async with client_of(guarded, "root") as root:
+        made = await take(root, store, KEYS, 0)
+    assert b"".join([part async for part in read(store, made)]).count(PASSWORD.encode()) == 0
+
+
+async def test_only_root_may_take_a_snapshot_of_etcd(guarded: EtcdProcess) -> None:
+    async with client_of(guarded, identity(KEYS, Role.UPKEEP)) as upkeep:
+        with pytest.raises(EtcdRejected, match="permission denied"):
+            [piece async for piece in upkeep.snapshot()]
+    store = MemoryStore()
+    async with client_of(guarded, "root") as root:
+        made = await take(root, store, KEYS, 0)
+    assert b"".join([part async for part in read(store, made)]).count(PASSWORD.encode()) == 0
+
+
+async def test_only_root_may_take_a_snapshot_of_etcd(guarded: EtcdProcess) -> None:
+    async with client_of(guarded, identity(KEYS, Role.UPKEEP)) as upkeep:
+        with pytest.raises(EtcdRejected, match="permission denied"):
+            [piece async for piece in upkeep.snapshot()]
+    store = MemoryStore()
+    async with client_of(guarded, "root") as root:
+        made = await take(root, store, KEYS, 0)
+    assert b"".join([part async for part in read(store, made)]).count(PASSWORD.encode()) == 0
+
+
+async def test_only_root_may_take_a_snapshot_of_etcd(guarded: EtcdProcess) -> None:
+    async with client_of(guarded, identity(KEYS, Role.UPKEEP)) as upkeep:
+        with pytest.raises(EtcdRejected, match="permission denied"):
+            [piece async for piece in upkeep.snapshot()]
+    store = MemoryStore()
+    async with client_of(guarded, "root") as root:
+        made = await take(root, store, KEYS, 0)
+    assert b"".join([part async for part in read(store, made)]).count(PASSWORD.encode()) == 0
+
+
+async def test_only_root_may_take_a_snapshot_of_etcd(guarded: EtcdProcess) -> None:
+    async with client_of(guarded, identity(KEYS, Role.UPKEEP)) as upkeep:
+        with pytest.raises(EtcdRejected, match="permission denied"):
+            [piece async for piece in upkeep.snapshot()]
+    store = MemoryStore()
+    async with client_of(guarded, "root") as root:
+        made = await take(root, store, KEYS, 0)
+    assert b"".join([part async for part in read(store, made)]).count(PASSWORD.encode()) == 0
+
+
+async def test_only_root_may_take_a_snapshot_of_etcd(guarded: EtcdProcess) -> None:
+    async with client_of(guarded, identity(KEYS, Role.UPKEEP)) as upkeep:
+        with pytest.raises(EtcdRejected, match="permission denied"):
+            [piece async for piece in upkeep.snapshot()]
+    store = MemoryStore()
+    async with client_of(guarded, "root") as root:
+        made = await take(root, store, KEYS, 0)
+    assert b"".join([part async for part in read(store, made)]).count(PASSWORD.encode()) == 0
+
+
+async def test_only_root_may_take_a_snapshot_of_etcd(guarded: EtcdProcess) -> None:
+    async with client_of(guarded, identity(KEYS, Role.UPKEEP)) as upkeep:
+        with pytest.raises(EtcdRejected, match="permission denied"):
+            [piece async for piece in upkeep.snapshot()]
+    store = MemoryStore()
+    async with client_of(guarded, "root") as root:
+        made = await take(root, store, KEYS, 0)
+    assert b"".join([part async for part in read(store, made)]).count(PASSWORD.encode()) == 0
+
+
+async def test_only_root_may_take_a_snapshot_of_etcd(guarded: EtcdProcess) -> None:
+    async with client_of(guarded, identity(KEYS, Role.UPKEEP)) as upkeep:
+        with pytest.raises(EtcdRejected, match="permission denied"):
+            [piece async for piece in upkeep.snapshot()]
+    store = MemoryStore()
+    async with client_of(guarded, "root") as root:
+        made = await take(root, store, KEYS, 0)
+    assert b"".join([part async for part in read(store, made)]).count(PASSWORD.encode()) == 0
+
+
+async def test_only_root_may_take_a_snapshot_of_etcd(guarded: EtcdProcess) -> None:
+    async with client_of(guarded, identity(KEYS, Role.UPKEEP)) as upkeep:
+        with pytest.raises(EtcdRejected, match="permission denied"):
+            [piece async for piece in upkeep.snapshot()]
+    store = MemoryStore()
+    async with client_of(guarded, "root") as root:
+        made = await take(root, store, KEYS, 0)
+    assert b"".join([part async for part in read(store, made)]).count(PASSWORD.encode()) == 0
+
+
+async def test_only_root_may_take_a_snapshot_of_etcd(guarded: EtcdProcess) -> None:
+    async with client_of(guarded, identity(KEYS, Role.UPKEEP)) as upkeep:
+        with pytest.raises(EtcdRejected, match="permission denied"):
+            [piece async for piece in upkeep.snapshot()]
+    store = MemoryStore()
+    async with client_of(guarded, "root") as root:
+        made = await take(root, store, KEYS, 0)
+    assert b"".join([part async for part in read(store, made)]).count(PASSWORD.encode()) == 0
+
+
 async def test_fetch_watches_metas_to_heads_as_one_range(guarded: EtcdProcess) -> None:
     async with client_of(guarded, "root") as root, client_of(guarded, identity(KEYS, Role.FETCH)) as fetch:
         put = await root.put(KEYS.meta(TopicId(bytes(16)), 0), b"m")
@@ -247,6 +380,17 @@ def test_each_role_may_do_this_in_the_bucket(
     assert rights_at(role, OTHER_CLUSTER.segment_key("t", 0, 0)) == elsewhere
 
 
+def test_the_admin_writes_marks_of_deleted_topics_and_no_role_reads_snapshots_of_etcd() -> None:
+    mark = deletion_mark(KEYS, TopicId(bytes(16)), 0)
+    assert [role for role in Role if Action.PUT in rights_at(role, mark)] == [
+        Role.PRODUCE,
+        Role.ADMIN,
+        Role.UPKEEP,
+    ]
+    snapshot = backup_folder(KEYS, 0) + "part-00000"
+    assert all(rights_at(role, snapshot) <= BUCKET_ONLY for role in Role)
+
+
 def test_a_policy_has_one_statement_for_each_action_and_only_the_clusters_objects() -> None:
     policy = policy_of(KEYS, Role.FETCH, "records")
     assert policy == {
@@ -275,3 +419,4 @@ def test_a_role_probes_only_as_far_as_it_may() -> None:
 def test_folders_of_rights_are_named_as_the_keys_are(tmp_path: Path) -> None:
     assert KEYS.bundles_prefix() == f"{KEYS.namespace}/@kafscale/bundle/"
     assert KEYS.snapshots_prefix(TopicId(bytes(16))).startswith(f"{KEYS.namespace}/@kafscale/producers/")
+    assert deletion_marks_prefix(KEYS) == f"{KEYS.namespace}/@kafscale/deleted/"

@@ -66,7 +66,9 @@ class Admin:
             authorization=Authorization(None, self.metrics),
         )
         self.store = self.context.store
-        self.deletions = Deletions(etcd, keys, self.objects, self.store, self.topics, self.metrics)
+        self.deletions = Deletions(
+            etcd, keys, self.objects, self.store, self.topics, self.metrics, self.clock
+        )
         self.replied_revision = 0  # of the last answer
 
     async def register(self, node_id: int, *listeners: Listener, rack: str = "") -> Instance:

@@ -10,6 +10,7 @@ from kafscale.admin import deletion, plan
 from kafscale.admin.deletion import Pages
 from kafscale.admin.plan import NewTopic
 from kafscale.runtime.exposition import expose
+from kafscale.storage.heads import Head, encode_head
 from kafscale.storage.objects import (
     Doomed,
     MemoryStore,
@@ -17,6 +18,7 @@ from kafscale.storage.objects import (
     Outcome,
     StoreUnavailable,
 )
+from kafscale.storage.recovery_keys import deletion_mark
 from kafscale.storage.topics import Topic
 
 from services.admin.tests.harness import Admin
@@ -78,7 +80,7 @@ async def test_no_more_than_a_page_is_in_memory(admin: Admin, watched: Watched) 
     topic = await doomed_topic(admin, "t", 25 * PAGE + 3)
     assert await admin.deletions._finish(topic, Pages())
     assert watched.held_max == PAGE
-    assert [info async for info in admin.objects.list("")] == []
+    assert [info async for info in admin.objects.list(admin.keys.topic_prefix("t"))] == []
     assert await admin.store.read("t") is None
 
 
@@ -97,9 +99,9 @@ async def test_a_deletion_that_was_broken_off_goes_on_with_what_is_left(
     with pytest.raises(StoreUnavailable):
         await admin.deletions._finish(topic, pages)
     assert pages.freed == PAGE
-    assert len([info async for info in admin.objects.list("")]) == 2 * PAGE
+    assert len([info async for info in admin.objects.list(admin.keys.topic_prefix("t"))]) == 2 * PAGE
     assert await admin.deletions._finish(topic, Pages())
-    assert [info async for info in admin.objects.list("")] == []
+    assert [info async for info in admin.objects.list(admin.keys.topic_prefix("t"))] == []
 
 
 async def test_nothing_is_deleted_once_the_record_is_another(admin: Admin, watched: Watched) -> None:
@@ -162,3 +164,23 @@ async def test_rounds_that_delete_nothing_are_counted_until_one_does(admin: Admi
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
     assert told("deleted_objects_total") == PAGE
+
+
+async def test_a_mark_is_stored_before_the_heads_go(admin: Admin, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = await doomed_topic(admin, "t", 1)
+    head = admin.keys.head(topic.topic_id, 0)
+    await admin.etcd.put(head, encode_head(Head(epoch=1, topic="t")))
+    puts = admin.objects.put
+
+    async def refused(key: str, *_: object, **__: object) -> str:
+        raise StoreUnavailable(key, "503")
+
+    monkeypatch.setattr(admin.objects, "put", refused)
+    with pytest.raises(StoreUnavailable):
+        await admin.deletions._finish(topic, Pages())
+    assert await admin.etcd.get(head) is not None
+    monkeypatch.setattr(admin.objects, "put", puts)
+    assert await admin.deletions._finish(topic, Pages())
+    assert await admin.etcd.get(head) is None
+    left = [info.key async for info in admin.objects.list("")]
+    assert left == [deletion_mark(admin.keys, topic.topic_id, admin.clock.wall_ms())]

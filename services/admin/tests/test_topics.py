@@ -11,6 +11,7 @@ from kafscale.admin.deletion import Pages
 from kafscale.admin.handlers import create_topics, delete_topics
 from kafscale.admin.plan import NewTopic, Refused
 from kafscale.storage.heads import Head, decode_epoch_floor, encode_head
+from kafscale.storage.recovery_keys import deletion_mark
 from kafscale.storage.topics import Topic, TopicState
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import create_topics as create_schema
@@ -87,7 +88,7 @@ async def test_every_version_deletes_a_topic(admin: Admin, version: int) -> None
     assert await admin.store.read("t") is None
 
 
-async def test_a_deleted_topic_leaves_neither_objects_nor_keys_but_its_highest_epoch(admin: Admin) -> None:
+async def test_a_deleted_topic_leaves_a_mark_and_its_highest_epoch(admin: Admin) -> None:
     topic = await created(admin, "t")
     head = Head(epoch=41, topic="t", next=0)
     await admin.etcd.put(admin.keys.head(topic.topic_id, 0), encode_head(head))
@@ -104,7 +105,8 @@ async def test_a_deleted_topic_leaves_neither_objects_nor_keys_but_its_highest_e
 
     await deleted(admin, "t")
 
-    assert [info.key async for info in admin.objects.list("")] == [other]
+    mark = deletion_mark(admin.keys, topic.topic_id, admin.clock.wall_ms())
+    assert [info.key async for info in admin.objects.list("")] == [mark, other]
     left = await admin.etcd.prefix(admin.keys.root())
     assert [kv.key for kv in left.kvs] == [admin.keys.epoch_floor("t")]
     assert decode_epoch_floor(left.kvs[0].value) == 41

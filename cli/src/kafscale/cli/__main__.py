@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from kafscale.cli.acls import app as acls_app
+from kafscale.cli.backup.command import app as backup_app
 from kafscale.cli.configs import app as configs_app
 from kafscale.cli.cost.command import cost
 from kafscale.cli.datadir import DEFAULT_DATA_DIR, DataDirBusy
@@ -269,7 +270,7 @@ app.command(rich_help_panel=CLUSTER)(settle)
 app.command(rich_help_panel=CLUSTER)(etcd_repair)
 app.command(rich_help_panel=CLUSTER)(etcd_roles)
 app.command(rich_help_panel=CLUSTER)(s3_policy)
-for _group in (topics_app, configs_app, groups_app, users_app, acls_app, quotas_app, spark_app):
+for _group in (topics_app, configs_app, groups_app, users_app, acls_app, quotas_app, backup_app, spark_app):
     app.add_typer(_group, rich_help_panel=CLUSTER)
 app.command(rich_help_panel=SHELL)(completion)
 

@@ -22,6 +22,8 @@ from kafscale.storage.objects import ObjectStore
 
 ETCD_VARIABLE: Final = "KAFSCALE_ETCD_ENDPOINTS"
 ETCD_TRIES: Final = 3
+NO_ETCD: Final = "http://127.0.0.1:2379"
+"""For settings of which only the store is used."""
 ETCD_PAUSE_S: Final = 0.5
 
 
@@ -35,6 +37,29 @@ class Cluster:
     keys: Keyspace
     store: ObjectStore
     settings: ServiceSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    keys: Keyspace
+    store: ObjectStore
+
+
+@asynccontextmanager
+async def opened_store(target: Target) -> AsyncIterator[Bucket]:
+    """The object store of that cluster, without its etcd, which may be lost. Raises BadSettings and NoCluster."""
+    root = chosen_dir(target.data_dir)
+    if root is None:
+        settings = read_settings(ServiceSettings, named(target.namespace))
+    elif not root.is_dir():
+        raise NoCluster(f"{root} is not a data directory of `kafscale up`: there is no such folder")
+    else:
+        settings = _settings(DataDir(root), NO_ETCD, target.namespace, target.store)
+    store = open_object_store(settings)
+    try:
+        yield Bucket(Keyspace(settings.namespace), store)
+    finally:
+        await store.close()
 
 
 def opened(target: Target, report: Callable[[str], None]) -> AbstractAsyncContextManager[Cluster]:

@@ -20,7 +20,7 @@ from kafscale.cli.terminal import fail, fail_usage, notice
 from kafscale.runtime.etcd_binary import EtcdFailed, EtcdMissing
 
 if TYPE_CHECKING:
-    from kafscale.cli.clusters import Cluster
+    from kafscale.cli.clusters import Bucket, Cluster
     from kafscale.cli.kafka.client import Client
     from kafscale.cli.kafka.security import ClientSecurity
     from kafscale.lake.catalog import Lake
@@ -82,6 +82,17 @@ def on_cluster(work: Callable[[Cluster], Coroutine[Any, Any, T]], target: Target
     async def run() -> T:
         async with opened(target, notice) as cluster:
             return await work(cluster)
+
+    return finished(run())
+
+
+def on_store(work: Callable[[Bucket], Coroutine[Any, Any, T]], target: Target) -> T:
+    """What `work` returns. etcd is not asked."""
+    from kafscale.cli.clusters import opened_store
+
+    async def run() -> T:
+        async with opened_store(target) as bucket:
+            return await work(bucket)
 
     return finished(run())
 

@@ -8,12 +8,29 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from kafscale.cli.options import StoreKind, Target
+from kafscale.cli.rollforward.command import Wish, roll_forward, topic_names
 from kafscale.cli.targets import DataDirOption, NamespaceOption, StoreOption, on_cluster
-from kafscale.cli.terminal import fail, progressing, report
+from kafscale.cli.terminal import fail, fail_usage, progressing, report
 
 if TYPE_CHECKING:
     from kafscale.cli.clusters import Cluster
     from kafscale.cli.fsck.run import Verdict
+
+
+ForwardOption = Annotated[
+    bool,
+    typer.Option(
+        "--roll-forward",
+        help="First rebuild topics and heads in etcd from the object store, after etcd was lost or restored from a "
+        "snapshot. The cluster must be stopped. Shows the changes and asks.",
+    ),
+]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="With --roll-forward: change nothing.")]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="With --roll-forward: do not ask.")]
+TopicNameOption = Annotated[
+    list[str] | None,
+    typer.Option(help="With --roll-forward: ID=NAME, the name of a topic that only bundles hold."),
+]
 
 
 def fsck(
@@ -21,19 +38,30 @@ def fsck(
     namespace: NamespaceOption = None,
     store: StoreOption = StoreKind.DIR,
     as_json: Annotated[bool, typer.Option("--json", "-J", help="One JSON object instead of lines.")] = False,
+    forward: ForwardOption = False,
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
+    topic_name: TopicNameOption = None,
 ) -> None:
     """Check that etcd and the object store agree; exits 1 if they do not.
 
     Example: kafscale fsck --data-dir data. A stopped cluster can be checked as well as one that runs.
     """
-    with progressing() as show:
+    if not forward and (dry_run or yes or topic_name):
+        raise fail_usage("--dry-run, --yes and --topic-name need --roll-forward")
+    wish = Wish(dry_run=dry_run, yes=yes, with_table=not as_json, names=topic_names(topic_name or ()))
 
-        async def check(cluster: Cluster) -> Verdict:
-            from kafscale.cli.fsck.run import Fsck
+    async def check(cluster: Cluster) -> Verdict | None:
+        from kafscale.cli.fsck.run import Fsck
 
+        if forward and not await roll_forward(cluster, wish):
+            return None
+        with progressing() as show:
             return await Fsck(cluster.etcd, cluster.keys, cluster.store, show).run()
 
-        verdict = on_cluster(check, Target(data_dir, namespace, store))
+    verdict = on_cluster(check, Target(data_dir, namespace, store))
+    if verdict is None:
+        return
     if as_json:
         typer.echo(json.dumps(asdict(verdict) | {"clean": verdict.clean}, indent=1))
     else:

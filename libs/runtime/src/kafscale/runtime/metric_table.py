@@ -375,11 +375,11 @@ UPKEEP: Final = (
         "Age of the oldest bundle that no head names and that an owner may still commit, at the last sweep",
     ),
     gauge("strange_objects", "Objects in topics' trees with unknown names, at the last collection"),
-    counter("lag_samples_total", "Rows of lag history written"),
     gauge(
-        "lag_left_out_series",
-        "Series of the last lag sample that are not exported because there are too many",
+        "last_backup_timestamp_seconds", "Time of the newest snapshot of etcd, in seconds since 1970; 0: none"
     ),
+    counter("lag_samples_total", "Rows of lag history written"),
+    gauge("lag_left_out_series", "Series of the last lag sample that are too many to be exported"),
     counter("lag_files_expired_total", "Files of lag history deleted because of their age"),
     *LAG,
 )

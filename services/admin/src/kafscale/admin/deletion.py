@@ -5,6 +5,9 @@ Objects are deleted in pages: a page is listed, *then* the record is read again 
 The listed objects belong to the deleted topic. A delete names the etag, so it never removes an object of a new topic
 with the same name, even if it arrives late. The listing is the only state: deleted objects are no longer in it. A
 topic with very many objects pauses from time to time, so that other topics are deleted too.
+
+A mark in the store comes first. If etcd is lost later, or restored from a snapshot in which the topic exists, the mark
+keeps `kafscale fsck --roll-forward` from bringing the topic back. `kafscale backup` deletes old marks.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from enum import Enum, auto
 import structlog
 from kafscale.admin import plan
 from kafscale.admin.topics import TopicStore
+from kafscale.runtime.clock import Clock
 from kafscale.runtime.metrics import Metrics
 from kafscale.storage.etcd.client import EtcdClient, EtcdError, KeyValue
 from kafscale.storage.heads import decode_epoch_floor, decode_head, decode_owner
@@ -30,6 +34,7 @@ from kafscale.storage.objects import (
     PreconditionFailed,
     StoreError,
 )
+from kafscale.storage.recovery_keys import deletion_mark
 from kafscale.storage.schema import UnreadableValue
 from kafscale.storage.topics import Topic, TopicState, TopicsView
 
@@ -72,12 +77,14 @@ class Deletions:
         topics: TopicStore,
         view: TopicsView,
         metrics: Metrics,
+        clock: Clock,
     ) -> None:
         self._etcd = etcd
         self._keys = keys
         self._store = store
         self._topics = topics
         self._view = view
+        self._clock = clock
         self._changed = asyncio.Event()
         self._freed = metrics.counter("deleted_objects_total")
         self._stalled = metrics.gauge("deletion_stalled_rounds")
@@ -123,6 +130,8 @@ class Deletions:
 
     async def _finish(self, topic: Topic, pages: Pages) -> bool:
         """False: the topic needs another turn."""
+        mark = deletion_mark(self._keys, topic.topic_id, self._clock.wall_ms())
+        await self._store.put(mark, [topic.name.encode()])
         if not await self._drop_heads(topic):
             return True  # another admin is further, or has finished
         found = True

@@ -46,7 +46,7 @@ async def build(runtime: Runtime[AdminSettings]) -> AsyncIterator[ServiceParts]:
         space=space,
         authorization=runtime.authorization,
     )
-    deletions = Deletions(etcd, keys, runtime.store, context.store, topics, runtime.metrics)
+    deletions = Deletions(etcd, keys, runtime.store, context.store, topics, runtime.metrics, clock)
     _watch(runtime.metrics, context, space)
     first_users = _first_users(runtime.settings)
     runs = (front_doors.run(), owners.run(), deletions.run(), space.run())

@@ -14,6 +14,7 @@ from kafscale.lake.catalog import Lake
 from kafscale.runtime.process import Runtime, ServiceParts
 from kafscale.runtime.process_metrics import watch_views
 from kafscale.storage.membership.members import LiveView
+from kafscale.upkeep.backup import BackupJob
 from kafscale.upkeep.bundles import BundlesJob
 from kafscale.upkeep.compaction import CompactionJob
 from kafscale.upkeep.lag import LagJob
@@ -23,6 +24,8 @@ from kafscale.upkeep.schedule import DEADLINE_MIN_MS, Job, LowestNode, Schedule
 from kafscale.upkeep.settings import DAY_MS, UpkeepSettings
 
 ROLE: Final = "upkeep"
+BACKUP_LOOK_MS: Final = 300_000
+"""Between two looks for the newest snapshot of etcd."""
 
 
 @asynccontextmanager
@@ -77,6 +80,7 @@ def job_list(runtime: Runtime[UpkeepSettings]) -> Sequence[Job]:
         cache_bytes_max=settings.lag_manifest_cache_bytes,
     )
     return (
+        *_backup_jobs(runtime),
         _job("retention", settings.retention_every_ms, retention),
         _job("compaction", settings.compaction_every_ms, compaction),
         _job("orphans", settings.orphans_every_ms, orphans),
@@ -84,6 +88,13 @@ def job_list(runtime: Runtime[UpkeepSettings]) -> Sequence[Job]:
         Job(name="lag", every_ms=settings.lag_every_ms, run=lag.run),
         Job(name="lag-history", every_ms=DAY_MS, run=lag.expire),
     )
+
+
+def _backup_jobs(runtime: Runtime[UpkeepSettings]) -> Sequence[Job]:
+    keep, every_ms = runtime.settings.backup_keep, runtime.settings.backup_every_ms
+    backup = BackupJob(runtime.etcd, runtime.keyspace, runtime.store, runtime.metrics, runtime.clock, keep)
+    look = Job(name="backup-age", every_ms=BACKUP_LOOK_MS, run=backup.look)
+    return (Job(name="backup", every_ms=every_ms, run=backup.run), look) if every_ms else (look,)
 
 
 def _job(name: str, every_ms: int, job: RetentionJob | CompactionJob | OrphansJob | BundlesJob) -> Job:

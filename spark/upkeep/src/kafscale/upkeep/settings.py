@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kafscale.runtime.settings import MIB, ServiceSettings
+from kafscale.storage.backups import Keep
 from pydantic import Field
 
 HOUR_MS = 3_600_000
@@ -48,6 +49,17 @@ class UpkeepSettings(ServiceSettings):
     compaction_io_bytes_per_s: int = Field(
         50 * MIB, ge=1, description="Bytes that compaction reads and writes per second."
     )
+    backup_every_ms: int = Field(
+        0,
+        ge=0,
+        description="Time from the end of a snapshot of etcd to the next; 0: none. Only for an etcd without users.",
+    )
+    backup_keep_count: int = Field(
+        24, ge=1, description="Snapshots of etcd that are kept, whatever their age."
+    )
+    backup_keep_ms: int = Field(
+        7 * DAY_MS, ge=0, description="Age up to which all snapshots of etcd are kept."
+    )
     lag_every_ms: int = Field(
         30_000, ge=1_000, description="Time from the end of a sample of consumer lag to the next."
     )
@@ -55,3 +67,7 @@ class UpkeepSettings(ServiceSettings):
     lag_manifest_cache_bytes: int = Field(
         64 * MIB, ge=0, description="Memory for manifests of up to 256 KiB that samples of lag keep."
     )
+
+    @property
+    def backup_keep(self) -> Keep:
+        return Keep(count=self.backup_keep_count, age_ms=self.backup_keep_ms)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -54,6 +55,7 @@ LEASE_KEEPALIVE = Method("/etcdserverpb.Lease/LeaseKeepAlive", pb.LeaseKeepAlive
 WATCH = Method("/etcdserverpb.Watch/Watch", pb.WatchResponse)
 STATUS = Method("/etcdserverpb.Maintenance/Status", pb.StatusResponse)
 ALARM = Method("/etcdserverpb.Maintenance/Alarm", pb.AlarmResponse)
+SNAPSHOT = Method("/etcdserverpb.Maintenance/Snapshot", pb.SnapshotResponse)
 DEFRAGMENT = Method("/etcdserverpb.Maintenance/Defragment", pb.DefragmentResponse)
 AUTHENTICATE = Method("/etcdserverpb.Auth/Authenticate", pb.AuthenticateResponse)
 
@@ -142,6 +144,37 @@ class Pool:
             method.path, request_serializer=serialize, response_deserializer=method.answer.FromString
         )
         return Stream(call(metadata=_metadata(token)), member, token)
+
+    async def answers(self, method: Method[Answer], request: Message, idle_s: float) -> AsyncIterator[Answer]:
+        """The messages of a streamed answer, read as they are asked for. `idle_s`: the longest time between two.
+
+        It is not resumed: an error ends it, as EtcdUnknown or EtcdRejected.
+        """
+        token = await self._logged_in()
+        member = self._member()
+        streamed = member.channel.unary_stream(
+            method.path, request_serializer=serialize, response_deserializer=method.answer.FromString
+        )
+        call = streamed(request, metadata=_metadata(token))
+        try:
+            while True:
+                async with asyncio.timeout(idle_s):
+                    answer = await call.read()
+                if answer is grpc.aio.EOF:
+                    return
+                yield answer
+        except TimeoutError:
+            raise EtcdUnknown(UnknownKind.TIMEOUT, f"silent for {idle_s} s", member.endpoint.target) from None
+        except grpc.aio.AioRpcError as error:
+            detail = error.details() or ""
+            # On streams etcd 3.4 sends the errors of its users without their codes.
+            code = grpc.StatusCode.PERMISSION_DENIED if detail.startswith("auth: ") else error.code()
+            failure = classify(code, detail, member.endpoint.target)
+            if isinstance(failure, EtcdRejected):
+                self.forget_token(failure, token)
+            raise failure from error
+        finally:
+            call.cancel()
 
     def failed(self, member: Member) -> None:
         """Uses the next endpoint from now on, unless another request has already moved to it."""

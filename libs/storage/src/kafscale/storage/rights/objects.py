@@ -45,6 +45,7 @@ class Tree(Enum):
     OWN = f"{OWN_TREE}/"
     BUNDLES = f"{OWN_TREE}/bundle/"
     SNAPSHOTS = f"{OWN_TREE}/producers/"
+    DELETION_MARKS = f"{OWN_TREE}/deleted/"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +67,7 @@ TABLE: Final[Mapping[Role, Row]] = MappingProxyType(
         ),
         Role.FETCH: Row(gets=(Tree.NAMESPACE,)),
         Role.COORDINATOR: Row(),
-        Role.ADMIN: Row(gets=(Tree.NAMESPACE,), deletes=(Tree.NAMESPACE,)),
+        Role.ADMIN: Row(gets=(Tree.NAMESPACE,), puts=(Tree.DELETION_MARKS,), deletes=(Tree.NAMESPACE,)),
         Role.UPKEEP: Row(gets=(Tree.NAMESPACE,), puts=(Tree.OWN,), deletes=(Tree.NAMESPACE,)),
         Role.OPERATOR: Row(gets=(Tree.NAMESPACE,)),
     }

@@ -1,0 +1,1 @@
+"""`kafscale backup`: snapshots of etcd in the object store."""

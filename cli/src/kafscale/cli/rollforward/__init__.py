@@ -1,0 +1,1 @@
+"""`kafscale fsck --roll-forward`: rebuilds topics and heads in etcd from what the object store holds."""
