@@ -1,4 +1,4 @@
-"""Kubernetes manifests as kustomize renders them, and the schemas that they are held against.
+"""Kubernetes manifests as kustomize and Helm render them, and the schemas that they are held against.
 
 Kubernetes' own kinds by the schemas of three of its releases, without a field that they do not know; the Spark
 operator's kinds by the models that its project publishes, other custom ones by their definitions. No cluster is needed.
@@ -11,7 +11,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -32,11 +32,13 @@ ROOT: Final = Path(__file__).parent.parent.parent / "k8s"
 RELEASES: Final = ("1.31", "1.34", "1.37")
 SPARK_OPERATOR: Final = "sparkoperator.k8s.io/v1beta2"
 KUSTOMIZE: Final = "sigs.k8s.io/kustomize/kustomize/v5@v5.8.1"
+HELM: Final = "helm.sh/helm/v3/cmd/helm@v3.19.5"
+CHART: Final = ROOT / "chart"
 RENDER_TIMEOUT_S: Final = 60
 
 
 class Refused(Exception):
-    """The manifest is not what its kind's schema says."""
+    """The manifest is not what its kind's schema says, or the values are not what the chart takes."""
 
 
 @cache
@@ -46,12 +48,22 @@ def _kustomize() -> list[str]:
         return ["kustomize", "build"]
     if shutil.which("kubectl"):
         return ["kubectl", "kustomize"]
-    require("kustomize", "go")
+    return [_built_by_go("kustomize", KUSTOMIZE), "build"]
+
+
+@cache
+def _helm() -> str:
+    """What is on PATH, or a build of it, which takes minutes once."""
+    return "helm" if shutil.which("helm") else _built_by_go("helm", HELM)
+
+
+def _built_by_go(name: str, module: str) -> str:
+    require(name, "go")
 
     def make(folder: Path) -> None:
-        build(["env", f"GOBIN={folder}", "go", "install", KUSTOMIZE], ROOT)
+        build(["env", f"GOBIN={folder}", "go", "install", module], ROOT)
 
-    return [str(built_once("kustomize", make, of=[KUSTOMIZE]) / "kustomize"), "build"]
+    return str(built_once(name, make, of=[module]) / name)
 
 
 @cache
@@ -86,6 +98,22 @@ def built(kustomization: str, folder: Path) -> list[Manifest]:
     )
     (folder / "kustomization.yaml").write_text(text)
     return list(yaml.safe_load_all(_text(folder)))
+
+
+def charted(values: Mapping[str, Any]) -> list[Manifest]:
+    """The objects of the Helm chart with these values. Raises Refused with what Helm says."""
+    command = [_helm(), "template", "kafscale", str(CHART), "--namespace", "kafscale", "--values", "-"]
+    done = subprocess.run(
+        command,
+        input=json.dumps(values),
+        capture_output=True,
+        text=True,
+        timeout=RENDER_TIMEOUT_S,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise Refused(done.stderr)
+    return [each for each in yaml.safe_load_all(done.stdout) if each is not None]
 
 
 def overlays() -> list[str]:

@@ -21,40 +21,20 @@ from e2e.checkers.manifests.environment import settings_of
 from e2e.checkers.manifests.laws import LAWS
 from e2e.checkers.manifests.objects import Objects, of_kind, ours
 from e2e.checkers.manifests.scaling import queries_name_metrics
-from e2e.harness.manifests import RELEASES, ROOT, Manifest, built, check, overlays, patched, rendered
+from e2e.harness.combinations import COMBINATIONS, combination, service_overlays
+from e2e.harness.manifests import RELEASES, ROOT, Manifest, built, check, patched, rendered
 
 DOCUMENTATION: Final = ROOT.parent / "docs" / "kubernetes.md"
 STORES: Final = DOCUMENTATION.with_name("security-stores.md")
-OUTSIDE: Final = "configMapGenerator: [{name: kafscale-outside, literals: ['domain=kafka.example.com']}]\n"
 SERVICES: Final = ["admin", "coordinator", "fetch", "frontdoor", "produce", "upkeep"]
-
-COMBINATIONS: Final[Mapping[str, tuple[str, tuple[str, ...], str]]] = {
-    "an address for each front door": ("../base", ("external-stores", "per-pod-addresses"), OUTSIDE),
-    "the same by metrics": (
-        *("../base", ("external-stores", "per-pod-addresses", "prometheus", "keda"), OUTSIDE),
-    ),
-    "clients inside alone": ("../base", ("external-stores",), ""),
-    "a client certificate for etcd": ("production", ("etcd-certificate",), ""),
-    "jobs beside upkeep": ("production", ("spark-cronjobs", "etcd-certificate"), ""),
-    "development with all there is": ("dev", ("prometheus", "keda", "redis", "traces"), ""),
-    "production with a shared cache": ("production", ("redis",), ""),
-    "certificates between the services": ("production", ("internal-tls",), ""),
-    "encryption for clients outside": ("../base", ("external-stores", "per-pod-addresses", "tls"), OUTSIDE),
-    "logins and ACLs": ("production", ("internal-tls", "tls", "authorization"), ""),
-    "production with signed entries in it": ("production", ("redis", "redis-keys"), ""),
-}
-
-
-def service_overlays() -> list[str]:
-    return [each for each in overlays() if not each.startswith("spark-")]
 
 
 @pytest.fixture(scope="module")
 def combined(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, list[Manifest]]:
-    made = {name: rendered(name) for name in service_overlays()}
-    for name, (overlay, components, more) in COMBINATIONS.items():
-        made[name] = patched(overlay, more, tmp_path_factory.mktemp("overlay"), components)
-    return made
+    return {
+        name: combination(name, tmp_path_factory.mktemp("overlay"))
+        for name in (*service_overlays(), *COMBINATIONS)
+    }
 
 
 each_one = pytest.mark.parametrize("name", [*service_overlays(), *COMBINATIONS])
@@ -107,16 +87,16 @@ def test_development_has_three_members_of_etcd_that_name_one_another() -> None:
     [etcd] = [each for each in of_kind(rendered("dev"), "StatefulSet") if each["metadata"]["name"] == "etcd"]
     assert etcd["spec"]["replicas"] == 3
     [cluster] = [
-        each.partition("=")[2]
-        for each in etcd["spec"]["template"]["spec"]["containers"][0]["args"]
-        if each.startswith("--initial-cluster=")
+        each["value"]
+        for each in etcd["spec"]["template"]["spec"]["containers"][0]["env"]
+        if each["name"] == "ETCD_INITIAL_CLUSTER"
     ]
     members = dict(each.split("=") for each in cluster.split(","))
     assert members == {f"etcd-{ordinal}": f"http://etcd-{ordinal}.etcd:2380" for ordinal in range(3)}
 
 
 def test_production_has_no_secret_and_no_latest_image() -> None:
-    for name in ("production", "production-keda"):
+    for name in ("production", "production-etcd", "production-keda"):
         assert not list(of_kind(rendered(name), "Secret"))
         images = [each.containers[0]["image"] for each in ours(rendered(name))]
         assert images
@@ -215,4 +195,4 @@ def metric_of(trigger: dict[str, Any]) -> str:
 
 
 def namespaced(objects: Objects) -> Iterator[Manifest]:
-    return (each for each in objects if each["kind"] != "Namespace")
+    return (each for each in objects if each["kind"] not in ("Namespace", "PriorityClass"))

@@ -30,6 +30,16 @@ ASKED: Final = ("produce", "fetch", "coordinator", "admin")
 NAMESPACE: Final = "kubernetes.io/metadata.name"
 MONITORING: Final = "monitoring"
 GRPC, HTTP, KAFKA, OUTSIDE, DNS = 7000, 8000, 9092, 9094, 53
+RESOLVERS: Final = (
+    ("k8s-app=kube-dns|node-local-dns in kube-system", DNS),
+    ("169.254.20.10/32", DNS),  # NodeLocal DNSCache
+    ("dns.operator.openshift.io/daemonset-dns=default in openshift-dns", 5353),
+)
+POD_IDENTITY: Final = ("169.254.170.23/32", "fd00:ec2::23/128")
+INSTANCE_METADATA: Final = ("169.254.169.254/32", "fd00:ec2::254/128")
+ANYWHERE: Final = {"0.0.0.0/0": {"169.254.0.0/16"}, "::/0": {"fe80::/10"}}
+"""Every address, except those of the node, which hands out keys there."""
+WITHOUT_BUCKET: Final = ("kafscale-frontdoor", "kafscale-coordinator")
 
 
 def services_reach_ports(objects: Objects) -> list[str]:
@@ -128,25 +138,37 @@ def only_who_must_is_let_through(objects: Objects) -> list[str]:
 def needed(objects: Objects) -> set[Edge]:
     """The needed flows: every pod may reach etcd and the store, front doors may reach services."""
     pods = _pods(objects)
-    own = [name for name in pods if name.startswith("kafscale-")]
     serving = [each.name for each in ours(objects)]
-    found = {(name, "kube-dns", DNS) for name in pods}
+    found = {(name, *resolver) for name in pods for resolver in RESOLVERS}
     found |= {("kafscale-frontdoor", f"kafscale-{each}", GRPC) for each in ASKED}
+    found |= {(MONITORING, name, HTTP) for name in serving}
     found.add(("anyone", "kafscale-frontdoor", KAFKA))
     if named(objects, "ConfigMap", "kafscale-outside") or _has_port(objects, "kafscale-frontdoor", OUTSIDE):
         found.add(("anyone", "kafscale-frontdoor", OUTSIDE))
-    if "etcd" in pods:
-        found |= {(name, "etcd", 2379) for name in own} | {("etcd", "etcd", 2380)}
-    if "object-store" in pods:
-        found |= {(name, "object-store", 8333) for name in own}
-    if "etcd" not in pods:
-        found |= {(name, "addresses outside", port) for name in own for port in (2379, 443)}
-    if any(of_kind(objects, "PodMonitor")):
-        found |= {(MONITORING, name, HTTP) for name in serving}
+    if any(getattr(settings_of(objects, each), "quota_scope", "") == "cluster" for each in ours(objects)):
+        found.add(("kafscale-frontdoor", "kafscale-frontdoor", GRPC))
+    found |= _needed_stores(objects, pods)
     if "redis" in pods:
         found |= {(f"kafscale-{each}", "redis", 6379) for each in ("produce", "fetch")}
     if any(settings_of(objects, each).otlp_endpoint for each in ours(objects)):
         found |= {(name, "observability", 4317) for name in serving}
+    return found
+
+
+def _needed_stores(objects: Objects, pods: Mapping[str, object]) -> set[Edge]:
+    """To etcd and the object store, here or elsewhere, and to what gives pods the keys of a cloud's role."""
+    own = [name for name in pods if name.startswith("kafscale-")]
+    with_bucket = [name for name in own if name not in WITHOUT_BUCKET]
+    if "etcd" in pods:
+        found = {(name, "etcd", 2379) for name in own} | {("etcd", "etcd", 2380)}
+    else:
+        found = {(name, where, 2379) for name in own for where in ANYWHERE}
+    if "object-store" in pods:
+        return found | {(name, "object-store", 8333) for name in own}
+    found |= {(name, where, 443) for name in own for where in ANYWHERE}
+    found |= {(name, where, 80) for name in with_bucket for where in POD_IDENTITY}
+    if named(objects, "NetworkPolicy", "kafscale-to-instance-metadata"):
+        found |= {(name, where, 80) for name in with_bucket for where in INSTANCE_METADATA}
     return found
 
 
@@ -211,6 +233,12 @@ def _called(peer: dict[str, Any]) -> str:
     if not peer:
         return "anyone"
     if "ipBlock" in peer:
-        return "addresses outside"
+        block = peer["ipBlock"]
+        excepted = set(block.get("except", ()))
+        whole = excepted == ANYWHERE.get(block["cidr"], set())
+        return str(block["cidr"]) if whole else f"{block['cidr']} except {sorted(excepted)}"
     namespace = peer["namespaceSelector"].get("matchLabels", {}).get(NAMESPACE, "every namespace")
-    return "kube-dns" if namespace == "kube-system" and peer.get("podSelector") else str(namespace)
+    selector = peer.get("podSelector", {})
+    wanted = [f"{key}={value}" for key, value in selector.get("matchLabels", {}).items()]
+    wanted += [f"{each['key']}={'|'.join(each['values'])}" for each in selector.get("matchExpressions", ())]
+    return f"{','.join(wanted)} in {namespace}" if wanted else str(namespace)

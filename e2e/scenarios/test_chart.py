@@ -1,0 +1,148 @@
+"""The Helm chart: it makes the objects that kustomize makes, so every law of the manifests holds for it too.
+
+Helm itself renders it; no cluster is needed. Helm is taken from the PATH, or built by Go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
+from typing import Any, Final
+
+import pytest
+import yaml
+
+from e2e.checkers.manifests.laws import LAWS
+from e2e.checkers.manifests.objects import POD_NAME, of_kind
+from e2e.checkers.manifests.same import differences
+from e2e.harness.combinations import EACH, PRODUCTION, SECURE, VALUES, combination
+from e2e.harness.manifests import CHART, RELEASES, Manifest, Refused, charted, check
+
+REFUSED: Final[Mapping[str, tuple[Mapping[str, Any], str]]] = {
+    "no etcd": ({}, "name your etcd"),
+    "a typing error": ({**PRODUCTION, "intarnalTls": True}, "intarnalTls"),
+    "a typing error in a setting": ({**PRODUCTION, "settings": {"KAFSCALE S3": "x"}}, "KAFSCALE S3"),
+    "a number for a setting": ({**PRODUCTION, "settings": {"KAFSCALE_NUM_PARTITIONS": 6}}, "string"),
+    "a service that there is not": ({**PRODUCTION, "services": {"broker": {}}}, "broker"),
+    "an open address": ({**PRODUCTION, "outside": {**EACH, "public": True}, "tls": True}, "needs tls and"),
+    "no domain": ({**PRODUCTION, "outside": {"kind": "per-pod-addresses"}}, "outside.domain"),
+    "no address": ({**PRODUCTION, "outside": {"kind": "one-address"}}, "outside.address"),
+}
+
+pytestmark = pytest.mark.timeout(900)
+
+
+@pytest.fixture(scope="module")
+def made() -> Mapping[str, list[Manifest]]:
+    return {name: charted(values) for name, values in VALUES.items()}
+
+
+each_one = pytest.mark.parametrize("name", VALUES)
+
+
+@each_one
+def test_the_chart_makes_what_kustomize_makes(
+    made: Mapping[str, list[Manifest]], name: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    assert differences(combination(name, tmp_path_factory.mktemp("overlay")), made[name]) == []
+
+
+@each_one
+@pytest.mark.parametrize("law", LAWS)
+def test_every_law_holds(made: Mapping[str, list[Manifest]], name: str, law: str) -> None:
+    assert LAWS[law](made[name]) == []
+
+
+@each_one
+def test_every_object_is_what_its_kinds_schema_says(made: Mapping[str, list[Manifest]], name: str) -> None:
+    for manifest in made[name]:
+        for release in RELEASES:
+            check(manifest, release)
+
+
+def test_each_switch_of_the_chart_is_compared_on_and_off() -> None:
+    """But for those of single services, of which only upkeep may be off."""
+    default = yaml.safe_load((CHART / "values.yaml").read_text())
+    used = {path: {default_value} for path, default_value in switches(default)}
+    for values in VALUES.values():
+        for path, value in switches(values):
+            used[path].add(value)
+    assert {path for path, seen in used.items() if len(seen) == 1 and path[0] != "services"} == set()
+
+
+@pytest.mark.parametrize("why", REFUSED)
+def test_wrong_values_are_refused_with_a_reason(why: str) -> None:
+    values, said = REFUSED[why]
+    with pytest.raises(Refused, match=said):
+        charted(values)
+
+
+def test_as_many_addresses_as_front_doors_come_of_one_number() -> None:
+    pods = {"frontdoor": {"pods": {"min": 3, "max": 9}}}
+    objects = charted({**PRODUCTION, "outside": EACH, "services": pods, **SECURE})
+    named = {each["spec"]["selector"].get(POD_NAME) for each in of_kind(objects, "Service")} - {None}
+    assert named == {f"kafscale-frontdoor-{ordinal}" for ordinal in range(9)}
+    assert {name: law(objects) for name, law in LAWS.items() if law(objects)} == {}
+
+
+def test_upkeep_may_be_left_to_jobs() -> None:
+    objects = charted({**PRODUCTION, "services": {"upkeep": {"enabled": False}}})
+    assert not [each for each in objects if each["metadata"]["name"] == "kafscale-upkeep"]
+    assert {name: law(objects) for name, law in LAWS.items() if law(objects)} == {}
+
+
+def test_a_changed_setting_changes_the_pods(made: Mapping[str, list[Manifest]]) -> None:
+    changed = charted({**PRODUCTION, "settings": {"KAFSCALE_S3_BUCKET": "records"}})
+    for kind in ("Deployment", "StatefulSet"):
+        before = [each["spec"]["template"] for each in of_kind(made["production"], kind)]
+        after = [each["spec"]["template"] for each in of_kind(changed, kind)]
+        assert before
+        assert all(one != other for one, other in zip(before, after, strict=True))
+
+
+def test_a_difference_is_seen(made: Mapping[str, list[Manifest]]) -> None:
+    """In each leaf of each object but one of the tool: the comparison overlooks nothing."""
+    objects = made["production-keda"]
+    count = 0
+    for at, manifest in enumerate(objects):
+        for path in leaves(manifest):
+            if any(
+                str(step).startswith(("checksum/", "helm.sh/", "app.kubernetes.io/managed")) for step in path
+            ):
+                continue
+            if "app.kubernetes.io/part-of" in path:
+                continue
+            planted = deepcopy(manifest)
+            change(planted, path)
+            assert differences([manifest], [planted]) != [], (manifest["kind"], path)
+            count += 1
+        assert differences(objects, objects[:at] + objects[at + 1 :]) != []
+    assert count > 1_000
+
+
+def switches(values: Mapping[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Each yes or no, and the kind of the address for clients outside, by its path."""
+    for key, value in values.items():
+        if isinstance(value, bool) or key == "kind":
+            yield (*above, key), value
+        elif isinstance(value, Mapping):
+            yield from switches(value, (*above, key))
+
+
+def leaves(value: Any, above: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    if isinstance(value, dict) and value:
+        for key, each in value.items():
+            yield from leaves(each, (*above, key))
+    elif isinstance(value, list) and value:
+        for at, each in enumerate(value):
+            yield from leaves(each, (*above, at))
+    else:
+        yield above
+
+
+def change(manifest: Manifest, path: tuple[Any, ...]) -> None:
+    *steps, last = path
+    at: Any = manifest
+    for step in steps:
+        at = at[step]
+    at[last] = f"{at[last]} changed"
