@@ -81,7 +81,7 @@ def test_an_image_is_small_and_its_own(role: str) -> None:
 
 def test_every_container_is_confined_and_one_port_is_published() -> None:
     services = config()["services"]
-    for name in (*ROLES, "kafka", "bucket", "redis"):
+    for name in (*ROLES, *FOUNDATIONS, "bucket"):
         service = services[name]
         assert service["read_only"], name
         assert service["cap_drop"] == ["ALL"], name

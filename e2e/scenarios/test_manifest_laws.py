@@ -11,8 +11,8 @@ import pytest
 from kafscale.runtime.metric_table import rows_of
 
 from e2e.checkers.manifests.laws import LAWS
-from e2e.checkers.manifests.outside import EXTERNAL_DNS
 from e2e.checkers.manifests.objects import COMPONENT, NAME, POD_NAME, SERVICES
+from e2e.checkers.manifests.outside import EXTERNAL_DNS
 from e2e.checkers.manifests.scaling import queries_name_metrics
 from e2e.harness.manifests import Manifest, Refused, check, patched, rendered
 

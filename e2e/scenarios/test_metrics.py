@@ -45,6 +45,8 @@ ALERT_CASES: Final = ROOT / "observe" / "prometheus" / "alerts_test.yml"
 RUNBOOK: Final = ROOT / "docs" / "operations.md"
 PAGES: Final = sorted(path for path in (ROOT / "docs").rglob("*.md") if path.name != "metrics.md")
 NAME: Final = re.compile(rf"`(kafscale_(?:{'|'.join(OWN)})_\w+|kafka_consumergroup_\w+|process_\w+)")
+VARIABLE: Final = re.compile(r"\$(?!__)\w+")
+"""Of a dashboard; ".*" is the value of All."""
 TOPIC, GONE, GROUP = "orders", "gone", "billing"
 COUNT: Final = 200
 WAIT_S: Final = 60.0
@@ -72,7 +74,7 @@ def panels() -> Iterator[Query]:
     for path in BOARDS:
         for panel in json.loads(path.read_text())["panels"]:
             for target in panel["targets"]:
-                expr = target["expr"].replace("$__rate_interval", "1m")
+                expr = VARIABLE.sub(".*", target["expr"].replace("$__rate_interval", "1m"))
                 yield Query(f"{path.stem}: {panel['title']}", expr, target["legendFormat"], LEGEND_LABEL)
 
 
