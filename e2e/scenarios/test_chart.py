@@ -5,6 +5,7 @@ Helm itself renders it; no cluster is needed. Helm is taken from the PATH, or bu
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from typing import Any, Final
@@ -18,6 +19,7 @@ from e2e.checkers.manifests.same import differences
 from e2e.harness.combinations import EACH, PRODUCTION, SECURE, VALUES, combination
 from e2e.harness.manifests import CHART, RELEASES, Manifest, Refused, charted, check
 
+DOCUMENTATION: Final = CHART.parent.parent / "docs" / "kubernetes.md"
 REFUSED: Final[Mapping[str, tuple[Mapping[str, Any], str]]] = {
     "no etcd": ({}, "name your etcd"),
     "a typing error": ({**PRODUCTION, "intarnalTls": True}, "intarnalTls"),
@@ -83,6 +85,20 @@ def test_as_many_addresses_as_front_doors_come_of_one_number() -> None:
     named = {each["spec"]["selector"].get(POD_NAME) for each in of_kind(objects, "Service")} - {None}
     assert named == {f"kafscale-frontdoor-{ordinal}" for ordinal in range(9)}
     assert {name: law(objects) for name, law in LAWS.items() if law(objects)} == {}
+
+
+def test_the_values_of_the_documentation_are_taken() -> None:
+    blocks = re.findall(r"```yaml\n(.*?)```", DOCUMENTATION.read_text(), re.DOTALL)
+    [values] = [yaml.safe_load(block) for block in blocks if block.startswith("image: {registry")]
+    objects = charted(values)
+    [monitor] = of_kind(objects, "PodMonitor")
+    assert values["prometheus"]["labels"].items() <= monitor["metadata"]["labels"].items()
+    [policy] = [each for each in objects if each["metadata"]["name"] == "kafscale-to-external-etcd"]
+    assert policy["spec"]["egress"][0]["to"] == [
+        {"ipBlock": each} for each in values["network"]["etcd"]["to"]
+    ]
+    others = {name: law(objects) for name, law in LAWS.items() if name != "only_who_must_is_let_through"}
+    assert {name: faults for name, faults in others.items() if faults} == {}, "etcd is narrower than anywhere"
 
 
 def test_upkeep_may_be_left_to_jobs() -> None:

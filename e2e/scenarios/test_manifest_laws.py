@@ -227,7 +227,7 @@ FAULTS: Final = (
     ),
     Fault(ONLY, "NetworkPolicy", "kafscale-to-instance-metadata", "spec egress 0 ports 0 port", 1, ACLS),
     Fault(ONLY, "NetworkPolicy", "kafscale-frontdoor-to-frontdoor", "", GONE, ACLS),
-    Fault(ONLY, "ConfigMap", "kafscale-settings", "data KAFSCALE_QUOTA_SCOPE", "broker", ACLS),
+    Fault(ONLY, "StatefulSet", DOOR, f"{SERVICE} env KAFSCALE_QUOTA_SCOPE value", "broker", ACLS),
     Fault(INTERNET, "Service", "kafscale-outside", "spec loadBalancerSourceRanges", GONE, KEDA),
     Fault(INTERNET, "Service", f"{DOOR}-2", "spec loadBalancerSourceRanges 0", "0.0.0.0/0", KEDA),
     Fault(

@@ -223,7 +223,7 @@ def _listener_faults(objects: Objects, workload: Workload, settings: FrontdoorSe
     listening = parse(settings.listeners, setting="KAFSCALE_LISTENERS")
     opened = sorted(ports(workload.pod["containers"][0]).values())
     heard = sorted({each.port for each in listening} | {7000, 8000})
-    if heard != opened or any(each.host != "0.0.0.0" for each in listening):
+    if heard != opened or any(each.host for each in listening):
         yield f"{workload.name} listens at {settings.listeners}, and its ports are {opened}"
     try:
         shown = advertised(
@@ -232,8 +232,6 @@ def _listener_faults(objects: Objects, workload: Workload, settings: FrontdoorSe
     except ListenersWrong as wrong:
         yield f"{workload.name}: {wrong}"
         return
-    if any(each.host for each in listening):
-        yield f"{workload.name} does not listen at the addresses of both families"
     if sorted(each.name for each in shown) != sorted(each.name for each in listening):
         yield f"{workload.name} listens for clients and advertises no address"
     inside = f"{FIELDS['metadata.name']}.{workload.spec['serviceName']}.{workload.namespace}.svc"

@@ -53,9 +53,6 @@ matchExpressions:
 {{- $_ := set $made "KAFSCALE_AUTHORIZER" "acl" }}
 {{- $_ := set $made "KAFSCALE_SUPER_USERS" .Values.superUsers }}
 {{- end }}
-{{- if .Values.clusterQuotas }}
-{{- $_ := set $made "KAFSCALE_QUOTA_SCOPE" "cluster" }}
-{{- end }}
 {{- if .Values.traces.enabled }}
 {{- $_ := set $made "KAFSCALE_TRACE_RATIO" .Values.traces.ratio }}
 {{- $_ := set $made "KAFSCALE_OTLP_ENDPOINT" .Values.traces.endpoint }}
@@ -151,6 +148,9 @@ redis-keys: {secret: kafscale-redis-keys, at: /etc/kafscale/redis-keys}
 # Without a host: IPv4 and IPv6.
 - {name: KAFSCALE_LISTENERS, value: "PLAINTEXT://:9092{{ if $outside }},OUTSIDE://:9094{{ end }}"}
 - {name: KAFSCALE_ADVERTISED_LISTENERS, value: {{ $advertised | quote }}}
+{{- if $values.clusterQuotas }}
+- {name: KAFSCALE_QUOTA_SCOPE, value: cluster}
+{{- end }}
 {{- if $values.tls }}
 - {name: KAFSCALE_LISTENER_SECURITY_PROTOCOL_MAP, value: "OUTSIDE:{{ if $values.authorization }}SASL_{{ end }}SSL"}
 - {name: KAFSCALE_SSL_CERTIFICATE, value: /etc/kafscale/tls/tls.crt}
