@@ -20,7 +20,7 @@ from kafscale.runtime.metric_table import rows_of
 from e2e.checkers.manifests.environment import settings_of
 from e2e.checkers.manifests.laws import LAWS
 from e2e.checkers.manifests.objects import POD_NAME, Objects, of_kind, ours, quantity
-from e2e.checkers.manifests.scaling import ALONE, bounds, queries_name_metrics, scalers_of
+from e2e.checkers.manifests.scaling import bounds, queries_name_metrics, scalers_of
 from e2e.harness.combinations import COMBINATIONS, combination, service_overlays
 from e2e.harness.manifests import RELEASES, ROOT, Manifest, built, check, patched, rendered
 from tools.gen_k8s_addresses import services
@@ -121,7 +121,7 @@ def test_each_service_has_the_certificate_of_its_own_role(combined: Mapping[str,
 
 
 def test_the_overlay_of_the_documentation_is_sound(tmp_path: Path) -> None:
-    objects = built(example("- ../../components/per-pod-addresses\nconfigMapGenerator"), tmp_path)
+    objects = built(example("newName: registry.internal"), tmp_path)
     assert {name: law(objects) for name, law in LAWS.items() if law(objects)} == {}
     for manifest in objects:
         check(manifest, RELEASES[-1])
@@ -202,9 +202,7 @@ def test_the_documentation_says_how_much_the_least_and_the_most_pods_take() -> N
     objects = rendered("production")
     totals = dict.fromkeys(("requests cpu", "requests memory", "limits cpu", "limits memory"), 0.0)
     for each in ours(objects):
-        fewest, most = (
-            [bounds(one) for one in scalers_of(objects, each)][0] if each.service != ALONE else (1, 1)
-        )
+        [(fewest, most)] = [bounds(one) for one in scalers_of(objects, each)] or [(1, 1)]  # upkeep
         for kind, pods in (("requests", fewest), ("limits", most)):
             for name in ("cpu", "memory"):
                 totals[f"{kind} {name}"] += pods * quantity(each.containers[0]["resources"][kind][name])
