@@ -290,6 +290,10 @@ FAULTS: Final = (
         CACHE,
     ),
     Fault(SCRAPED, "PodMonitor", "kafscale", "spec jobLabel", GONE, KEDA),
+    Fault(
+        *("annotations_lead_to_metrics", "Deployment", "kafscale-upkeep"),
+        *("spec template metadata annotations prometheus.io/port", "7000"),
+    ),
     Fault(SCRAPED, "PodMonitor", "kafscale", "spec podMetricsEndpoints 0 port", "grpc", KEDA),
     Fault(SCRAPED, "PodMonitor", "kafscale", "spec selector matchExpressions 0 values", ["fetch"], KEDA),
     Fault(SCRAPED, "PrometheusRule", "kafscale", "", GONE, KEDA),

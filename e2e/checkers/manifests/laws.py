@@ -38,6 +38,7 @@ _ALL: Final[tuple[Law, ...]] = (
     network.pods_have_names,
     network.selectors_mean_their_own,
     network.scrapes_are_named_as_alerts_know_them,
+    network.annotations_lead_to_metrics,
     network.only_who_must_is_let_through,
     outside.only_clients_that_log_in_come_from_the_internet,
     outside.names_outside_are_the_advertised_ones,

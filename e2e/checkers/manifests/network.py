@@ -117,6 +117,20 @@ def _scrape_faults(objects: Objects, monitor: Manifest) -> Iterator[str]:
         yield "no alert comes of it"
 
 
+def annotations_lead_to_metrics(objects: Objects) -> list[str]:
+    """A Prometheus without the operator finds the port and the path of a service by its pods' annotations."""
+    found = []
+    for each in ours(objects):
+        wanted = {
+            "prometheus.io/scrape": "true",
+            "prometheus.io/port": str(ports(each.pod["containers"][0]).get("http")),
+            "prometheus.io/path": "/metrics",
+        }
+        if not wanted.items() <= each.annotations.items():
+            found.append(f"{each.name} says that its metrics are at {each.annotations}")
+    return found
+
+
 def _pods(objects: Objects) -> dict[str, dict[str, str]]:
     """The labels of all pods, also of jobs, by the name of their workload."""
     found = {each.name: each.labels for each in workloads(objects)}

@@ -1,11 +1,10 @@
-{{/* name, component and annotations of an object of this namespace: (dict "root" $ "name" … "component" … "annotations" …) */}}
+{{/* Of an object in this namespace: (dict "root" $ "name" … "component" … "labels" … "annotations" …) */}}
 {{- define "kafscale.metadata" -}}
 name: {{ .name }}
 namespace: {{ .root.Release.Namespace }}
 labels:
-  app.kubernetes.io/name: {{ .of | default "kafscale" }}
   {{- with .component }}
-  app.kubernetes.io/component: {{ . }}
+  {{- include "kafscale.selector" . | nindent 2 }}
   {{- end }}
   app.kubernetes.io/part-of: kafscale
   app.kubernetes.io/managed-by: {{ .root.Release.Service }}
