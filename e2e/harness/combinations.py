@@ -40,6 +40,7 @@ COMBINATIONS: Final[Mapping[str, tuple[str, tuple[str, ...], str]]] = {
         *("production", ("per-pod-addresses", "internal-tls", "tls", "authorization", "public-address")),
         OUTSIDE,
     ),
+    "its own etcd and Redis, and bounds": ("production-etcd", ("redis", "limits"), ""),
     "its own etcd, by metrics": ("production-etcd", ("prometheus", "keda", "internal-tls"), ""),
     "production with signed entries in it": ("production", ("redis", "redis-keys"), ""),
 }
@@ -73,6 +74,11 @@ VALUES: Final[Mapping[str, Mapping[str, Any]]] = {
     "encryption without logins": {**PRODUCTION, "outside": ONE, "tls": True},
     "an address on the internet": {**PRODUCTION, "outside": {**EACH, "public": True}, **SECURE},
     "production with signed entries in it": {**PRODUCTION, "redis": {"enabled": True, "keys": True}},
+    "its own etcd and Redis, and bounds": {
+        "etcd": {"inside": True},
+        "redis": {"enabled": True},
+        "limits": True,
+    },
     "its own etcd, by metrics": {
         "etcd": {"inside": True},
         "prometheus": {"enabled": True},

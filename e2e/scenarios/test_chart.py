@@ -15,7 +15,7 @@ import yaml
 
 from e2e.checkers.manifests.laws import LAWS
 from e2e.checkers.manifests.objects import POD_NAME, of_kind
-from e2e.checkers.manifests.same import differences
+from e2e.checkers.manifests.same import OF_THE_TOOL, differences
 from e2e.harness.combinations import EACH, PRODUCTION, SECURE, VALUES, combination
 from e2e.harness.manifests import CHART, RELEASES, Manifest, Refused, charted, check
 
@@ -57,9 +57,9 @@ def test_every_law_holds(made: Mapping[str, list[Manifest]], name: str, law: str
 
 @each_one
 def test_every_object_is_what_its_kinds_schema_says(made: Mapping[str, list[Manifest]], name: str) -> None:
+    """In the newest release: test_service_manifests.py holds the same objects against all of them."""
     for manifest in made[name]:
-        for release in RELEASES:
-            check(manifest, release)
+        check(manifest, RELEASES[-1])
 
 
 def test_each_switch_of_the_chart_is_compared_on_and_off() -> None:
@@ -108,32 +108,26 @@ def test_upkeep_may_be_left_to_jobs() -> None:
 
 
 def test_a_changed_setting_changes_the_pods(made: Mapping[str, list[Manifest]]) -> None:
-    changed = charted({**PRODUCTION, "settings": {"KAFSCALE_S3_BUCKET": "records"}})
+    other = charted({**PRODUCTION, "settings": {"KAFSCALE_S3_BUCKET": "records"}})
     for kind in ("Deployment", "StatefulSet"):
         before = [each["spec"]["template"] for each in of_kind(made["production"], kind)]
-        after = [each["spec"]["template"] for each in of_kind(changed, kind)]
+        after = [each["spec"]["template"] for each in of_kind(other, kind)]
         assert before
-        assert all(one != other for one, other in zip(before, after, strict=True))
+        assert all(one != two for one, two in zip(before, after, strict=True))
 
 
 def test_a_difference_is_seen(made: Mapping[str, list[Manifest]]) -> None:
-    """In each leaf of each object but one of the tool: the comparison overlooks nothing."""
+    """In each leaf of an object of each kind, but those of the tool: the comparison overlooks nothing."""
     objects = made["production-keda"]
     count = 0
-    for at, manifest in enumerate(objects):
+    for kind in sorted({each["kind"] for each in objects}):
+        manifest = next(of_kind(objects, kind))
+        assert differences(objects, [each for each in objects if each is not manifest]) != []
         for path in leaves(manifest):
-            if any(
-                str(step).startswith(("checksum/", "helm.sh/", "app.kubernetes.io/managed")) for step in path
-            ):
-                continue
-            if "app.kubernetes.io/part-of" in path:
-                continue
-            planted = deepcopy(manifest)
-            change(planted, path)
-            assert differences([manifest], [planted]) != [], (manifest["kind"], path)
-            count += 1
-        assert differences(objects, objects[:at] + objects[at + 1 :]) != []
-    assert count > 1_000
+            if not any(str(step).startswith(OF_THE_TOOL) for step in path):
+                assert differences([manifest], [changed(manifest, path)]) != [], (kind, path)
+                count += 1
+    assert count > 500
 
 
 def switches(values: Mapping[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -156,9 +150,11 @@ def leaves(value: Any, above: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]
         yield above
 
 
-def change(manifest: Manifest, path: tuple[Any, ...]) -> None:
+def changed(manifest: Manifest, path: tuple[Any, ...]) -> Manifest:
+    made = deepcopy(manifest)
     *steps, last = path
-    at: Any = manifest
+    at: Any = made
     for step in steps:
         at = at[step]
     at[last] = f"{at[last]} changed"
+    return made
