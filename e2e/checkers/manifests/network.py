@@ -140,6 +140,11 @@ def _pods(objects: Objects) -> dict[str, dict[str, str]]:
     return found
 
 
+def _everybody(objects: Objects) -> dict[str, dict[str, str]]:
+    """All pods, and one that somebody else starts in this namespace."""
+    return {**_pods(objects), "a stranger": {}}
+
+
 def only_who_must_is_let_through(objects: Objects) -> list[str]:
     """The policies allow exactly the needed flows."""
     given, wanted = edges(objects), needed(objects)
@@ -150,8 +155,8 @@ def only_who_must_is_let_through(objects: Objects) -> list[str]:
 
 
 def needed(objects: Objects) -> set[Edge]:
-    """The needed flows: every pod may reach etcd and the store, front doors may reach services."""
-    pods = _pods(objects)
+    """The needed flows: every pod of ours may reach etcd and the store, front doors may reach services."""
+    pods = _everybody(objects)
     serving = [each.name for each in ours(objects)]
     found = {(name, *resolver) for name in pods for resolver in RESOLVERS}
     found |= {("kafscale-frontdoor", f"kafscale-{each}", GRPC) for each in ASKED}
@@ -197,7 +202,7 @@ def _has_port(objects: Objects, workload: str, port: int) -> bool:
 
 def edges(objects: Objects) -> set[Edge]:
     """All flows that the policies allow: between pods, and from and to other addresses."""
-    pods = _pods(objects)
+    pods = _everybody(objects)
     policies = [each["spec"] for each in of_kind(objects, "NetworkPolicy")]
     found = set[Edge]()
     for name, labels in pods.items():
