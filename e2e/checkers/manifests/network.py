@@ -7,6 +7,7 @@ selects a pod, the pod is open in that direction.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from ipaddress import ip_network
 from typing import Any, Final
 
 from e2e.checkers.manifests.environment import settings_of
@@ -37,8 +38,9 @@ RESOLVERS: Final = (
 )
 POD_IDENTITY: Final = ("169.254.170.23/32", "fd00:ec2::23/128")
 INSTANCE_METADATA: Final = ("169.254.169.254/32", "fd00:ec2::254/128")
-ANYWHERE: Final = {"0.0.0.0/0": {"169.254.0.0/16"}, "::/0": {"fe80::/10"}}
-"""Every address, except those of the node, which hands out keys there."""
+NODE: Final = {4: "169.254.0.0/16", 6: "fe80::/10"}
+"""Addresses of the node itself, where it hands out keys, by the version of IP."""
+ELSEWHERE: Final = "addresses outside"
 WITHOUT_BUCKET: Final = ("kafscale-frontdoor", "kafscale-coordinator")
 
 
@@ -181,10 +183,10 @@ def _needed_stores(objects: Objects, pods: Mapping[str, object]) -> set[Edge]:
     if "etcd" in pods:
         found = {(name, "etcd", 2379) for name in own} | {("etcd", "etcd", 2380)}
     else:
-        found = {(name, where, 2379) for name in own for where in ANYWHERE}
+        found = {(name, ELSEWHERE, 2379) for name in own}
     if "object-store" in pods:
         return found | {(name, "object-store", 8333) for name in own}
-    found |= {(name, where, 443) for name in own for where in ANYWHERE}
+    found |= {(name, ELSEWHERE, 443) for name in own}
     found |= {(name, where, 80) for name in with_bucket for where in POD_IDENTITY}
     if named(objects, "NetworkPolicy", "kafscale-to-instance-metadata"):
         found |= {(name, where, 80) for name in with_bucket for where in INSTANCE_METADATA}
@@ -252,12 +254,19 @@ def _called(peer: dict[str, Any]) -> str:
     if not peer:
         return "anyone"
     if "ipBlock" in peer:
-        block = peer["ipBlock"]
-        excepted = set(block.get("except", ()))
-        whole = excepted == ANYWHERE.get(block["cidr"], set())
-        return str(block["cidr"]) if whole else f"{block['cidr']} except {sorted(excepted)}"
+        return _block(peer["ipBlock"])
     namespace = peer["namespaceSelector"].get("matchLabels", {}).get(NAMESPACE, "every namespace")
     selector = peer.get("podSelector", {})
     wanted = [f"{key}={value}" for key, value in selector.get("matchLabels", {}).items()]
     wanted += [f"{each['key']}={'|'.join(each['values'])}" for each in selector.get("matchExpressions", ())]
     return f"{','.join(wanted)} in {namespace}" if wanted else str(namespace)
+
+
+def _block(block: dict[str, Any]) -> str:
+    """One address by itself; several are outside, if those of the node are excepted."""
+    network = ip_network(block["cidr"])
+    node = NODE[network.version]
+    if network.num_addresses == 1:
+        return str(network)
+    is_safe = node in block.get("except", ()) or not network.overlaps(ip_network(node))
+    return ELSEWHERE if is_safe else f"{network} with the addresses of the node"
