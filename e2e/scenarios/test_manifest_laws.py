@@ -241,6 +241,15 @@ FAULTS: Final = (
     Fault(INTERNET, "Service", "kafscale", "spec type", "NodePort"),
     Fault(INTERNET, "ConfigMap", "kafscale-settings", "data KAFSCALE_AUTHORIZER", "none", ACLS),
     Fault(
+        *(
+            INTERNET,
+            "Service",
+            "kafscale-outside",
+            "metadata annotations networking.gke.io/load-balancer-type",
+        ),
+        *("null", ACLS),
+    ),
+    Fault(
         *(INTERNET, "StatefulSet", DOOR, f"{SERVICE} env KAFSCALE_LISTENER_SECURITY_PROTOCOL_MAP value"),
         *("OUTSIDE:SSL", ACLS),
     ),

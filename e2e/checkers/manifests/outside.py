@@ -27,15 +27,18 @@ INTERNAL: Final = {
 
 def only_clients_that_log_in_come_from_the_internet(objects: Objects) -> list[str]:
     """A load balancer is internal for each cloud and takes private addresses only, unless its port has TLS, logins
-    and ACLs. No Service opens a port of every node.
+    and ACLs. Then it is public for each cloud, or internal for each. No Service opens a port of every node.
     """
     found = []
     for each in of_kind(objects, "Service"):
         name, kind = each["metadata"]["name"], each["spec"].get("type", "ClusterIP")
         if kind not in ("ClusterIP", "LoadBalancer") or each["spec"].get("externalIPs"):
             found.append(f"the Service {name} is reached at addresses of nodes")
-        if kind == "LoadBalancer" and not _logins(objects):
-            found += [f"the Service {name}: {fault}" for fault in _public_faults(each)]
+        if kind == "LoadBalancer":
+            faults = [*_public_faults(each)]
+            if faults and _logins(objects):
+                faults = [*_half_public_faults(each)]
+            found += [f"the Service {name}: {fault}" for fault in faults]
     return found
 
 
@@ -47,6 +50,13 @@ def _public_faults(service: Manifest) -> Iterator[str]:
     ranges = service["spec"].get("loadBalancerSourceRanges", ())
     if not ranges or not all(_private(each) for each in ranges):
         yield "it takes clients from the internet"
+
+
+def _half_public_faults(service: Manifest) -> Iterator[str]:
+    annotations = service["metadata"].get("annotations", {})
+    left = [key for key in INTERNAL if key in annotations and annotations[key] != "internet-facing"]
+    if left:
+        yield f"it is public, and still has {', '.join(left)}"
 
 
 def _private(cidr: str) -> bool:
