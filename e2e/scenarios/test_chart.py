@@ -1,6 +1,6 @@
 """The Helm chart: it makes the objects that kustomize makes, so every law of the manifests holds for it too.
 
-Helm itself renders it; no cluster is needed. Helm is taken from the PATH, or built by Go.
+Helm itself renders it; no cluster is needed.
 """
 
 from __future__ import annotations
