@@ -1,4 +1,4 @@
-"""Two clusters in one Prometheus, or two topics of one cluster, can be told apart on every dashboard."""
+"""Dashboards distinguish two clusters in one Prometheus, and two topics or groups of one cluster."""
 
 from __future__ import annotations
 

@@ -157,7 +157,7 @@ def only_who_must_is_let_through(objects: Objects) -> list[str]:
 
 
 def needed(objects: Objects) -> set[Edge]:
-    """The needed flows: every pod of ours may reach etcd and the store, front doors may reach services."""
+    """The needed flows: every pod of KafScale may reach etcd and the store, front doors may reach services."""
     pods = _everybody(objects)
     serving = [each.name for each in ours(objects)]
     found = {(name, *resolver) for name in pods for resolver in RESOLVERS}
