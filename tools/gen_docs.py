@@ -1,4 +1,4 @@
-"""Generates every page of docs/ that is made from code, the dashboards, and the alerts for Kubernetes."""
+"""Generates every page of docs/ that is made from code, the dashboards, and manifests that are made from others."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -7,8 +7,10 @@ from typing import Final
 from tools import (
     gen_api_docs,
     gen_attack_docs,
+    gen_chart_files,
     gen_command_docs,
     gen_dashboards,
+    gen_k8s_addresses,
     gen_k8s_rules,
     gen_metrics_docs,
     gen_settings_docs,
@@ -25,7 +27,9 @@ GENERATORS: Final[Sequence[Callable[[], int]]] = (
     gen_store_rights.main,
     gen_attack_docs.main,
     gen_dashboards.main,
+    gen_k8s_addresses.main,
     gen_k8s_rules.main,
+    gen_chart_files.main,
 )
 
 

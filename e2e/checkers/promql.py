@@ -16,8 +16,8 @@ import promql_parser as promql
 from kafscale.runtime.metric_row import MetricRow
 from kafscale.runtime.metric_table import EVERY_PROCESS, OWN, rows_of
 
-OWNED: Final = frozenset({"job", "instance"})
-"""What Prometheus adds to every series."""
+OWNED: Final = frozenset({"job", "instance", "namespace", "cluster"})
+"""What Prometheus adds to every series: `namespace` on Kubernetes, and `cluster` if somebody configures it."""
 UP: Final = "up"
 LEGEND_LABEL: Final = re.compile(r"\{\{\s*(\w+)\s*\}\}")
 ALERT_LABEL: Final = re.compile(r"\$labels\.(\w+)")
@@ -75,6 +75,13 @@ def counters_chosen(query: str) -> Iterator[tuple[str, Mapping[str, str]]]:
         }
         if chosen and selector.name is not None and selector.name.endswith("_total"):
             yield selector.name, chosen
+
+
+def matchers_of(query: str) -> Iterator[tuple[str, Mapping[str, str]]]:
+    """Each metric that a query selects, with what it says of each label."""
+    for selector in _selectors(promql.parse(query)):
+        assert selector.name is not None, selector
+        yield selector.name, {matcher.name: matcher.value for matcher in selector.matchers.matchers}
 
 
 def _selectors(expr: Any) -> Iterator[promql.VectorSelector]:

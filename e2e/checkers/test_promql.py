@@ -2,7 +2,15 @@
 
 import pytest
 
-from e2e.checkers.promql import LEGEND_LABEL, BadQuery, check_text, counters_chosen, exported, labels_of_query
+from e2e.checkers.promql import (
+    LEGEND_LABEL,
+    OWNED,
+    BadQuery,
+    check_text,
+    counters_chosen,
+    exported,
+    labels_of_query,
+)
 
 NAMES = exported()
 SECONDS = "kafscale_frontdoor_request_seconds"
@@ -16,7 +24,7 @@ SECONDS = "kafscale_frontdoor_request_seconds"
         (f"sum(rate({SECONDS}_sum[1m])) / sum(rate({SECONDS}_count[1m]))", set()),
         ("topk(3, sum by (topic) (rate(kafscale_produce_bytes_total[1m])))", {"topic"}),
         ('count_values by (group) ("status", kafka_consumergroup_group_status > 1)', {"group", "status"}),
-        ('up{job="fetch"} == 0', {"job", "instance"}),
+        ('up{job="fetch"} == 0', OWNED),
         ("time() - max by (task) (kafscale_upkeep_last_run_timestamp_seconds)", {"task"}),
     ],
 )

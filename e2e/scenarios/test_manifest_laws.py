@@ -12,15 +12,20 @@ from kafscale.runtime.metric_table import rows_of
 
 from e2e.checkers.manifests.laws import LAWS
 from e2e.checkers.manifests.objects import COMPONENT, NAME, POD_NAME, SERVICES
+from e2e.checkers.manifests.outside import EXTERNAL_DNS
 from e2e.checkers.manifests.scaling import queries_name_metrics
 from e2e.harness.manifests import Manifest, Refused, check, patched, rendered
 
 GONE: Final = object()
 POD: Final = "spec template spec"
 SERVICE: Final = f"{POD} containers service"
-DEV, KEDA, CACHE, ACLS = "dev", "keda", "cache", "acls"
+DEV, KEDA, CACHE, ACLS, ETCD = "dev", "keda", "cache", "acls", "etcd"
 OUTSIDE: Final = "configMapGenerator: [{name: kafscale-outside, literals: ['domain=kafka.example.com']}]\n"
+ADDRESS: Final = (
+    "configMapGenerator: [{name: kafscale-outside, literals: ['address=kafka.example.com:9094']}]\n"
+)
 PARTS: Final = ("external-stores", "etcd-ca", "per-pod-addresses", "prometheus", "keda")
+PUBLIC: Final = ("one-address", "internal-tls", "tls", "authorization", "public-address")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +64,13 @@ ABOVE, PLAIN, THERE = "variables_stand_above_their_use", "no_secret_is_plain", "
 REASON, EMPTIED = "autoscalers_are_within_reason", "nodes_can_be_emptied_one_pod_at_a_time"
 SCRAPED: Final = "scrapes_are_named_as_alerts_know_them"
 ONLY: Final = "only_who_must_is_let_through"
+SPREAD: Final = "pods_are_spread"
+INTERNET: Final = "only_clients_that_log_in_come_from_the_internet"
+PRIORITY, QUOTA = "priorities_are_given", "the_quota_admits_every_pod"
+SAME: Final = "etcd_and_its_clients_speak_the_same"
 REACH, OWN, NAMES = "services_reach_ports", "selectors_mean_their_own", "pods_have_names"
+OUTER: Final = "names_outside_are_the_advertised_ones"
+ETCD_ENV: Final = f"{POD} containers etcd env"
 DOOR: Final = "kafscale-frontdoor"
 
 FAULTS: Final = (
@@ -95,9 +106,11 @@ FAULTS: Final = (
     of_service(
         "only_front_doors_wait_before_they_drain", "lifecycle", {"preStop": {"sleep": {"seconds": 5}}}
     ),
-    of_pod("pods_are_spread", "topologySpreadConstraints 0", GONE),
-    of_pod("pods_are_spread", "topologySpreadConstraints 1 matchLabelKeys", []),
-    of_pod("pods_are_spread", "topologySpreadConstraints 0 labelSelector matchLabels", {NAME: "kafskale"}),
+    of_pod(SPREAD, "topologySpreadConstraints 0", GONE),
+    of_pod(SPREAD, "topologySpreadConstraints 1 matchLabelKeys", []),
+    of_pod(SPREAD, "topologySpreadConstraints 1 whenUnsatisfiable", "ScheduleAnyway"),
+    of_pod(SPREAD, "topologySpreadConstraints 1 nodeTaintsPolicy", GONE),
+    of_pod(SPREAD, "topologySpreadConstraints 0 labelSelector matchLabels", {NAME: "kafskale"}),
     of_pod(WRITTEN, "volumes tmp emptyDir", {}),
     of_pod(WRITTEN, "volumes tmp", GONE),
     of_service(WRITTEN, "volumeMounts", []),
@@ -125,6 +138,7 @@ FAULTS: Final = (
     Fault(LISTENS, "ConfigMap", "kafscale-settings", "data KAFSCALE_HTTP_LISTEN", GONE),
     of_service(LISTENS, "env KAFSCALE_GRPC_ADVERTISE value", "$(POD_NAME):7000"),
     of_service(LISTENS, "ports kafka containerPort", 9093, DOOR),
+    of_service(LISTENS, "env KAFSCALE_LISTENERS value", "PLAINTEXT://0.0.0.0:9092", DOOR),
     of_service(LISTENS, "env KAFSCALE_ADVERTISED_LISTENERS value", "PLAINTEXT://kafscale:9092", DOOR),
     of_service(LISTENS, "env KAFSCALE_ADVERTISED_LISTENERS value", "INSIDE://kafscale:9092", DOOR),
     Fault(
@@ -198,15 +212,80 @@ FAULTS: Final = (
     ),
     of_policy("kafscale-to-etcd", "spec podSelector matchLabels", {NAME: "kafscale", COMPONENT: "produce"}),
     of_policy("etcd", "spec ingress 0 from 0", {"namespaceSelector": {}}),
+    of_policy("kafscale-names", "spec egress 0 to 1", GONE),
+    of_policy("kafscale-names", "spec egress 1", GONE),
+    of_policy("kafscale-names", "spec egress 0 to 0 podSelector", GONE),
+    of_policy("kafscale-scraped", "", GONE),
+    of_policy("kafscale-scraped", "spec ingress 0 from 0 namespaceSelector", {}),
+    Fault(ONLY, "NetworkPolicy", "kafscale-to-external-object-store", "spec egress 0 ports 0 port", 80, KEDA),
+    Fault(ONLY, "NetworkPolicy", "kafscale-to-external-etcd", "spec egress 0 to 0 ipBlock except", [], KEDA),
+    Fault(ONLY, "NetworkPolicy", "kafscale-to-pod-identity", "", GONE, KEDA),
+    Fault(ONLY, "NetworkPolicy", "kafscale-to-pod-identity", "spec podSelector matchExpressions", [], KEDA),
     Fault(
-        "only_who_must_is_let_through",
-        "NetworkPolicy",
-        "kafscale-to-stores",
-        "spec egress 0 ports 1 port",
-        80,
+        *(ONLY, "NetworkPolicy", "kafscale-to-pod-identity", "spec egress 0 to 0 ipBlock cidr"),
+        *("169.254.0.0/16", KEDA),
+    ),
+    Fault(ONLY, "NetworkPolicy", "kafscale-to-instance-metadata", "spec egress 0 ports 0 port", 1, ACLS),
+    Fault(ONLY, "NetworkPolicy", "kafscale-frontdoor-to-frontdoor", "", GONE, ACLS),
+    Fault(ONLY, "StatefulSet", DOOR, f"{SERVICE} env KAFSCALE_QUOTA_SCOPE value", "broker", ACLS),
+    Fault(INTERNET, "Service", "kafscale-outside", "spec loadBalancerSourceRanges", GONE, KEDA),
+    Fault(INTERNET, "Service", f"{DOOR}-2", "spec loadBalancerSourceRanges 0", "0.0.0.0/0", KEDA),
+    Fault(
+        INTERNET,
+        "Service",
+        f"{DOOR}-2",
+        "metadata annotations networking.gke.io/load-balancer-type",
+        GONE,
         KEDA,
     ),
-    Fault(ONLY, "NetworkPolicy", "kafscale-scraped", "", GONE, KEDA),
+    Fault(INTERNET, "Service", "kafscale", "spec type", "NodePort"),
+    Fault(INTERNET, "ConfigMap", "kafscale-settings", "data KAFSCALE_AUTHORIZER", "none", ACLS),
+    Fault(
+        *(
+            INTERNET,
+            "Service",
+            "kafscale-outside",
+            "metadata annotations networking.gke.io/load-balancer-type",
+        ),
+        *("null", ACLS),
+    ),
+    Fault(
+        *(INTERNET, "StatefulSet", DOOR, f"{SERVICE} env KAFSCALE_LISTENER_SECURITY_PROTOCOL_MAP value"),
+        *("OUTSIDE:SSL", ACLS),
+    ),
+    Fault(
+        OUTER, "Service", f"{DOOR}-2", f"metadata annotations {EXTERNAL_DNS}", "kafscale.example.com", KEDA
+    ),
+    Fault(OUTER, "Service", "kafscale-outside", "spec ports outside port", 9095, KEDA),
+    Fault(OUTER, "Service", "kafscale-outside", f"metadata annotations {EXTERNAL_DNS}", GONE, ACLS),
+    Fault(OUTER, "ConfigMap", "kafscale-outside", "data address", "kafka.example.org:9094", ACLS),
+    Fault(PRIORITY, "Deployment", "kafscale-fetch", f"{POD} priorityClassName", GONE, ACLS),
+    Fault(PRIORITY, "StatefulSet", "etcd", f"{POD} priorityClassName", GONE, ETCD),
+    Fault(PRIORITY, "PriorityClass", "kafscale", "", GONE, ACLS),
+    Fault(PRIORITY, "PriorityClass", "kafscale", "globalDefault", True, ACLS),
+    Fault(QUOTA, "ResourceQuota", "kafscale", "spec hard pods", "30", ACLS),
+    Fault(QUOTA, "ResourceQuota", "kafscale", "spec hard requests.memory", "64Gi", ACLS),
+    Fault(QUOTA, "ResourceQuota", "kafscale", "spec hard services.loadbalancers", "0", ACLS),
+    Fault(QUOTA, "HorizontalPodAutoscaler", "kafscale-fetch", "spec maxReplicas", 40, ACLS),
+    Fault("containers_are_in_the_range", "LimitRange", "kafscale", "spec limits 0 max memory", "2Gi", ACLS),
+    Fault(
+        SAME,
+        "StatefulSet",
+        "etcd",
+        f"{ETCD_ENV} ETCD_INITIAL_CLUSTER value",
+        "etcd-0=http://etcd-0.etcd:2380",
+    ),
+    Fault(SAME, "StatefulSet", "etcd", f"{ETCD_ENV} ETCD_CLIENT_CERT_AUTH", GONE, ETCD),
+    Fault(SAME, "StatefulSet", "etcd", f"{ETCD_ENV} ETCD_PEER_CERT_ALLOWED_CN", GONE, ETCD),
+    Fault(
+        SAME, "StatefulSet", "etcd", f"{ETCD_ENV} ETCD_LISTEN_PEER_URLS value", "http://0.0.0.0:2380", ETCD
+    ),
+    Fault(
+        SAME, "StatefulSet", "etcd", f"{POD} volumes tls secret secretName", "kafscale-etcd-authority", ETCD
+    ),
+    Fault(SAME, "Certificate", "etcd-member", "spec dnsNames", ["etcd-0.etcd"], ETCD),
+    Fault(SAME, "ConfigMap", "kafscale-settings", "data KAFSCALE_ETCD_CA", GONE, ETCD),
+    Fault(SAME, "ConfigMap", "kafscale-settings", "data KAFSCALE_ETCD_ENDPOINTS", "https://etcd:2379", ETCD),
     Fault(ONLY, "NetworkPolicy", "redis", "spec ingress 0 from 0 podSelector matchExpressions", [], CACHE),
     Fault(ONLY, "NetworkPolicy", "kafscale-to-collector", "", GONE, CACHE),
     Fault(ONLY, "ConfigMap", "kafscale-settings", "data KAFSCALE_OTLP_ENDPOINT", GONE, CACHE),
@@ -220,6 +299,10 @@ FAULTS: Final = (
         CACHE,
     ),
     Fault(SCRAPED, "PodMonitor", "kafscale", "spec jobLabel", GONE, KEDA),
+    Fault(
+        *("annotations_lead_to_metrics", "Deployment", "kafscale-upkeep"),
+        *("spec template metadata annotations prometheus.io/port", "7000"),
+    ),
     Fault(SCRAPED, "PodMonitor", "kafscale", "spec podMetricsEndpoints 0 port", "grpc", KEDA),
     Fault(SCRAPED, "PodMonitor", "kafscale", "spec selector matchExpressions 0 values", ["fetch"], KEDA),
     Fault(SCRAPED, "PrometheusRule", "kafscale", "", GONE, KEDA),
@@ -242,8 +325,12 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, list[Manifes
         DEV: rendered("dev"),
         CACHE: patched("dev", "", tmp_path_factory.mktemp("overlay"), ["redis", "traces"]),
         ACLS: patched(
-            "production", "", tmp_path_factory.mktemp("overlay"), ["internal-tls", "tls", "authorization"]
+            "production",
+            ADDRESS,
+            tmp_path_factory.mktemp("overlay"),
+            [*PUBLIC, "instance-metadata", "cluster-quotas", "limits"],
         ),
+        ETCD: rendered("production-etcd"),
         KEDA: patched("../base", OUTSIDE, tmp_path_factory.mktemp("overlay"), PARTS),
     }
 

@@ -57,7 +57,10 @@ def started(objects: Objects, workload: Workload, ordinal: int, deployment: Depl
     fields = {"metadata.name": name, "status.podIP": address}
     said = environment(objects, workload, workload.pod["containers"][0], fields)
     resolved = f"{name}.{workload.spec.get('serviceName')}.{workload.namespace}.svc"
-    here = {key: value.replace("0.0.0.0", address).replace(resolved, address) for key, value in said.items()}
+    here = {
+        key: value.replace("0.0.0.0", address).replace("://:", f"://{address}:").replace(resolved, address)
+        for key, value in said.items()
+    }
     outside = {**s3_env(deployment.s3), "KAFSCALE_ETCD_ENDPOINTS": deployment.etcd.endpoint}
     outside["KAFSCALE_NUM_PARTITIONS"] = str(deployment.partitions)
     env = {key: value for key, value in (here | outside).items() if value}

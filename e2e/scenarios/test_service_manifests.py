@@ -19,43 +19,24 @@ from kafscale.runtime.metric_table import rows_of
 
 from e2e.checkers.manifests.environment import settings_of
 from e2e.checkers.manifests.laws import LAWS
-from e2e.checkers.manifests.objects import Objects, of_kind, ours
-from e2e.checkers.manifests.scaling import queries_name_metrics
-from e2e.harness.manifests import RELEASES, ROOT, Manifest, built, check, overlays, patched, rendered
+from e2e.checkers.manifests.objects import POD_NAME, Objects, of_kind, ours, quantity
+from e2e.checkers.manifests.scaling import bounds, queries_name_metrics, scalers_of
+from e2e.harness.combinations import COMBINATIONS, combination, service_overlays
+from e2e.harness.manifests import RELEASES, ROOT, Manifest, built, check, patched, rendered
+from tools.gen_k8s_addresses import services
 
 DOCUMENTATION: Final = ROOT.parent / "docs" / "kubernetes.md"
 STORES: Final = DOCUMENTATION.with_name("security-stores.md")
-OUTSIDE: Final = "configMapGenerator: [{name: kafscale-outside, literals: ['domain=kafka.example.com']}]\n"
+GIB: Final = 1 << 30
 SERVICES: Final = ["admin", "coordinator", "fetch", "frontdoor", "produce", "upkeep"]
-
-COMBINATIONS: Final[Mapping[str, tuple[str, tuple[str, ...], str]]] = {
-    "an address for each front door": ("../base", ("external-stores", "per-pod-addresses"), OUTSIDE),
-    "the same by metrics": (
-        *("../base", ("external-stores", "per-pod-addresses", "prometheus", "keda"), OUTSIDE),
-    ),
-    "clients inside alone": ("../base", ("external-stores",), ""),
-    "a client certificate for etcd": ("production", ("etcd-certificate",), ""),
-    "jobs beside upkeep": ("production", ("spark-cronjobs", "etcd-certificate"), ""),
-    "development with all there is": ("dev", ("prometheus", "keda", "redis", "traces"), ""),
-    "production with a shared cache": ("production", ("redis",), ""),
-    "certificates between the services": ("production", ("internal-tls",), ""),
-    "encryption for clients outside": ("../base", ("external-stores", "per-pod-addresses", "tls"), OUTSIDE),
-    "logins and ACLs": ("production", ("internal-tls", "tls", "authorization"), ""),
-    "production with snapshots of etcd": ("production", ("backup",), ""),
-    "production with signed entries in it": ("production", ("redis", "redis-keys"), ""),
-}
-
-
-def service_overlays() -> list[str]:
-    return [each for each in overlays() if not each.startswith("spark-")]
 
 
 @pytest.fixture(scope="module")
 def combined(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, list[Manifest]]:
-    made = {name: rendered(name) for name in service_overlays()}
-    for name, (overlay, components, more) in COMBINATIONS.items():
-        made[name] = patched(overlay, more, tmp_path_factory.mktemp("overlay"), components)
-    return made
+    return {
+        name: combination(name, tmp_path_factory.mktemp("overlay"))
+        for name in (*service_overlays(), *COMBINATIONS)
+    }
 
 
 each_one = pytest.mark.parametrize("name", [*service_overlays(), *COMBINATIONS])
@@ -108,16 +89,16 @@ def test_development_has_three_members_of_etcd_that_name_one_another() -> None:
     [etcd] = [each for each in of_kind(rendered("dev"), "StatefulSet") if each["metadata"]["name"] == "etcd"]
     assert etcd["spec"]["replicas"] == 3
     [cluster] = [
-        each.partition("=")[2]
-        for each in etcd["spec"]["template"]["spec"]["containers"][0]["args"]
-        if each.startswith("--initial-cluster=")
+        each["value"]
+        for each in etcd["spec"]["template"]["spec"]["containers"][0]["env"]
+        if each["name"] == "ETCD_INITIAL_CLUSTER"
     ]
     members = dict(each.split("=") for each in cluster.split(","))
     assert members == {f"etcd-{ordinal}": f"http://etcd-{ordinal}.etcd:2380" for ordinal in range(3)}
 
 
 def test_production_has_no_secret_and_no_latest_image() -> None:
-    for name in ("production", "production-keda"):
+    for name in ("production", "production-etcd", "production-keda"):
         assert not list(of_kind(rendered(name), "Secret"))
         images = [each.containers[0]["image"] for each in ours(rendered(name))]
         assert images
@@ -140,8 +121,7 @@ def test_each_service_has_the_certificate_of_its_own_role(combined: Mapping[str,
 
 
 def test_the_overlay_of_the_documentation_is_sound(tmp_path: Path) -> None:
-    example, *_ = examples()
-    objects = built(example, tmp_path)
+    objects = built(example("newName: registry.internal"), tmp_path)
     assert {name: law(objects) for name, law in LAWS.items() if law(objects)} == {}
     for manifest in objects:
         check(manifest, RELEASES[-1])
@@ -151,16 +131,14 @@ def test_the_overlay_of_the_documentation_is_sound(tmp_path: Path) -> None:
 
 
 def test_upkeep_is_dropped_for_jobs_as_the_documentation_says(tmp_path: Path) -> None:
-    *_, example = examples()
-    objects = built(example, tmp_path)
+    objects = built(example("components/spark-cronjobs"), tmp_path)
     assert {name: law(objects) for name, law in LAWS.items() if law(objects)} == {}
     assert not [each for each in objects if each["metadata"]["name"] == "kafscale-upkeep"]
     assert len(list(of_kind(objects, "CronJob"))) == 4
 
 
 def test_clients_outside_log_in_over_tls_as_the_documentation_says(tmp_path: Path) -> None:
-    _, example, certificate, _ = examples()
-    objects = built(example, tmp_path)
+    objects = built(example("components/authorization"), tmp_path)
     assert {name: law(objects) for name, law in LAWS.items() if law(objects)} == {}
     [door] = [each for each in ours(objects) if each.service == "frontdoor"]
     settings = settings_of(objects, door)
@@ -169,7 +147,7 @@ def test_clients_outside_log_in_over_tls_as_the_documentation_says(tmp_path: Pat
         "PLAINTEXT": "PLAINTEXT",
         "OUTSIDE": "SASL_SSL",
     }
-    issued = yaml.safe_load(certificate)
+    issued = yaml.safe_load(example("kind: Certificate"))
     check(issued, RELEASES[-1])
     [secret] = [each["secret"] for each in door.pod["volumes"] if each["name"] == "tls"]
     assert issued["spec"]["secretName"] == secret["secretName"]
@@ -189,8 +167,7 @@ def test_jobs_find_their_settings_beside_the_services(tmp_path: Path) -> None:
 
 
 def test_a_service_has_its_own_user_in_etcd_as_the_documentation_says(tmp_path: Path) -> None:
-    [patch] = examples(STORES)
-    objects = patched("production", patch, tmp_path)
+    objects = patched("production", example("kafscale-etcd-fetch", STORES), tmp_path)
     [fetch] = [each for each in ours(objects) if each.service == "fetch"]
     [container] = fetch.containers
     env = {each["name"]: each.get("value") for each in container["env"]}
@@ -201,8 +178,48 @@ def test_a_service_has_its_own_user_in_etcd_as_the_documentation_says(tmp_path: 
         check(manifest, RELEASES[-1])
 
 
-def examples(page: Path = DOCUMENTATION) -> list[str]:
-    return re.findall(r"```yaml\n(.*?)```", page.read_text(), re.DOTALL)
+def test_twelve_front_doors_have_an_address_each_as_the_documentation_says(tmp_path: Path) -> None:
+    (tmp_path / "more-addresses.yaml").write_text(services(first=6, pods=12))
+    objects = built(example("more-addresses.yaml"), tmp_path)
+    assert {name: law(objects) for name, law in LAWS.items() if law(objects)} == {}
+    addressed = [each for each in of_kind(objects, "Service") if POD_NAME in each["spec"]["selector"]]
+    assert len(addressed) == 12
+
+
+def test_the_dns_of_a_node_is_added_as_the_documentation_says(tmp_path: Path) -> None:
+    [policy] = [
+        each
+        for each in built(example("name: kafscale-names"), tmp_path)
+        if each["metadata"]["name"] == "kafscale-names"
+    ]
+    check(policy, RELEASES[-1])
+    pods, *blocks = policy["spec"]["egress"][0]["to"]
+    assert "podSelector" in pods
+    assert [each["ipBlock"]["cidr"] for each in blocks] == ["169.254.20.10/32", "10.96.0.10/32"]
+
+
+def test_the_documentation_says_how_much_the_least_and_the_most_pods_take() -> None:
+    objects = rendered("production")
+    totals = dict.fromkeys(("requests cpu", "requests memory", "limits cpu", "limits memory"), 0.0)
+    for each in ours(objects):
+        [(fewest, most)] = [bounds(one) for one in scalers_of(objects, each)] or [(1, 1)]  # upkeep
+        for kind, pods in (("requests", fewest), ("limits", most)):
+            for name in ("cpu", "memory"):
+                totals[f"{kind} {name}"] += pods * quantity(each.containers[0]["resources"][kind][name])
+    said = (
+        f"ask for {totals['requests cpu']:.2f} cores and {totals['requests memory'] / GIB:.1f} GiB",
+        f"the limits are {totals['limits cpu']:.0f} cores and {totals['limits memory'] / GIB:.0f} GiB",
+    )
+    page = DOCUMENTATION.read_text()
+    for each in said:
+        assert each in page, each
+
+
+def example(containing: str, page: Path = DOCUMENTATION) -> str:
+    """The one example of a page with this text in it."""
+    blocks = re.findall(r"```yaml\n(.*?)```", page.read_text(), re.DOTALL)
+    [found] = [block for block in blocks if containing in block]
+    return str(found)
 
 
 def metrics() -> dict[str, str]:
@@ -216,4 +233,4 @@ def metric_of(trigger: dict[str, Any]) -> str:
 
 
 def namespaced(objects: Objects) -> Iterator[Manifest]:
-    return (each for each in objects if each["kind"] != "Namespace")
+    return (each for each in objects if each["kind"] not in ("Namespace", "PriorityClass"))

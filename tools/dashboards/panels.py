@@ -1,19 +1,34 @@
 """Short definitions of dashboards, and their conversion to Grafana's JSON.
 
 Every panel has a unit, and a description that says what to do if it looks wrong. The data source is a variable, so
-that the files work in any Grafana.
+that the files work in any Grafana. Variables also choose the cluster, the namespace and the instance, and the topic and
+the group on pages with such labels. Every query is narrowed by those that its metric has.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
+
+from kafscale.runtime.metric_table import EVERY_PROCESS, OWN, rows_of
 
 WIDTH: Final = 24
 HEIGHT: Final = 8
 SOURCE: Final[Mapping[str, str]] = {"type": "prometheus", "uid": "${source}"}
 SCHEMA_VERSION: Final = 39
+
+JOBS: Final = "|".join(OWN)
+LABELS: Final[Mapping[str, Sequence[str]]] = {
+    row.exposed(service): row.labels for service in OWN for row in (*rows_of(service), *EVERY_PROCESS)
+}
+METRIC: Final = re.compile(r"\b((?:kafscale|kafka_consumergroup|process)_\w+)(?:\{([^}]*)\})?")
+HISTOGRAM_SERIES: Final = re.compile(r"_(bucket|sum|count)$")
+ALWAYS: Final = ("cluster", "namespace", "instance")
+"""Labels that Prometheus adds: `instance` always, `namespace` on Kubernetes, `cluster` if its operator wants so."""
+SOMETIMES: Final = ("topic", "group")
+"""Labels of some metrics by which a reader wants to choose."""
 
 Unit = Literal["short", "reqps", "ops", "Bps", "bytes", "s", "percentunit", "cps"]
 
@@ -68,7 +83,7 @@ def document(board: Dashboard) -> dict[str, Any]:
         "editable": False,
         "refresh": "30s",
         "time": {"from": "now-1h", "to": "now"},
-        "templating": {"list": [_source_variable()]},
+        "templating": {"list": [_source_variable(), *_variables(board)]},
         "links": [{"type": "dashboards", "tags": ["kafscale"], "title": "KafScale", "asDropdown": True}],
         "panels": list(_laid_out(board.panels)),
     }
@@ -76,6 +91,55 @@ def document(board: Dashboard) -> dict[str, Any]:
 
 def _source_variable() -> dict[str, Any]:
     return {"name": "source", "label": "Source", "type": "datasource", "query": "prometheus"}
+
+
+def _variables(board: Dashboard) -> Iterator[dict[str, Any]]:
+    exprs = [query.expr for panel in board.panels for query in panel.queries]
+    names = [found[1] for expr in exprs for found in METRIC.finditer(expr)]
+    yield _variable("cluster", "up", f'job=~"{JOBS}"')
+    yield _variable("namespace", "up", f'job=~"{JOBS}", cluster=~"$cluster"')
+    placed = 'cluster=~"$cluster", namespace=~"$namespace"'
+    yield _variable("instance", "up", f'job=~"{JOBS}", {placed}')
+    for label in SOMETIMES:
+        having = [name for name in names if label in _labels_of(name)]
+        if having:
+            yield _variable(label, having[0], placed)
+
+
+def _variable(label: str, metric: str, where: str) -> dict[str, Any]:
+    """One or several values; "All" also means series without the label."""
+    query = f"label_values({metric}{{{where}}}, {label})"
+    return {
+        "name": label,
+        "label": label.capitalize(),
+        "type": "query",
+        "datasource": dict(SOURCE),
+        "definition": query,
+        "query": {"query": query, "refId": label},
+        "refresh": 2,
+        "sort": 1,
+        "multi": True,
+        "includeAll": True,
+        "allValue": ".*",
+        "current": {"text": "All", "value": "$__all"},
+    }
+
+
+def narrowed(expr: str) -> str:
+    """The query for the chosen values of the variables that each of its metrics has as labels."""
+    return METRIC.sub(lambda found: _selector(found[1], found[2] or ""), expr)
+
+
+def _selector(name: str, written: str) -> str:
+    # Other programs have metrics of processes too.
+    matchers = [f'job=~"{JOBS}"'] if name.startswith("process_") else []
+    chosen = (*ALWAYS, *(label for label in SOMETIMES if label in _labels_of(name)))
+    matchers += [written] * bool(written) + [f'{label}=~"${label}"' for label in chosen]
+    return f"{name}{{{', '.join(matchers)}}}"
+
+
+def _labels_of(name: str) -> Sequence[str]:
+    return LABELS.get(name) or LABELS.get(HISTOGRAM_SERIES.sub("", name), ())
 
 
 def _laid_out(panels: Sequence[Panel]) -> Iterator[dict[str, Any]]:
@@ -102,7 +166,7 @@ def _panel(panel: Panel, number: int, place: dict[str, int]) -> dict[str, Any]:
             {
                 "refId": chr(ord("A") + at),
                 "datasource": dict(SOURCE),
-                "expr": query.expr,
+                "expr": narrowed(query.expr),
                 "legendFormat": query.legend,
             }
             for at, query in enumerate(panel.queries)

@@ -165,8 +165,8 @@ def no_secret_is_plain(objects: Objects) -> list[str]:
 
 
 def what_is_referred_to_is_there(objects: Objects) -> list[str]:
-    """ConfigMaps have a hash of their content in the name, so a change restarts pods. Secrets are in the overlay,
-    or exist.
+    """ConfigMaps have a hash of their content in the name, or pods have it in an annotation, so a change restarts
+    pods. Secrets are in the overlay, or exist.
     """
     return [fault for each in workloads(objects) for fault in _source_faults(objects, each)]
 
@@ -183,7 +183,8 @@ def _source_faults(objects: Objects, workload: Workload) -> Iterator[str]:
     ]
     for source in sources:
         config = source.get("configMapRef") or source.get("configMapKeyRef")
-        if config and not HASHED.fullmatch(config["name"]):
+        summed = config and f"checksum/{config['name']}" in workload.annotations
+        if config and not summed and not HASHED.fullmatch(config["name"]):
             yield f"{workload.name}: a change of the ConfigMap {config['name']} would restart nobody"
         manifest = named(objects, "ConfigMap", config["name"]) if config else None
         if config and (manifest is None or config.get("key", "") not in {"", *manifest["data"]}):
@@ -202,7 +203,9 @@ def _source_faults(objects: Objects, workload: Workload) -> Iterator[str]:
 
 
 def listens_where_its_ports_are(objects: Objects) -> list[str]:
-    """gRPC, HTTP and the listeners are open on every interface, and the advertised address is the pod's."""
+    """gRPC and HTTP are open at every IPv4 address, the listeners also at IPv6, and the advertised address is the
+    pod's.
+    """
     found = []
     for each in ours(objects):
         settings, known = settings_of(objects, each), ports(each.pod["containers"][0])
@@ -220,7 +223,7 @@ def _listener_faults(objects: Objects, workload: Workload, settings: FrontdoorSe
     listening = parse(settings.listeners, setting="KAFSCALE_LISTENERS")
     opened = sorted(ports(workload.pod["containers"][0]).values())
     heard = sorted({each.port for each in listening} | {7000, 8000})
-    if heard != opened or any(each.host != "0.0.0.0" for each in listening):
+    if heard != opened or any(each.host for each in listening):
         yield f"{workload.name} listens at {settings.listeners}, and its ports are {opened}"
     try:
         shown = advertised(

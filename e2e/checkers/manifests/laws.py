@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from e2e.checkers.manifests import environment, network, pods, scaling
+from e2e.checkers.manifests import cluster, environment, network, outside, pods, scaling
 from e2e.checkers.manifests.objects import Objects
 
 Law = Callable[[Objects], list[str]]
@@ -38,6 +38,13 @@ _ALL: Final[tuple[Law, ...]] = (
     network.pods_have_names,
     network.selectors_mean_their_own,
     network.scrapes_are_named_as_alerts_know_them,
+    network.annotations_lead_to_metrics,
     network.only_who_must_is_let_through,
+    outside.only_clients_that_log_in_come_from_the_internet,
+    outside.names_outside_are_the_advertised_ones,
+    cluster.priorities_are_given,
+    cluster.the_quota_admits_every_pod,
+    cluster.containers_are_in_the_range,
+    cluster.etcd_and_its_clients_speak_the_same,
 )
 LAWS: Final[Mapping[str, Law]] = {law.__name__: law for law in _ALL}

@@ -7,6 +7,7 @@ selects a pod, the pod is open in that direction.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from ipaddress import ip_network
 from typing import Any, Final
 
 from e2e.checkers.manifests.environment import settings_of
@@ -30,6 +31,17 @@ ASKED: Final = ("produce", "fetch", "coordinator", "admin")
 NAMESPACE: Final = "kubernetes.io/metadata.name"
 MONITORING: Final = "monitoring"
 GRPC, HTTP, KAFKA, OUTSIDE, DNS = 7000, 8000, 9092, 9094, 53
+RESOLVERS: Final = (
+    ("k8s-app=kube-dns|node-local-dns in kube-system", DNS),
+    ("169.254.20.10/32", DNS),  # NodeLocal DNSCache
+    ("dns.operator.openshift.io/daemonset-dns=default in openshift-dns", 5353),
+)
+POD_IDENTITY: Final = ("169.254.170.23/32", "fd00:ec2::23/128")
+INSTANCE_METADATA: Final = ("169.254.169.254/32", "fd00:ec2::254/128")
+NODE: Final = {4: "169.254.0.0/16", 6: "fe80::/10"}
+"""Addresses of the node itself, where it hands out keys, by the version of IP."""
+ELSEWHERE: Final = "addresses outside"
+WITHOUT_BUCKET: Final = ("kafscale-frontdoor", "kafscale-coordinator")
 
 
 def services_reach_ports(objects: Objects) -> list[str]:
@@ -107,6 +119,20 @@ def _scrape_faults(objects: Objects, monitor: Manifest) -> Iterator[str]:
         yield "no alert comes of it"
 
 
+def annotations_lead_to_metrics(objects: Objects) -> list[str]:
+    """A Prometheus without the operator finds the port and the path of a service by its pods' annotations."""
+    found = []
+    for each in ours(objects):
+        wanted = {
+            "prometheus.io/scrape": "true",
+            "prometheus.io/port": str(ports(each.pod["containers"][0]).get("http")),
+            "prometheus.io/path": "/metrics",
+        }
+        if not wanted.items() <= each.annotations.items():
+            found.append(f"{each.name} says that its metrics are at {each.annotations}")
+    return found
+
+
 def _pods(objects: Objects) -> dict[str, dict[str, str]]:
     """The labels of all pods, also of jobs, by the name of their workload."""
     found = {each.name: each.labels for each in workloads(objects)}
@@ -114,6 +140,11 @@ def _pods(objects: Objects) -> dict[str, dict[str, str]]:
         labels = job["spec"]["jobTemplate"]["spec"]["template"]["metadata"]["labels"]
         found[str(job["metadata"]["name"])] = dict(labels)
     return found
+
+
+def _everybody(objects: Objects) -> dict[str, dict[str, str]]:
+    """All pods, and one that somebody else starts in this namespace."""
+    return {**_pods(objects), "a stranger": {}}
 
 
 def only_who_must_is_let_through(objects: Objects) -> list[str]:
@@ -126,27 +157,39 @@ def only_who_must_is_let_through(objects: Objects) -> list[str]:
 
 
 def needed(objects: Objects) -> set[Edge]:
-    """The needed flows: every pod may reach etcd and the store, front doors may reach services."""
-    pods = _pods(objects)
-    own = [name for name in pods if name.startswith("kafscale-")]
+    """The needed flows: every pod of KafScale may reach etcd and the store, front doors may reach services."""
+    pods = _everybody(objects)
     serving = [each.name for each in ours(objects)]
-    found = {(name, "kube-dns", DNS) for name in pods}
+    found = {(name, *resolver) for name in pods for resolver in RESOLVERS}
     found |= {("kafscale-frontdoor", f"kafscale-{each}", GRPC) for each in ASKED}
+    found |= {(MONITORING, name, HTTP) for name in serving}
     found.add(("anyone", "kafscale-frontdoor", KAFKA))
     if named(objects, "ConfigMap", "kafscale-outside") or _has_port(objects, "kafscale-frontdoor", OUTSIDE):
         found.add(("anyone", "kafscale-frontdoor", OUTSIDE))
-    if "etcd" in pods:
-        found |= {(name, "etcd", 2379) for name in own} | {("etcd", "etcd", 2380)}
-    if "object-store" in pods:
-        found |= {(name, "object-store", 8333) for name in own}
-    if "etcd" not in pods:
-        found |= {(name, "addresses outside", port) for name in own for port in (2379, 443)}
-    if any(of_kind(objects, "PodMonitor")):
-        found |= {(MONITORING, name, HTTP) for name in serving}
+    if any(getattr(settings_of(objects, each), "quota_scope", "") == "cluster" for each in ours(objects)):
+        found.add(("kafscale-frontdoor", "kafscale-frontdoor", GRPC))
+    found |= _needed_stores(objects, pods)
     if "redis" in pods:
         found |= {(f"kafscale-{each}", "redis", 6379) for each in ("produce", "fetch")}
     if any(settings_of(objects, each).otlp_endpoint for each in ours(objects)):
         found |= {(name, "observability", 4317) for name in serving}
+    return found
+
+
+def _needed_stores(objects: Objects, pods: Mapping[str, object]) -> set[Edge]:
+    """To etcd and the object store, here or elsewhere, and to what gives pods the keys of a cloud's role."""
+    own = [name for name in pods if name.startswith("kafscale-")]
+    with_bucket = [name for name in own if name not in WITHOUT_BUCKET]
+    if "etcd" in pods:
+        found = {(name, "etcd", 2379) for name in own} | {("etcd", "etcd", 2380)}
+    else:
+        found = {(name, ELSEWHERE, 2379) for name in own}
+    if "object-store" in pods:
+        return found | {(name, "object-store", 8333) for name in own}
+    found |= {(name, ELSEWHERE, 443) for name in own}
+    found |= {(name, where, 80) for name in with_bucket for where in POD_IDENTITY}
+    if named(objects, "NetworkPolicy", "kafscale-to-instance-metadata"):
+        found |= {(name, where, 80) for name in with_bucket for where in INSTANCE_METADATA}
     return found
 
 
@@ -161,7 +204,7 @@ def _has_port(objects: Objects, workload: str, port: int) -> bool:
 
 def edges(objects: Objects) -> set[Edge]:
     """All flows that the policies allow: between pods, and from and to other addresses."""
-    pods = _pods(objects)
+    pods = _everybody(objects)
     policies = [each["spec"] for each in of_kind(objects, "NetworkPolicy")]
     found = set[Edge]()
     for name, labels in pods.items():
@@ -211,6 +254,19 @@ def _called(peer: dict[str, Any]) -> str:
     if not peer:
         return "anyone"
     if "ipBlock" in peer:
-        return "addresses outside"
+        return _block(peer["ipBlock"])
     namespace = peer["namespaceSelector"].get("matchLabels", {}).get(NAMESPACE, "every namespace")
-    return "kube-dns" if namespace == "kube-system" and peer.get("podSelector") else str(namespace)
+    selector = peer.get("podSelector", {})
+    wanted = [f"{key}={value}" for key, value in selector.get("matchLabels", {}).items()]
+    wanted += [f"{each['key']}={'|'.join(each['values'])}" for each in selector.get("matchExpressions", ())]
+    return f"{','.join(wanted)} in {namespace}" if wanted else str(namespace)
+
+
+def _block(block: dict[str, Any]) -> str:
+    """One address by itself; several are outside, if those of the node are excepted."""
+    network = ip_network(block["cidr"])
+    node = NODE[network.version]
+    if network.num_addresses == 1:
+        return str(network)
+    is_safe = node in block.get("except", ()) or not network.overlaps(ip_network(node))
+    return ELSEWHERE if is_safe else f"{network} with the addresses of the node"

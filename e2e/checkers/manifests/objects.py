@@ -45,6 +45,11 @@ class Workload:
         return dict(self.spec["template"]["metadata"]["labels"])
 
     @property
+    def annotations(self) -> dict[str, str]:
+        """The annotations of its pods."""
+        return dict(self.spec["template"]["metadata"].get("annotations", {}))
+
+    @property
     def pod(self) -> dict[str, Any]:
         return dict(self.spec["template"]["spec"])
 

@@ -26,7 +26,8 @@ LEAVE_S: Final = 5
 """Streams end and the registration is taken back after the drain: `runtime/grpc_server.py`, `runtime/process.py`."""
 PROCESS_BYTES: Final = 256 << 20
 RESOURCES: Final = ("cpu", "memory", "ephemeral-storage")
-TOPOLOGIES: Final = {"topology.kubernetes.io/zone", "kubernetes.io/hostname"}
+HOSTNAME: Final = "kubernetes.io/hostname"
+TOPOLOGIES: Final = {"topology.kubernetes.io/zone", HOSTNAME}
 CONFINED: Final = {
     "allowPrivilegeEscalation": False,
     "readOnlyRootFilesystem": True,
@@ -169,12 +170,16 @@ def _pre_stop_s(workload: Workload) -> int:
 
 
 def pods_are_spread(objects: Objects) -> list[str]:
-    """The pods of each service are spread over zones and nodes."""
+    """The pods of each service are spread over zones, and two of them share a node only if every node has one."""
     found = []
     for each in ours(objects):
         constraints = each.pod.get("topologySpreadConstraints", ())
         if {one["topologyKey"] for one in constraints} != TOPOLOGIES:
             found.append(f"{each.name} is not spread over zones and nodes")
+        [by_node] = [one for one in constraints if one["topologyKey"] == HOSTNAME] or [{}]
+        strict = {"maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", "nodeTaintsPolicy": "Honor"}
+        if not strict.items() <= by_node.items():
+            found.append(f"{each.name} may lose two pods with one node, or waits for nodes that take none")
         for one in constraints:
             keys = one.get("matchLabelKeys", ())
             if (

@@ -24,10 +24,18 @@ class Authority:
         self._ca = trustme.CA()
         self._ca.cert_pem.write_to_path(self.ca)
 
-    def issue(self, *names: str, expired: bool = False, into: PemFiles | None = None) -> PemFiles:
-        """A certificate with these DNS names and its key. `into`: in place of those, as `mv` does it."""
+    def issue(
+        self,
+        *names: str,
+        common_name: str | None = None,
+        expired: bool = False,
+        into: PemFiles | None = None,
+    ) -> PemFiles:
+        """A certificate with these DNS names and addresses, and its key. `into`: in place of those, as `mv` does it."""
         not_before, not_after = _validity(expired)
-        issued = self._ca.issue_cert(*names, not_before=not_before, not_after=not_after)
+        issued = self._ca.issue_cert(
+            *names, common_name=common_name, not_before=not_before, not_after=not_after
+        )
         files = into or PemFiles(self.folder / f"{names[0]}.pem", self.folder / f"{names[0]}.key", self.ca)
         return _write(issued, files)
 
