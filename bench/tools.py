@@ -73,12 +73,14 @@ def producer_performance(
     return {"per_s": per_s, "mb_per_s": mb_per_s, "p50_ms": p50, "p99_ms": p99}
 
 
-def consumer_performance(bootstrap: str, topic: str, records: int) -> dict[str, float]:
+def consumer_performance(
+    bootstrap: str, topic: str, records: int, *, partition_bytes: int = 1 << 20
+) -> dict[str, float]:
     """Apache Kafka's own ConsumerPerformance, one consumer with default settings: records/s and MB/s from the first
-    assignment on."""
+    assignment on. `partition_bytes`: its max.partition.fetch.bytes."""
     out = run(
         [*_kafka_tool("ConsumerPerformance"), "--bootstrap-server", bootstrap, "--topic", topic]
-        + ["--num-records", str(records), "--timeout", "60000"]
+        + ["--num-records", str(records), "--timeout", "60000", "--fetch-size", str(partition_bytes)]
     )
     *_, head, row = out.strip().splitlines()
     found = dict(zip(head.split(", "), row.split(", "), strict=True))

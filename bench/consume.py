@@ -1,0 +1,95 @@
+"""`python -m bench.consume`: what one consumer gets, and what it costs the front door and the fetch service.
+
+Each system has the same records in 12 partitions, and the readers take turns: franz-go with several fetch sizes, and
+Apache Kafka's ConsumerPerformance. `--against 1a2b3c4` adds KafScale as of that commit, read in turns with this one
+(A B A B), so that a busy machine hurts both. CPU is by process and hardly depends on other work; rates do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+
+from bench.cpu import spent
+from bench.lines import create
+from bench.systems import KafScale, system_named
+from bench.tools import RECORD_BYTES, consumer_performance, load, producer_performance
+
+TOPIC = "read"
+PARTITIONS = 12
+PROCESSES = ("frontdoor", "fetch")
+Reader = Callable[[str, int], dict[str, float]]
+
+
+def franz_go(fetch_mib: int, partition_mib: int) -> Reader:
+    """`fetch.max.bytes` and `max.partition.fetch.bytes` in MiB."""
+    sizes = {"fetchmax": fetch_mib << 20, "partitionmax": partition_mib << 20}
+    return lambda bootstrap, records: load("catchup", bootstrap, TOPIC, records=records, **sizes)
+
+
+def java(partition_mib: int) -> Reader:
+    """`max.partition.fetch.bytes` in MiB; `fetch.max.bytes` is the default of 50."""
+    return lambda bootstrap, records: consumer_performance(
+        bootstrap, TOPIC, records, partition_bytes=partition_mib << 20
+    )
+
+
+READERS: Mapping[str, Reader] = {
+    "franz-go, fetches of 50 MiB, 4 of a partition": franz_go(50, 4),
+    "franz-go, fetches of 8 MiB, 4 of a partition": franz_go(8, 4),
+    "Java, 1 MiB of a partition (the default)": java(1),
+    "Java, 4 MiB of a partition": java(4),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--against", help="a commit of this repository")
+    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--records", type=int, default=300_000)
+    options = parser.parse_args()
+    names = [
+        "kafscale-dir-bundles",
+        *([f"kafscale-dir-bundles@{options.against}"] if options.against else []),
+    ]
+    with tempfile.TemporaryDirectory(prefix="kafscale-consume-") as folder:
+        systems: dict[str, KafScale] = {}
+        try:
+            for number, name in enumerate(names):
+                system = systems[name] = system_named(name, Path(folder) / str(number))
+                system.start()
+                create(system, TOPIC, PARTITIONS)
+                producer_performance(system.bootstrap, TOPIC, options.records)
+            compare(systems, options.records, options.rounds)
+        finally:
+            for system in systems.values():
+                system.stop()
+
+
+def compare(systems: Mapping[str, KafScale], records: int, rounds: int) -> None:
+    megabytes = records * RECORD_BYTES / 1e6
+    print("| reader | system | records/s | " + " | ".join(f"{name}, ms/MB" for name in PROCESSES) + " |")
+    print("|---|---|---|" + "---|" * len(PROCESSES))
+    for what, read in READERS.items():
+        found: dict[str, list[tuple[float, ...]]] = {name: [] for name in systems}
+        for round_ in range(1 + rounds):  # the first one warms up
+            for name, system in systems.items():
+                result, cpu_s = spent(system, partial(read, system.bootstrap, records))
+                if round_:
+                    found[name].append(
+                        (result["per_s"], *(cpu_s[role] / megabytes * 1e3 for role in PROCESSES))
+                    )
+        for name, figures in found.items():
+            per_s, *costs = (statistics.median(column) for column in zip(*figures, strict=True))
+            print(
+                f"| {what} | {name} | {per_s:,.0f} | " + " | ".join(f"{cost:.2f}" for cost in costs) + " |",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()
