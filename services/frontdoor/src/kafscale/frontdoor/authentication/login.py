@@ -76,7 +76,7 @@ class LoginClient(Protocol):
     def logged_in(self, principal: Principal) -> None: ...
 
     def turned_away(self, kind: str, label: str, *, reason: str, send: bool = False) -> None:
-        """Sends what is answered and closes. `label` is the one of the metric."""
+        """Closes. `label` is the one of the metric. `send`: what is answered leaves before."""
         ...
 
 
