@@ -1,15 +1,18 @@
 """A Fetch answer goes to the client while it arrives, and one that breaks off never looks like another answer."""
 
-from struct import unpack_from
+from pathlib import Path
+from struct import unpack, unpack_from
 
 import pytest
 from door_fakes import Sent
-from door_harness import Cluster, FakeClient, settled, split_over_two
+from door_harness import Cluster, FakeClient, settled, split_over_two, until
+from door_sockets import close, framed, on_uvloop, running
 from kafscale.access.quota import QuotaEntity, QuotaKey
 from kafscale.frontdoor.api import Backend
 from kafscale.frontdoor.handlers.fetch import GRACE_MS
 from kafscale.runtime.stream.frame import ReplyStatus
 from kafscale.wire.schema import api_versions
+from tls_clients import Certificates, connect
 
 MIB = 1 << 20
 LARGE = bytes(range(256)) * (3 << 12)
@@ -198,3 +201,30 @@ async def test_an_answer_that_failed_before_its_first_part_is_answered_as_ever(c
     await settled()
     assert client.fetched() == [("t", 0, 6, b"")]
     assert not client.hung_up
+
+
+async def fetch_and_kill(tls: Certificates | None) -> None:
+    """The service dies when the client has the first bytes of its answer."""
+    answer = bytes(range(256)) * (64 << 12)
+    async with running(**(tls.settings() if tls else {})) as system:
+        system.service.fetched = answer
+        reader, writer = await (connect(system, tls.context()) if tls else system.connect())
+        writer.write(framed(1, 4, 7, bytes(17)))
+        size, correlation_id = unpack(">ii", await reader.readexactly(8))
+        assert (size, correlation_id) == (4 + len(answer), 7)
+        await system.backend.stop(0)
+        rest = await reader.read()  # to the end: neither a reset nor an alert of TLS
+        assert answer.startswith(rest)
+        assert len(rest) < len(answer)
+        assert system.door.gateway.metrics.hung_up.labels("answer_broken").value == 1
+        await until(lambda: not system.door.gateway.connections)
+        await close(writer)
+
+
+@on_uvloop
+async def test_at_a_socket_a_broken_answer_is_its_beginning_and_then_the_end() -> None:
+    await fetch_and_kill(None)
+
+
+def test_over_tls_a_broken_answer_is_its_beginning_and_then_the_end(tmp_path: Path) -> None:
+    on_uvloop(fetch_and_kill)(Certificates(tmp_path))
