@@ -39,16 +39,18 @@ def java(partition_mib: int) -> Reader:
 
 
 READERS: Mapping[str, Reader] = {
-    "franz-go, fetches of 50 MiB, 4 of a partition": franz_go(50, 4),
-    "franz-go, fetches of 8 MiB, 4 of a partition": franz_go(8, 4),
-    "Java, 1 MiB of a partition (the default)": java(1),
-    "Java, 4 MiB of a partition": java(4),
+    "go-50": franz_go(50, 4),
+    "go-8": franz_go(8, 4),
+    "java-1": java(1),
+    "java-4": java(4),
 }
+"""The client and how many MiB it asks for: franz-go in all (4 of a partition), Java of a partition (1 is the default)."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--against", help="a commit of this repository")
+    parser.add_argument("--readers", nargs="+", choices=READERS, default=list(READERS), help="which of them")
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--records", type=int, default=300_000)
     options = parser.parse_args()
@@ -64,31 +66,28 @@ def main() -> None:
                 system.start()
                 create(system, TOPIC, PARTITIONS)
                 producer_performance(system.bootstrap, TOPIC, options.records)
-            compare(systems, options.records, options.rounds)
+            for reader in options.readers:
+                compare(systems, reader, options.records, options.rounds)
         finally:
             for system in systems.values():
                 system.stop()
 
 
-def compare(systems: Mapping[str, KafScale], records: int, rounds: int) -> None:
+def compare(systems: Mapping[str, KafScale], reader: str, records: int, rounds: int) -> None:
+    """Prints a row for each system: medians, and the lowest and the highest rate."""
     megabytes = records * RECORD_BYTES / 1e6
-    print("| reader | system | records/s | " + " | ".join(f"{name}, ms/MB" for name in PROCESSES) + " |")
-    print("|---|---|---|" + "---|" * len(PROCESSES))
-    for what, read in READERS.items():
-        found: dict[str, list[tuple[float, ...]]] = {name: [] for name in systems}
-        for round_ in range(1 + rounds):  # the first one warms up
-            for name, system in systems.items():
-                result, cpu_s = spent(system, partial(read, system.bootstrap, records))
-                if round_:
-                    found[name].append(
-                        (result["per_s"], *(cpu_s[role] / megabytes * 1e3 for role in PROCESSES))
-                    )
-        for name, figures in found.items():
-            per_s, *costs = (statistics.median(column) for column in zip(*figures, strict=True))
-            print(
-                f"| {what} | {name} | {per_s:,.0f} | " + " | ".join(f"{cost:.2f}" for cost in costs) + " |",
-                flush=True,
-            )
+    found: dict[str, list[tuple[float, ...]]] = {name: [] for name in systems}
+    for round_ in range(1 + rounds):  # the first one warms up
+        for name, system in systems.items():
+            result, cpu_s = spent(system, partial(READERS[reader], system.bootstrap, records))
+            if round_:
+                costs = (cpu_s[role] / megabytes * 1e3 for role in PROCESSES)
+                found[name].append((result["per_s"], *costs))
+    for name, figures in found.items():
+        rate, *medians = (statistics.median(column) for column in zip(*figures, strict=True))
+        spread = f"{min(figures)[0]:,.0f} to {max(figures)[0]:,.0f}"
+        cost = ", ".join(f"{role} {one:.2f}" for role, one in zip(PROCESSES, medians, strict=True))
+        print(f"{reader}, {name}: {rate:,.0f} records/s ({spread}); ms/MB: {cost}", flush=True)
 
 
 if __name__ == "__main__":
