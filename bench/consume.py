@@ -44,7 +44,7 @@ READERS: Mapping[str, Reader] = {
     "java-1": java(1),
     "java-4": java(4),
 }
-"""The client and how many MiB it asks for: franz-go in all (4 of a partition), Java of a partition (1 is the default)."""
+"""The client and how many MiB it asks for: franz-go in all (4 of a partition), Java of a partition (its default: 1)."""
 
 
 def main() -> None:
