@@ -1,6 +1,6 @@
 """`python -m bench.consume`: what one consumer gets, and what it costs the front door and the fetch service.
 
-Each system has the same records in 12 partitions, and the readers take turns: franz-go with several fetch sizes, and
+Each system has the same records in 12 partitions, and the readers take turns: a bare socket, franz-go with several fetch sizes, and
 Apache Kafka's ConsumerPerformance. `--against 1a2b3c4` adds KafScale as of that commit, read in turns with this one
 (A B A B), so that a busy machine hurts both. CPU is by process and hardly depends on other work; rates do.
 """
@@ -8,19 +8,25 @@ Apache Kafka's ConsumerPerformance. `--against 1a2b3c4` adds KafScale as of that
 from __future__ import annotations
 
 import argparse
+import socket
 import statistics
 import tempfile
+import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+
+from kafscale.wire.schema import fetch
 
 from bench.cpu import spent
 from bench.lines import create
 from bench.systems import KafScale, system_named
 from bench.tools import RECORD_BYTES, consumer_performance, load, producer_performance
+from e2e.harness.raw import Raw
 
 TOPIC = "read"
 PARTITIONS = 12
+FETCH_VERSION = 11
 PROCESSES = ("frontdoor", "fetch")
 Reader = Callable[[str, int], dict[str, float]]
 
@@ -38,13 +44,39 @@ def java(partition_mib: int) -> Reader:
     )
 
 
+def raw(fetch_mib: int) -> Reader:
+    """A socket that asks for the start of the topic again and again, and looks at no record."""
+    part_bytes = (fetch_mib << 20) // PARTITIONS
+    parts = [
+        fetch.FetchRequestPartition(partition=number, partition_max_bytes=part_bytes)
+        for number in range(PARTITIONS)
+    ]
+    topics = [fetch.FetchRequestTopic(topic=TOPIC, partitions=parts)]
+    message = fetch.FetchRequest(max_wait_ms=0, min_bytes=1, max_bytes=fetch_mib << 20, topics=topics)
+    body = fetch.encode_request(message, FETCH_VERSION)
+
+    def read(bootstrap: str, records: int) -> dict[str, float]:
+        buffer, got, begin = bytearray(1 << 20), 0, time.monotonic()
+        with Raw.to(bootstrap) as client:
+            while got < records * RECORD_BYTES:
+                client.request(fetch.API_KEY, FETCH_VERSION, body)
+                left = size = int.from_bytes(client.socket.recv(4, socket.MSG_WAITALL), "big")
+                while left:
+                    left -= client.socket.recv_into(buffer, min(left, len(buffer)))
+                got += size
+        return {"per_s": got / RECORD_BYTES / (time.monotonic() - begin)}
+
+    return read
+
+
 READERS: Mapping[str, Reader] = {
+    "raw-16": raw(16),
     "go-50": franz_go(50, 4),
     "go-8": franz_go(8, 4),
     "java-1": java(1),
     "java-4": java(4),
 }
-"""The client and how many MiB it asks for: franz-go in all (4 of a partition), Java of a partition (its default: 1)."""
+"""The client and how many MiB it asks for: raw and franz-go in all, Java of a partition (its default: 1)."""
 
 
 def main() -> None:
