@@ -1,8 +1,8 @@
 """`python -m bench.consume`: what one consumer gets, and what it costs the front door and the fetch service.
 
-Each system has the same records in 12 partitions, and the readers take turns: a bare socket, franz-go with several fetch sizes, and
-Apache Kafka's ConsumerPerformance. `--against 1a2b3c4` adds KafScale as of that commit, read in turns with this one
-(A B A B), so that a busy machine hurts both. CPU is by process and hardly depends on other work; rates do.
+Each system has the same records in 12 partitions, and the readers take turns: a bare socket, franz-go with several
+fetch sizes, and Apache Kafka's ConsumerPerformance. `--against 1a2b3c4` adds KafScale as of that commit, read in turns
+with this one (A B A B), so that a busy machine hurts both. CPU is by process; other work changes it less than rates.
 """
 
 from __future__ import annotations
