@@ -11,6 +11,7 @@ PYTEST := $(BIN)/pytest -q
 UNITS := $(patsubst %/tests,unit-of-%,$(wildcard libs/*/tests services/*/tests cli/tests spark/lake/tests spark/upkeep/tests)) unit-of-e2e/checkers
 JOBS ?= $(shell echo $$(($$(nproc) + 1)))
 E2E_PROCESSES ?= 3
+ROUNDS ?= 3
 TWO_TRIES := tools/two_tries.sh
 
 .PHONY: $(UNITS) help up test check fmt lint types contracts unit spark-test spark-types spark-unit images compose-test compose-footprint spark-image spark-image-test gen gen-check e2e chaos chaos-readers chaos-bundles upgrade-test drill quotas tutorial fuzz bench thin-pipe scale model model-small mutants deep lock setup setup-dev clean login-timing security-page clients-secured access-outage
@@ -75,10 +76,12 @@ gen: setup-dev ## remake generated code: proto, wire schema, docs tables
 	$(BIN)/python -m tools.gen_rpc
 	$(BIN)/python -m tools.gen_wire
 	$(BIN)/python -m tools.gen_docs
+	$(BIN)/python -m bench.page
 gen-check:
 	$(BIN)/python -m tools.gen_rpc --check
 	$(BIN)/python -m tools.gen_wire --check
 	$(BIN)/python -m tools.gen_docs --check
+	$(BIN)/python -m bench.page --check
 
 e2e: setup-dev ## real clients against real processes (needs Java, Go, Node for their part; E2E_PROCESSES=3)
 	$(TWO_TRIES) e2e -n $(E2E_PROCESSES) --dist loadfile --no-loadscope-reorder -m 'not chaos and not image and not compose and not secured'
@@ -112,8 +115,8 @@ model: setup-dev ## every state of the protocol of bundles, in its large configu
 	$(BIN)/python -m tools.bundle_model --all
 mutants: setup-dev ## plant the protocol's known bugs and see each caught
 	$(BIN)/python tools/mutants.py
-bench: setup-dev ## the table of docs/performance.md, with Apache Kafka beside
-	$(BIN)/python -m bench
+bench: setup-dev ## a run for docs/performance.md, with Apache Kafka beside, into bench/results (quiet machine; hours; ROUNDS=3)
+	$(BIN)/python -m bench --rounds $(ROUNDS)
 thin-pipe: setup-dev ## what arrives at the store through a thin pipe, for 1 to 64 partitions (seven minutes)
 	$(BIN)/python -m bench.thin_pipe
 scale: setup-dev ## upkeep over five million segments that were built: peak memory and time (some minutes)

@@ -1,1 +1,1 @@
-"""What docs/performance.md is measured with; `python -m bench` prints the table."""
+"""What docs/performance.md is measured with and made of: `python -m bench` runs, `python -m bench.page` writes."""

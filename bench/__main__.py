@@ -1,9 +1,12 @@
 """`make bench`: the lines of docs/performance.md, all on one machine in one run.
 
-Figures are for comparing within a run: machines are shared and noisy. Nothing here asserts a time. A whole run takes
-more than half an hour; `python -m bench --only kafscale-dir,kafka-flush --quick` runs part of it, and `--lines` names
-lines. `kafscale-dir@1a2b3c4` is KafScale as of that commit. With `--rounds 3` the systems run in turns, A B A B A B.
-The table then has the middle run of each line.
+Figures are for comparing within a run: machines are shared and noisy. Nothing here asserts a time. A whole run of three
+rounds takes some hours; `python -m bench --only kafscale-dir,kafka-flush --quick` runs part of it, and `--lines` names
+lines. `kafscale-dir@1a2b3c4` is KafScale as of that commit. The systems run in turns, A B A B A B, and the table has
+the median of each figure.
+
+A whole run (every system, every line, all records) is written to bench/results/ by its date, and `make gen` makes
+docs/performance.md of the newest file there. Any other run goes to out/bench/.
 
 Each system has a fresh directory, and all of them are removed after the last measurement. A system's data is thousands
 of files. An ext4 without a journal skips the inodes that were freed within the last minute when it creates a file
@@ -16,20 +19,53 @@ from __future__ import annotations
 import argparse
 import datetime
 import itertools
-import re
 import tempfile
 import time
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from pathlib import Path
 
-from bench.lines import NAMES, Line, measure, named
+from bench.lines import NAMES, measure, named
+from bench.machine import commit, machine, versions
+from bench.results import RESULTS, Figures, Line, Measured, Run, of_rounds, shown, written
 from bench.systems import SECURED, SYSTEMS, system_named
 from bench.tools import BUILT
 
-FIGURE = re.compile(r"[\d,]*\d(\.\d+)?")
+Rounds = Sequence[dict[Line, Figures]]
 
 
 def main() -> None:
+    options = _options()
+    lines, names = named(options.lines), options.only.split(",")
+    now = datetime.datetime.now(datetime.UTC)
+    where, revision = machine(), commit()
+    found = {name: list[dict[Line, Figures]]() for name in names}
+    begin = time.monotonic()
+
+    def report(line: Line, figures: Figures) -> None:
+        print(f"{time.monotonic() - begin:6.0f} s  {titled(line)}: {shown(figures)}", flush=True)
+
+    with tempfile.TemporaryDirectory(prefix="kafscale-bench-") as folder:
+        for number, name in itertools.product(range(options.rounds), names):
+            print(f"== {name}", flush=True)
+            system = system_named(name, Path(folder) / f"{name}-{number}")
+            found[name].append(measure(system, lines=lines, quick=options.quick, report=report))
+        run = Run(
+            began=f"{now:%Y-%m-%dT%H:%M}",
+            commit=revision,
+            machine=where,
+            versions=versions(),
+            quick=options.quick,
+            rounds=options.rounds,
+            systems={name: _measured(rounds) for name, rounds in found.items()},
+        )
+        whole = not options.quick and lines == set(Line) and set(names) >= set(SYSTEMS)
+        path = (RESULTS if whole else BUILT) / f"{now:%Y-%m-%dT%H%M}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(written(run))
+        print(f"{table(run, lines)}\n{path}", flush=True)
+
+
+def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "--only",
@@ -39,48 +75,35 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a tenth of the records; for trying out")
     parser.add_argument("--lines", nargs="+", choices=NAMES, default=list(NAMES), help="which lines")
     parser.add_argument("--rounds", type=int, default=1, help="how often each system runs")
-    options = parser.parse_args()
-    lines, names = named(options.lines), options.only.split(",")
-    runs: dict[str, list[dict[Line, str]]] = {name: [] for name in names}
-    begin = time.monotonic()
-
-    def say(line: Line, figure: str) -> None:
-        print(f"{time.monotonic() - begin:6.0f} s  {line.value}: {figure}", flush=True)
-
-    with tempfile.TemporaryDirectory(prefix="kafscale-bench-") as folder:
-        for number, name in itertools.product(range(options.rounds), names):
-            print(f"== {name}", flush=True)
-            system = system_named(name, Path(folder) / f"{name}-{number}")
-            runs[name].append(measure(system, lines=lines, quick=options.quick, report=say))
-        text = _markdown({name: _middle(found) for name, found in runs.items()}, lines)
-        print(text, flush=True)
-        BUILT.mkdir(parents=True, exist_ok=True)
-        (BUILT / f"{datetime.datetime.now(datetime.UTC):%Y-%m-%dT%H%M}.md").write_text(text)
+    return parser.parse_args()
 
 
-def _middle(runs: list[dict[Line, str]]) -> dict[Line, str]:
-    """Of each line the figures of one run, which is in the middle by the first of them. Then the lowest and highest."""
-    middle = {}
-    for line in runs[0]:
-        figures = sorted((run[line] for run in runs), key=_first)
-        spread = f" ({_first(figures[0]):,.10g} to {_first(figures[-1]):,.10g})" if len(runs) > 1 else ""
-        middle[line] = figures[len(figures) // 2] + spread
-    return middle
+def _measured(rounds: Rounds) -> dict[str, Measured]:
+    return {line.name.lower(): of_rounds(line, [one[line] for one in rounds]) for line in rounds[0]}
 
 
-def _first(figures: str) -> float:
-    found = FIGURE.search(figures)
-    return float(found[0].replace(",", "")) if found else 0.0
+def titled(line: Line) -> str:
+    return f"{line.what}: {', '.join(line.columns)}"
 
 
-def _markdown(table: dict[str, dict[Line, str]], lines: Container[Line]) -> str:
-    rows = ["| |" + "".join(f" {name} |" for name in table), "|---|" + "---|" * len(table)]
+def table(run: Run, lines: Container[Line]) -> str:
+    """Medians as Markdown, with the lowest and the highest first figure of several rounds in brackets."""
+    rows = ["| |" + "".join(f" {name} |" for name in run.systems), "|---|" + "---|" * len(run.systems)]
     rows += [
-        f"| {line.value} |" + "".join(f" {figures.get(line, '-')} |" for figures in table.values())
+        f"| {titled(line)} |" + "".join(f" {_cell(run, name, line)} |" for name in run.systems)
         for line in Line
         if line in lines
     ]
     return "\n".join(rows) + "\n"
+
+
+def _cell(run: Run, system: str, line: Line) -> str:
+    found = run.measured(system, line)
+    if found is None:
+        return "-"
+    firsts = sorted(figures[0] for figures in found.rounds)
+    spread = f" ({shown(firsts[:1])} to {shown(firsts[-1:])})" if len(firsts) > 1 else ""
+    return shown(found.median) + spread
 
 
 if __name__ == "__main__":

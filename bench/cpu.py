@@ -10,6 +10,7 @@ import os
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 from bench.lines import create
 from bench.systems import KafScale
@@ -20,6 +21,7 @@ ROLES = ("frontdoor", "produce", "fetch", "etcd")
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 RECORDS = 200_000
 RECORD_MB = 1024 / 1e6
+T = TypeVar("T")
 
 
 def cpu_seconds(pid: int) -> float:
@@ -33,7 +35,7 @@ def family_seconds(pid: int) -> float:
     return cpu_seconds(pid) + sum(cpu_seconds(int(child)) for child in children)
 
 
-def spent(system: KafScale, work: Callable[[], float]) -> tuple[float, Mapping[str, float]]:
+def spent(system: KafScale, work: Callable[[], T]) -> tuple[T, Mapping[str, float]]:
     """What `work` returns, and the CPU seconds of each role while it ran."""
     before = {role: sum(map(cpu_seconds, system.cluster.pids(role))) for role in ROLES}
     units = work()

@@ -6,7 +6,6 @@ import asyncio
 import statistics
 import time
 from collections.abc import Callable, Container, Iterable
-from enum import Enum
 from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -15,8 +14,9 @@ from kafscale.wire.errors import ErrorCode
 from kafscale.wire.records import Record, build_batch
 from kafscale.wire.schema import produce
 
+from bench.results import ROLES, Figures, Line
 from bench.systems import System
-from bench.tools import load, producer_performance
+from bench.tools import RECORD_BYTES, consumer_performance, load, producer_performance
 from e2e.harness.raw import Wire
 
 RECORDS = 500_000
@@ -31,24 +31,9 @@ NOT_YET_S = 30.0
 RETRY_S = 0.2
 
 
-class Line(Enum):
-    ONE_PARTITION = "produce, 1 partition, records/s"
-    TWELVE_PARTITIONS = "produce, 12 partitions, records/s"
-    HUNDRED_PARTITIONS = "produce, 100 partitions, records/s"
-    THOUSAND_PARTITIONS = "produce, 1,000 partitions, records/s"
-    ONE_PRODUCER = "1 producer, one record each: acked/s, p50, p99 ms"
-    PRODUCERS_32 = "32 producers, one record each: acked/s, p50, p99 ms"
-    PRODUCERS_64 = "64 producers, one record each: acked/s, p50, p99 ms"
-    PARTITIONS_64 = "64 producers, one record each, on 64 partitions: acked/s, p50, p99 ms"
-    ONE_REQUEST = "one request to 12 partitions, p50, p99 ms"
-    CATCH_UP_HOT = "catch-up hot, records/s, MB/s"
-    CATCH_UP_COLD = "catch-up after a restart, records/s, MB/s"
-    END_TO_END = "end to end at 1,000/s, p50, p99 ms"
-    MEMORY = "resident memory under load, MiB"
-    RESTART = "restart with 3,000 segments, s to the first ack and read"
-
-
-Report = Callable[[Line, str], None]
+Report = Callable[[Line, Figures], None]
+Take = Callable[[System, int], Figures]
+"""Measures one line on a system, over the records divided by a factor."""
 
 
 NAMES = {line.name.lower(): line for line in Line}
@@ -60,14 +45,14 @@ def named(names: Iterable[str]) -> set[Line]:
     return lines | {Line.TWELVE_PARTITIONS} if lines & _READING else lines
 
 
-def measure(system: System, *, lines: Container[Line], quick: bool, report: Report) -> dict[Line, str]:
-    """Starts the system, measures the lines, stops it."""
-    figures: dict[Line, str] = {}
+def measure(system: System, *, lines: Container[Line], quick: bool, report: Report) -> dict[Line, Figures]:
+    """Starts the system, measures those of the lines that it has, stops it."""
+    figures: dict[Line, Figures] = {}
     factor = 10 if quick else 1
     system.start()
     try:
         for line, take in _STEPS.items():
-            if line in lines:
+            if line in lines and line in system.lines:
                 figures[line] = take(system, factor)
                 report(line, figures[line])
     finally:
@@ -87,20 +72,25 @@ def _quiet(system: System) -> dict[str, Any]:
     return {"bootstrap.servers": system.bootstrap, "log_level": 0, "error_cb": lambda _error: None}
 
 
-def _produce(partitions: int) -> Callable[[System, int], str]:
-    def take(system: System, factor: int) -> str:
-        topic = create(system, f"perf-{partitions}", partitions)
-        most = RECORDS // factor
-        warm = producer_performance(system.bootstrap, topic, most // 5)  # the JVM and the partitions warm up
-        records = min(most, int(warm["per_s"] * ATTEMPT_S))
-        rates = [producer_performance(system.bootstrap, topic, records)["per_s"] for _ in range(ATTEMPTS)]
-        return f"{statistics.median(rates):,.0f}"
+def _produce(partitions: int, record_bytes: int = RECORD_BYTES) -> Take:
+    def take(system: System, factor: int) -> Figures:
+        small = "" if record_bytes == RECORD_BYTES else f"-{record_bytes}"
+        topic = create(system, f"perf-{partitions}{small}", partitions)
+
+        def rate(records: int) -> float:
+            found = producer_performance(system.bootstrap, topic, records, record_bytes=record_bytes)
+            return found["per_s"]
+
+        most = RECORDS * RECORD_BYTES // record_bytes // factor
+        warm = rate(most // 5)  # the JVM and the partitions warm up
+        records = min(most, int(warm * ATTEMPT_S))
+        return (statistics.median(rate(records) for _ in range(ATTEMPTS)),)
 
     return take
 
 
-def _one_in_flight(producers: int, partitions: int = 1) -> Callable[[System, int], str]:
-    def take(system: System, factor: int) -> str:
+def _one_in_flight(producers: int, partitions: int = 1) -> Take:
+    def take(system: System, factor: int) -> Figures:
         topic = create(system, f"single-{producers}-{partitions}", partitions)
         seconds = max(8 // factor, 2)
         found = load(
@@ -111,15 +101,15 @@ def _one_in_flight(producers: int, partitions: int = 1) -> Callable[[System, int
             partitions=partitions,
             seconds=seconds,
         )
-        return f"{found['per_s']:,.0f}, {found['p50_ms']:.1f}, {found['p99_ms']:.1f}"
+        return found["per_s"], found["p50_ms"], found["p99_ms"]
 
     return take
 
 
-def _one_request(system: System, factor: int) -> str:
+def _one_request(system: System, factor: int) -> Figures:
     topic = create(system, "wide", WIDE)
     times = asyncio.run(_produced_to_many(system.bootstrap, topic, REQUESTS // factor + 2))
-    return f"{statistics.median(times):.1f}, {sorted(times)[len(times) * 99 // 100]:.1f}"
+    return statistics.median(times), sorted(times)[len(times) * 99 // 100]
 
 
 async def _produced_to_many(bootstrap: str, topic: str, requests: int) -> list[float]:
@@ -162,11 +152,11 @@ def _written(system: System, topic: str, partitions: int) -> int:
         consumer.close()
 
 
-def _catch_up(system: System, _factor: int) -> str:
+def _catch_up(system: System, _factor: int) -> Figures:
     return _read(system, _written(system, "perf-12", 12))
 
 
-def _catch_up_cold(system: System, _factor: int) -> str:
+def _catch_up_cold(system: System, _factor: int) -> Figures:
     records = _written(
         system, "perf-12", 12
     )  # asked before, as librdkafka does not wait for Apache Kafka's leaders
@@ -174,22 +164,28 @@ def _catch_up_cold(system: System, _factor: int) -> str:
     return _read(system, records)
 
 
-def _read(system: System, records: int) -> str:
+def _read(system: System, records: int) -> Figures:
     found = load("catchup", system.bootstrap, "perf-12", records=records)
-    return f"{found['per_s']:,.0f}, {found['mb_per_s']:,.0f}"
+    return found["per_s"], found["mb_per_s"]
 
 
-def _end_to_end(system: System, factor: int) -> str:
+def _consume_java(system: System, _factor: int) -> Figures:
+    found = consumer_performance(system.bootstrap, "perf-12", _written(system, "perf-12", 12))
+    return found["per_s"], found["mb_per_s"]
+
+
+def _end_to_end(system: System, factor: int) -> Figures:
     topic = create(system, "latency", 12)
     found = load("endtoend", system.bootstrap, topic, seconds=max(10 // factor, 2))
-    return f"{found['p50_ms']:.1f}, {found['p99_ms']:.1f}"
+    return found["p50_ms"], found["p99_ms"]
 
 
-def _memory(system: System, _factor: int) -> str:
-    return ", ".join(f"{name} {held >> 20}" for name, held in system.memory().items()) or "-"
+def _memory(system: System, _factor: int) -> Figures:
+    held = system.memory()
+    return tuple(float(held[role] >> 20) for role in ROLES)
 
 
-def _restart(system: System, factor: int) -> str:
+def _restart(system: System, factor: int) -> Figures:
     topic = create(system, "many-segments", 1)
     producer = Producer(_quiet(system) | {"acks": "all", "linger.ms": 0})
     for _ in range(SEGMENTS // factor):
@@ -201,18 +197,20 @@ def _restart(system: System, factor: int) -> str:
     producer.produce(topic, b"x", partition=0)
     assert producer.flush(120) == 0
     load("catchup", system.bootstrap, topic, records=1)
-    return f"{time.monotonic() - begin:.1f} ({started:.1f} of it until Metadata is answered)"
+    return time.monotonic() - begin, started
 
 
-_READING = {Line.CATCH_UP_HOT, Line.CATCH_UP_COLD}
-_STEPS: dict[Line, Callable[[System, int], str]] = {
+_READING = {Line.CATCH_UP_HOT, Line.CATCH_UP_COLD, Line.CONSUME_JAVA}
+_STEPS: dict[Line, Take] = {
     Line.ONE_PARTITION: _produce(1),
     Line.TWELVE_PARTITIONS: _produce(12),
+    Line.TWELVE_SMALL: _produce(12, 100),
     Line.ONE_PRODUCER: _one_in_flight(1),
     Line.PRODUCERS_32: _one_in_flight(32),
     Line.PRODUCERS_64: _one_in_flight(64),
     Line.ONE_REQUEST: _one_request,
     Line.CATCH_UP_HOT: _catch_up,
+    Line.CONSUME_JAVA: _consume_java,
     Line.MEMORY: _memory,
     Line.CATCH_UP_COLD: _catch_up_cold,
     Line.END_TO_END: _end_to_end,

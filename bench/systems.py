@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -12,6 +12,8 @@ from typing import Protocol
 from kafscale.runtime.ports import free_port
 from kafscale.testkit.seaweed import SeaweedServer
 
+from bench.bare_put import PUT_ALONE, PUT_AND_COMMIT, BareStore
+from bench.results import ROLES, Line
 from e2e.harness.apache import ApacheKafka
 from e2e.harness.cluster import Cluster
 from e2e.harness.versions import checked_out, version_env
@@ -23,6 +25,11 @@ NO_BUDGETS = {"KAFSCALE_S3_PUTS_PER_S_MAX": "100000", "KAFSCALE_BUNDLES_PER_S": 
 class System(Protocol):
     @property
     def bootstrap(self) -> str: ...
+    @property
+    def lines(self) -> Container[Line]:
+        """The lines that it has."""
+        ...
+
     def start(self) -> None: ...
     def restart(self) -> float:
         """Stops and starts; seconds until a client is answered."""
@@ -48,6 +55,10 @@ class KafScale:
     def bootstrap(self) -> str:
         return self.cluster.bootstrap
 
+    @property
+    def lines(self) -> Container[Line]:
+        return Line
+
     def start(self) -> None:
         self.cluster.start()
 
@@ -63,8 +74,7 @@ class KafScale:
             self.seaweed.kill()
 
     def memory(self) -> Mapping[str, int]:
-        roles = ("frontdoor", "produce", "fetch", "coordinator", "admin", "etcd")
-        return {role: sum(resident(pid) for pid in self.cluster.pids(role)) for role in roles}
+        return {role: sum(resident(pid) for pid in self.cluster.pids(role)) for role in ROLES}
 
 
 def resident(pid: int) -> int:
@@ -124,6 +134,10 @@ class Kafka:
     def bootstrap(self) -> str:
         return self.kafka.bootstrap
 
+    @property
+    def lines(self) -> Container[Line]:
+        return set(Line) - {Line.MEMORY}
+
     def start(self) -> None:
         self.kafka.start()
 
@@ -146,6 +160,8 @@ SYSTEMS: Mapping[str, Callable[[Path], System]] = {
     "kafscale-s3-bundles": lambda folder: on_s3(folder, bundles=True),
     "kafscale-s3-far": lambda folder: on_s3(folder, far=True),
     "kafscale-s3-far-bundles": lambda folder: on_s3(folder, far=True, bundles=True),
+    "put-alone": lambda folder: BareStore(folder, PUT_ALONE, commits=False),
+    "put-and-commit": lambda folder: BareStore(folder, PUT_AND_COMMIT, commits=True),
 }
 
 

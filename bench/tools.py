@@ -13,6 +13,7 @@ from e2e.harness.apache import kafka_classpath, kafka_version
 HERE = Path(__file__).parent
 BUILT = HERE.parent / "out" / "bench"
 RUN_TIMEOUT_S = 600.0
+RECORD_BYTES = 1024
 
 
 def run(command: list[str], timeout_s: float = RUN_TIMEOUT_S) -> str:
@@ -43,15 +44,18 @@ def load(
     return found
 
 
+def _kafka_tool(name: str) -> list[str]:
+    return ["java", "-Xmx512m", "-cp", kafka_classpath(kafka_version()), f"org.apache.kafka.tools.{name}"]
+
+
 def producer_performance(
-    bootstrap: str, topic: str, records: int, *, ca: Path | None = None
+    bootstrap: str, topic: str, records: int, *, record_bytes: int = RECORD_BYTES, ca: Path | None = None
 ) -> dict[str, float]:
     """Apache Kafka's own ProducerPerformance, over TLS if there is a CA to trust: records/s, MB/s, latencies in ms."""
     tls = ["security.protocol=SSL", "ssl.truststore.type=PEM", f"ssl.truststore.location={ca}"]
-    java = ["java", "-Xmx512m", "-cp", kafka_classpath(kafka_version())]
     out = run(
-        [*java, "org.apache.kafka.tools.ProducerPerformance"]
-        + ["--topic", topic, "--num-records", str(records), "--record-size", "1024", "--throughput", "-1"]
+        [*_kafka_tool("ProducerPerformance"), "--topic", topic, "--num-records", str(records)]
+        + ["--record-size", str(record_bytes), "--throughput", "-1"]
         + [
             "--producer-props",
             f"bootstrap.servers={bootstrap}",
@@ -67,3 +71,20 @@ def producer_performance(
         raise RuntimeError(f"ProducerPerformance said: {last}")
     per_s, mb_per_s, p50, p99 = (float(group) for group in found.groups())
     return {"per_s": per_s, "mb_per_s": mb_per_s, "p50_ms": p50, "p99_ms": p99}
+
+
+def consumer_performance(
+    bootstrap: str, topic: str, records: int, *, partition_bytes: int = 1 << 20
+) -> dict[str, float]:
+    """Apache Kafka's own ConsumerPerformance, one consumer with default settings: records/s and MB/s from the first
+    assignment on. `partition_bytes`: its max.partition.fetch.bytes."""
+    out = run(
+        [*_kafka_tool("ConsumerPerformance"), "--bootstrap-server", bootstrap, "--topic", topic]
+        + ["--num-records", str(records), "--timeout", "60000", "--fetch-size", str(partition_bytes)]
+    )
+    *_, head, row = out.strip().splitlines()
+    found = dict(zip(head.split(", "), row.split(", "), strict=True))
+    return {
+        "per_s": float(found["fetch.nMsg.sec"]),
+        "mb_per_s": float(found["fetch.MB.sec"]) * (1 << 20) / 1e6,
+    }

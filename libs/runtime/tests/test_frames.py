@@ -8,6 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafscale.runtime.stream.frame import (
     CLIENTS_KNOWN,
+    FLAG_MORE,
+    FLAG_SIZED,
     FRAME_VERSION,
     CancelFrame,
     Frame,
@@ -16,6 +18,7 @@ from kafscale.runtime.stream.frame import (
     Inbox,
     Reply,
     ReplyFrame,
+    ReplyPart,
     ReplyStatus,
     RequestFrame,
     RequestMeta,
@@ -256,7 +259,8 @@ GOOD = request_message()
     [
         (b"\x01" + GOOD[1:], "another version"),
         (GOOD[:1] + b"\x09" + GOOD[2:], "an unknown kind"),
-        (GOOD[:2] + b"\x02" + GOOD[3:], "an unknown flag"),
+        (GOOD[:2] + b"\x04" + GOOD[3:], "an unknown flag"),
+        (GOOD[:2] + b"\x02" + GOOD[3:], "a size in a request"),
         (GOOD[:3] + b"\x01" + GOOD[4:], "a status in a request"),
         (GOOD[:-1], "cut short"),
         (GOOD + b"\x01", "a byte too many"),
@@ -404,3 +408,100 @@ def test_a_small_body_does_not_keep_a_large_message_alive() -> None:
     assert small.reply.body.obj is not message
     assert small.reply.body == b"s" * 100
     assert large.reply.body.obj is message
+
+
+def test_an_answer_does_not_keep_a_message_of_more_than_four_times_its_size_alive() -> None:
+    outbox = Outbox()
+    for number, size in enumerate((40_000, 200_000, 400_000)):
+        outbox.put_reply(number, 0, 0, (b"x" * size,))
+    message = outbox.take(0)
+    assert message is not None
+    frames = [frame for frame in Inbox("frontdoor").feed(message) if isinstance(frame, ReplyFrame)]
+    assert [frame.reply.body.obj is message for frame in frames] == [False, True, True]
+    assert [len(frame.reply.body) for frame in frames] == [40_000, 200_000, 400_000]
+
+
+@given(body=st.binary(min_size=1, max_size=300), chunk=st.integers(1, 80), revision=st.integers(0, 2**63 - 1))
+def test_the_parts_of_an_answer_are_the_answer(body: bytes, chunk: int, revision: int) -> None:
+    outbox = Outbox(payload_bytes_max=chunk, sizes=True)
+    outbox.put_reply(1, 0, revision, (body[:40], memoryview(body)[40:]))
+    outbox.put_reply(2, 0, 0, (b"other",))
+    frames = received(Inbox("frontdoor", streams=lambda number: number == 1), drained(outbox))
+    parts = [frame for frame in frames if isinstance(frame, ReplyPart)]
+    assert len(parts) == (len(frames) - 1 if len(body) > chunk else 0)
+    if not parts:
+        return
+    left = len(body)
+    for part in parts:
+        left -= len(part.reply.body)
+        assert (part.request_id, part.size, part.left_bytes) == (1, len(body), left)
+        assert (part.reply.status, part.reply.revision) == (ReplyStatus.FINAL, revision)
+    assert b"".join(part.reply.body for part in parts) == body
+    assert left == 0
+
+
+@given(body=st.binary(min_size=1, max_size=300), chunk=st.integers(1, 80), sizes=st.booleans())
+def test_who_takes_no_parts_gets_the_same_whole_answer_with_and_without_sizes(
+    body: bytes, chunk: int, sizes: bool
+) -> None:
+    outbox = Outbox(payload_bytes_max=chunk, sizes=sizes)
+    outbox.put_reply(1, 0, 3, (body,))
+    (frame,) = received(Inbox("frontdoor"), drained(outbox))
+    assert frame == ReplyFrame(1, Reply(ReplyStatus.FINAL, 3, memoryview(body)))
+
+
+def test_a_peer_that_reads_no_sizes_gets_the_frames_of_old() -> None:
+    outbox = Outbox(payload_bytes_max=2)
+    reply, chunk = FrameKind.REPLY, FrameKind.CHUNK
+    old = struct.pack(">BBBBIQQ", FRAME_VERSION, reply, FLAG_MORE, 0, 18, 1, 5) + b"ab"
+    old += struct.pack(">BBBBIQ", FRAME_VERSION, chunk, 0, 0, 9, 1) + b"c"
+    outbox.put_reply(1, 0, 5, (b"abc",))
+    assert b"".join(drained(outbox)) == old
+
+
+def sized(total: int, *payloads: bytes, more: bool = False) -> bytes:
+    """A reply of chunks whose first frame says `total`. `more`: the last chunk is not the end."""
+    first, *rest = payloads
+    flags = FLAG_MORE | FLAG_SIZED
+    message = struct.pack(">BBBBIQQQ", FRAME_VERSION, FrameKind.REPLY, flags, 0, 24 + len(first), 1, 0, total)
+    message += first
+    for number, payload in enumerate(rest, start=1):
+        flags = FLAG_MORE if more or number < len(rest) else 0
+        message += struct.pack(">BBBBIQ", FRAME_VERSION, FrameKind.CHUNK, flags, 0, 8 + len(payload), 1)
+        message += payload
+    return message
+
+
+@pytest.mark.parametrize("streams", [False, True])
+@pytest.mark.parametrize(
+    ("total", "payloads", "more"),
+    [
+        (3, (b"ab", b"cd"), False),  # more than it said
+        (5, (b"ab", b"cd"), False),  # less
+        (4, (b"ab", b"cd"), True),  # all, and then more to come
+        (2, (b"ab",), False),  # all of it in the first frame, but chunks to come
+        (0, (b"ab",), False),
+    ],
+)
+def test_parts_that_do_not_add_up_end_the_stream(
+    total: int, payloads: tuple[bytes, ...], more: bool, streams: bool
+) -> None:
+    with pytest.raises(FrameError):
+        Inbox("frontdoor", streams=lambda _: streams).feed(sized(total, *payloads, more=more))
+    assert Inbox("frontdoor", streams=lambda _: streams).feed(sized(4, b"ab", b"cd"))
+
+
+def test_a_size_belongs_to_the_first_frame_of_an_answer_in_chunks() -> None:
+    alone = struct.pack(">BBBBIQQQ", FRAME_VERSION, FrameKind.REPLY, FLAG_SIZED, 0, 26, 1, 0, 2) + b"ab"
+    cut_short = struct.pack(">BBBBIQQ", FRAME_VERSION, FrameKind.REPLY, FLAG_MORE | FLAG_SIZED, 0, 16, 1, 0)
+    for wrong in (alone, cut_short):
+        with pytest.raises(FrameError):
+            Inbox("frontdoor").feed(wrong)
+
+
+def test_a_streamed_answer_over_the_bound_fails_whole_and_one_nobody_waits_for_is_dropped() -> None:
+    inbox = Inbox("frontdoor", body_bytes_max=3, streams=lambda _: True)
+    assert inbox.feed(sized(4, b"ab", b"cd")) == [ReplyFrame(1, Reply(ReplyStatus.TOO_LARGE))]
+    inbox = Inbox("frontdoor", admits=lambda _number, _size: False, streams=lambda _: True)
+    assert inbox.feed(sized(4, b"ab", b"cd")) == []
+    assert not inbox._open

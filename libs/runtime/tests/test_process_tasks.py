@@ -128,6 +128,9 @@ async def test_a_prompt_request_that_is_cancelled_ends_where_it_waits() -> None:
 class Silent:
     """A call that nothing is written to."""
 
+    def invocation_metadata(self) -> tuple[tuple[str, str], ...]:
+        return ()
+
 
 async def test_a_stream_is_nobody_s_once_the_handler_has_returned() -> None:
     server = StreamServer(bulk={}, control={}, clock=SystemClock())

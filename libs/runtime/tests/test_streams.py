@@ -7,7 +7,7 @@ from unittest.mock import Mock
 import grpc.aio
 import pytest
 import structlog
-from kafscale.runtime.stream.frame import ReplyStatus
+from kafscale.runtime.stream.frame import ReplyPart, ReplyStatus
 from kafscale.runtime.stream.options import METHODS, Stream
 from kafscale.runtime.stream.outbox import Outbox
 from kafscale.runtime.stream.server import InboundRequest, StreamLimits, StreamServer, task_handler
@@ -206,6 +206,9 @@ class LeavingClient:
         self._request = outbox.take(0)
         self.leaves = asyncio.Event()
 
+    def invocation_metadata(self) -> tuple[tuple[str, str], ...]:
+        return ()
+
     async def send_initial_metadata(self, _metadata: object) -> None:
         pass
 
@@ -342,3 +345,57 @@ async def test_an_answer_or_a_request_too_large_fails_alone_and_the_stream_goes_
         assert service.streams.stats[Stream.BULK].too_large == 2
         assert len(service.streams._streams) == 1
         assert service.streams.held_bytes == 0
+
+
+@on_uvloop
+async def test_a_large_answer_is_taken_in_parts_as_it_arrives() -> None:
+    large = bytes(range(256)) * (20 << 12)
+    parts: list[ReplyPart] = []
+    async with (
+        running({PRODUCE: lambda request: request.reply((large,), revision=9), FETCH: echo}) as service,
+        client_of(service.target) as client,
+    ):
+        await client.connect()
+        pending = client.send(meta(), (b"?",))
+        pending.parts = parts.append
+        small = client.send(meta(FETCH), (b"s",))
+        small.parts = parts.append
+        reply = await pending.future
+        assert (reply.status, reply.revision, bytes(reply.body)) == (ReplyStatus.FINAL, 9, b"")
+        assert b"".join(part.reply.body for part in parts) == large
+        assert [part.left_bytes for part in parts] == [(19 - n) << 20 for n in range(20)]
+        assert bytes((await small.future).body) == b"echo:s"
+        assert unanswered(client) == 0
+
+
+@on_uvloop
+async def test_a_service_that_dies_within_an_answer_leaves_a_lost_request_and_its_parts_end() -> None:
+    parts: list[ReplyPart] = []
+    handlers = {PRODUCE: lambda request: request.reply((bytes(64 << 20),))}
+    async with running(handlers) as service, client_of(service.target) as client:
+        await client.connect()
+        pending = client.send(meta(), (b"?",))
+        pending.parts = parts.append
+        await until(lambda: len(parts) >= 1)
+        await service.kill()
+        assert (await pending.future).status is ReplyStatus.LOST
+        assert parts[-1].left_bytes > 0
+
+
+@on_uvloop
+async def test_a_front_door_that_leaves_within_an_answer_gets_no_more_parts() -> None:
+    parts: list[ReplyPart] = []
+    handlers = {PRODUCE: lambda request: request.reply((bytes(64 << 20),)), FETCH: echo}
+    async with running(handlers) as service, client_of(service.target) as client:
+        await client.connect()
+        pending = client.send(meta(), (b"?",))
+
+        def take(part: ReplyPart) -> None:
+            parts.append(part)
+            pending.cancel()
+
+        pending.parts = take
+        await until(lambda: len(parts) == 1)
+        assert bytes((await client.send(meta(FETCH), (b"!",)).future).body) == b"echo:!"
+        assert len(parts) == 1
+        assert unanswered(client) == 0

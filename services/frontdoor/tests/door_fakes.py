@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from kafscale.frontdoor.api import Backend
 from kafscale.frontdoor.client import ClientConnection
 from kafscale.frontdoor.lanes import LaneKey
-from kafscale.runtime.stream.frame import Reply, ReplyStatus, RequestMeta
+from kafscale.runtime.stream.frame import Reply, ReplyPart, ReplyStatus, RequestMeta
 from kafscale.storage.heads import OwnerRecord
 from kafscale.storage.keys import SlotId, TopicId
 from kafscale.storage.membership.members import Instance, InstanceState
@@ -141,10 +141,11 @@ class Sent:
     buffers: Sequence[Buffer] = ()
     cancelled: bool = False
     admits: Callable[[int], bool] | None = None
+    parts: Callable[[ReplyPart], None] | None = None
 
     def cancel(self) -> None:
         self.cancelled = True
-        self.admits = None
+        self.admits = self.parts = None
         self.future.cancel()
 
     def arrive(self, size: int) -> bool:
@@ -153,6 +154,16 @@ class Sent:
         if not kept and not self.future.done():
             self.reply(status=ReplyStatus.FAILED)
         return kept
+
+    def part(self, body: bytes, start: int, end: int) -> None:
+        """The bytes [start, end) of an answer in several parts. Nothing, once the request was cancelled."""
+        left_bytes, take = len(body) - end, self.parts
+        if take is None:
+            return
+        if not left_bytes:
+            self.reply()
+        reply = Reply(ReplyStatus.FINAL, 0, memoryview(body)[start:end])
+        take(ReplyPart(self.meta.request_id, reply, len(body), left_bytes))
 
     def reply(self, *buffers: Buffer, status: ReplyStatus = ReplyStatus.FINAL, revision: int = 0) -> None:
         self.admits = None
@@ -210,6 +221,9 @@ class Sent:
 
     def give(self, records: bytes = b"", *, code: int = 0, session_id: int = 0) -> None:
         """Answers a Fetch with these records in each partition."""
+        self.reply(self.body_of(records, code=code, session_id=session_id))
+
+    def body_of(self, records: bytes, *, code: int = 0, session_id: int = 0) -> bytes:
         topics = [
             fetch.FetchResponseTopic(
                 topic=topic.topic,
@@ -224,7 +238,7 @@ class Sent:
             for topic in self.fetched.topics
         ]
         response = fetch.FetchResponse(responses=topics, session_id=session_id)
-        self.reply(*fetch.encode_response(response, self.meta.api_version))
+        return b"".join(map(bytes, fetch.encode_response(response, self.meta.api_version)))
 
 
 @dataclass(eq=False)

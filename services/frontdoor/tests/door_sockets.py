@@ -40,12 +40,15 @@ API_VERSIONS_0 = pack(">ihhih", 10, 18, 0, 9, -1)
 
 @dataclass
 class Service:
-    """Answers Produce and OffsetCommit at once, echoes Fetch, holds JoinGroup and InitProducerId for ever."""
+    """Answers Produce and OffsetCommit at once, echoes Fetch, holds JoinGroup and InitProducerId for ever.
+
+    `fetched`: the answer of each Fetch in place of an echo."""
 
     produced: list[bytes] = field(default_factory=list)
     commits: list[offset_commit.OffsetCommitRequest] = field(default_factory=list)
     held: list[InboundRequest] = field(default_factory=list)
     cancelled: int = 0
+    fetched: bytes | None = None
 
     def produce(self, request: InboundRequest) -> None:
         message = produce.decode_request(request.body, request.meta.api_version)
@@ -65,7 +68,7 @@ class Service:
         request.reply(produce.encode_response(response, request.meta.api_version))
 
     def echo(self, request: InboundRequest) -> None:
-        request.reply([bytes(request.body)])
+        request.reply([bytes(request.body) if self.fetched is None else self.fetched])
 
     def commit(self, request: InboundRequest) -> None:
         self.commits.append(offset_commit.decode_request(request.body, request.meta.api_version))
@@ -88,6 +91,8 @@ class System:
     ports: dict[str, int]
     """By listener."""
     quotas: QuotaTable
+    backend: grpc.aio.Server
+    """Speaks for every service."""
 
     @property
     def port(self) -> int:
@@ -98,8 +103,8 @@ class System:
 
 
 @asynccontextmanager
-async def serving(service: Service) -> AsyncIterator[int]:
-    """The port of a gRPC server that speaks for every service."""
+async def serving(service: Service) -> AsyncIterator[tuple[grpc.aio.Server, int]]:
+    """A gRPC server that speaks for every service, and its port."""
     server = grpc.aio.server(options=SERVER_OPTIONS)
     streams = StreamServer(
         bulk={0: service.produce, 1: service.echo},
@@ -109,7 +114,7 @@ async def serving(service: Service) -> AsyncIterator[int]:
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     try:
-        yield port
+        yield server, port
     finally:
         await server.stop(0)
 
@@ -135,7 +140,7 @@ async def running(
     securities = chosen.securities()
     quotas = QuotaTable()
     metrics = Metrics("frontdoor")
-    async with serving(service) as backend_port, asyncio.TaskGroup() as tasks:
+    async with serving(service) as (backend, backend_port), asyncio.TaskGroup() as tasks:
         means = Means(
             node_id=7,
             clock=SystemClock(),
@@ -167,7 +172,7 @@ async def running(
         ports = {name: server.sockets[0].getsockname()[1] for name, server in servers.items()}
         sweep = tasks.create_task(door.gateway.sweep())
         try:
-            yield System(door, service, metrics, entrances, ports, quotas)
+            yield System(door, service, metrics, entrances, ports, quotas, backend)
         finally:
             for server in servers.values():
                 server.close()

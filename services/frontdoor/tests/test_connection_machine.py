@@ -289,6 +289,56 @@ def test_after_a_request_with_a_large_answer_nothing_is_parsed_until_the_answer_
     assert connection.reading is True
 
 
+@given(
+    bodies=st.lists(st.binary(min_size=1, max_size=40), min_size=1, max_size=5),
+    part_bytes=st.integers(1, 15),
+    data=st.data(),
+)
+def test_answers_in_parts_are_the_bytes_of_whole_answers_in_whatever_order_the_parts_come(
+    bodies: list[bytes], part_bytes: int, data: st.DataObject
+) -> None:
+    keys = [(3, 1), (3, 9), (18, 3)]
+    requests = [frame(*keys[i % 3], correlation_id=i) for i in range(len(bodies))]
+    whole, parted = machine(), machine()
+    for event, body in zip(whole.receive(b"".join(requests), 0), bodies, strict=True):
+        assert isinstance(event, Request)
+        whole.respond(event.slot, [body])
+    expected = joined(whole.to_send())
+    events = parted.receive(b"".join(requests), 0)
+    left = [(event.slot, 0) for event in events if isinstance(event, Request)]
+    out = b""
+    while left:
+        slot, start = left.pop(data.draw(st.integers(0, len(left) - 1)))
+        body, end = bodies[slot], start + part_bytes
+        last = end >= len(body)
+        parted.respond_part(slot, [memoryview(body)[start:end]], size=len(body), last=last)
+        if not last:
+            left.append((slot, end))
+        if data.draw(st.booleans()):
+            out += joined(parted.to_send())
+        assert expected.startswith(out)
+        assert len(out) + parted.unsent_bytes <= len(expected)
+    out += joined(parted.to_send())
+    assert out == expected
+    assert parted.drained
+    assert parted.unsent_bytes == 0
+
+
+def test_a_part_leaves_at_once_and_nothing_leaves_behind_it_before_its_end() -> None:
+    connection = machine()
+    first, second = connection.receive(frame(3, 1, 1) + frame(3, 1, 2), 0)
+    assert isinstance(first, Request)
+    assert isinstance(second, Request)
+    connection.respond(second.slot, [b"second"])
+    connection.respond_part(first.slot, [b"fi"], size=5, last=False)
+    assert joined(connection.to_send()) == pack(">ii", 9, 1) + b"fi"
+    assert connection.to_send() == []
+    assert connection.next_slot == first.slot
+    assert not connection.drained
+    connection.respond_part(first.slot, [b"rst"], size=5, last=True)
+    assert joined(connection.to_send()) == b"rst" + pack(">ii", 10, 2) + b"second"
+
+
 def answer(connection: Fed, event: Event, body: bytes = b"ok") -> bytes:
     assert isinstance(event, Request)
     connection.respond(event.slot, [body])

@@ -30,6 +30,8 @@ from tls_clients import HOST, Certificates
 PIECE = bytes(1 << 20)
 PIECES = 64
 ANSWER_BYTES = PIECES * len(PIECE)
+KEPT_BYTES_MAX = 3 << 19
+"""Of both ends: their TLS sessions, OpenSSL's buffers, and what the client's loop reads into."""
 AHEAD = 2 * (AHEAD_BYTES_MAX + SOCKET_BYTES_MAX) + (4 << 20)
 """Encrypted, and copied to the socket; and what OpenSSL, the loop and the client's side take."""
 
@@ -99,15 +101,20 @@ def certificates(tmp_path: Path) -> Certificates:
 
 @asynccontextmanager
 async def asked(
-    certificates: Certificates, factory: Callable[[], Any], tls: ssl.SSLContext | None = None
+    certificates: Certificates,
+    factory: Callable[[], Any],
+    tls: ssl.SSLContext | None = None,
+    *,
+    reads: bool = False,
 ) -> AsyncIterator[asyncio.StreamReader]:
-    """A client that has asked for the answer, and does not read."""
+    """A client that has asked for the answer, and reads it or not."""
     server = await asyncio.get_running_loop().create_server(factory, "127.0.0.1", 0, ssl=tls)
     port = server.sockets[0].getsockname()[1]
     reader, writer = await asyncio.open_connection(
         "127.0.0.1", port, ssl=certificates.context(), server_hostname=HOST
     )
-    writer.transport.pause_reading()  # type: ignore[attr-defined]
+    if not reads:
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
     writer.write(b"?")
     try:
         yield reader
@@ -121,16 +128,20 @@ def listener(certificates: Certificates) -> ListenerTls:
     return found
 
 
-@on_uvloop
-async def test_an_answer_that_a_client_does_not_read_is_not_held_twice(certificates: Certificates) -> None:
-    answering, tls = Answering(), listener(certificates)
-    stream = TlsStream(
+def stream_of(answering: Answering, certificates: Certificates) -> TlsStream:
+    return TlsStream(
         cast(ClientConnection, answering),
-        tls,
+        listener(certificates),
         turns=HandshakeTurns(SystemClock()),
         outcomes=Metrics("frontdoor").counters("tls_handshakes_total"),
         scratch=memoryview(bytearray(1 << 18)),
     )
+
+
+@on_uvloop
+async def test_an_answer_that_a_client_does_not_read_is_not_held_twice(certificates: Certificates) -> None:
+    answering = Answering()
+    stream = stream_of(answering, certificates)
     before = allocated_bytes()
     async with asked(certificates, lambda: stream):
         await until(lambda: answering.answered)
@@ -140,6 +151,21 @@ async def test_an_answer_that_a_client_does_not_read_is_not_held_twice(certifica
         )
     await until(lambda: answering.lost)
     assert stream.get_write_buffer_size() == 0
+
+
+@on_uvloop
+async def test_a_client_that_has_taken_a_large_answer_costs_little_afterwards(
+    certificates: Certificates,
+) -> None:
+    answering = Answering()
+    stream = stream_of(answering, certificates)
+    before = allocated_bytes()
+    async with asked(certificates, lambda: stream, reads=True) as reader:
+        await until(lambda: answering.answered)
+        for _ in range(PIECES):
+            await reader.readexactly(len(PIECE))
+        await until(lambda: stream.get_write_buffer_size() == 0)
+        assert allocated_bytes() - before < KEPT_BYTES_MAX
 
 
 @on_uvloop

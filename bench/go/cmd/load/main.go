@@ -32,6 +32,8 @@ var (
 	size       = flag.Int("size", 1024, "bytes of a value")
 	rate       = flag.Int("rate", 1000, "records per second of endtoend and steady, of all producers together")
 	random     = flag.Bool("random", false, "endtoend sends at random times, and to a random one of the partitions")
+	fetchMax   = flag.Int("fetchmax", 50<<20, "fetch.max.bytes of catchup")
+	partMax    = flag.Int("partitionmax", 4<<20, "max.partition.fetch.bytes of catchup")
 	partitions = flag.Int("partitions", 1, "partitions of oneinflight and steady, which take turns, and of -random")
 )
 
@@ -133,7 +135,8 @@ func oneInFlight(ctx context.Context) {
 // catchUp reads a topic from its start and measures how fast.
 func catchUp(ctx context.Context) {
 	client, err := newClient(kgo.ConsumeTopics(*topic),
-		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxBytes(50<<20), kgo.FetchMaxPartitionBytes(4<<20))
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxBytes(int32(*fetchMax)),
+		kgo.FetchMaxPartitionBytes(int32(*partMax)))
 	must(err)
 	defer client.Close()
 	start := time.Now()

@@ -72,6 +72,7 @@ class Forward:
     `repeatable`: a request whose instance was lost may go to another one.
     `moves_log_starts`: the revision of the reply is the one at which the log starts that it names are known.
     `changes_access`: the answer waits until this front door knows the new users, ACLs or quotas (access.py).
+    `cut_through`: a large answer goes to the client while it arrives.
     """
 
     unavailable: ErrorCode
@@ -80,6 +81,7 @@ class Forward:
     carries_revision: bool = False
     moves_log_starts: bool = False
     changes_access: bool = False
+    cut_through: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -97,15 +97,12 @@ class ClientConnection(asyncio.BufferedProtocol):
         now_ms = self._last_ms = self._holder.touched_ms = self._gateway.clock.now_ms()
         events = self._machine.buffer_updated(nbytes, now_ms)
         self._note_frame(now_ms, new_frame=bool(events))
-        if events:
-            self._handle(events)
+        self._handle(events)
         self._settle()
 
     def _note_frame(self, now_ms: int, *, new_frame: bool) -> None:
         """Bytes came of the frame that is under way, or of a new one: then its turn and its time begin."""
-        timer, mid_frame = self._frame_timer, self._machine.mid_frame
-        if mid_frame or timer.first_ms is not None:  # not so for a frame that came whole
-            timer.arrived(now_ms, new_frame=new_frame, under_way=mid_frame)
+        self._frame_timer.arrived(now_ms, new_frame=new_frame, under_way=self._machine.mid_frame)
         if new_frame:
             self._memory.next_frame(self._holder)
 
@@ -158,17 +155,24 @@ class ClientConnection(asyncio.BufferedProtocol):
     def answered(self, exchange: Exchange, body: Sequence[Buffer]) -> None:
         if exchange.usage is not None:
             body = self._gateway.metering.answered(exchange, body)
-        slot = exchange.request.slot
-        del self.exchanges[slot]
-        self._machine.respond(slot, body)
-        self._gateway.count(exchange, sum(map(len, body)))
-        self._ask_flush()
+        self._machine.respond(exchange.request.slot, body)
+        self._over(exchange, sum(map(len, body)))
+
+    def answered_part(self, exchange: Exchange, part: memoryview, *, size: int, left_bytes: int) -> None:
+        self._machine.respond_part(exchange.request.slot, [part], size=size, last=not left_bytes)
+        self._gateway.arriving(exchange, left_bytes)
+        if left_bytes:
+            self._ask_flush()
+        else:
+            self._over(exchange, size)
 
     def silenced(self, exchange: Exchange) -> None:
-        slot = exchange.request.slot
-        del self.exchanges[slot]
-        self._machine.finish(slot)
-        self._gateway.count(exchange, 0)
+        self._machine.finish(exchange.request.slot)
+        self._over(exchange, 0)
+
+    def _over(self, exchange: Exchange, out_bytes: int) -> None:
+        del self.exchanges[exchange.request.slot]
+        self._gateway.count(exchange, out_bytes)
         self._ask_flush()
 
     def _ask_flush(self) -> None:
@@ -288,9 +292,6 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._has_asked = True
             self._memory = self._gateway.logged_in(self, self._holder)
 
-    def end_login(self, kind: str, label: str, reason: str) -> None:
-        self._complain(kind, label, reason=reason)
-
     # ---- the end
 
     def hang_up(self, reason: str) -> None:
@@ -306,9 +307,9 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._gateway.complaints.log(kind, **who, **fields)
         self._close(send=send)
 
-    def turned_away(self, kind: str, label: str, *, reason: str) -> None:
-        """The client did not do what its listener asks for, so nothing of it is answered."""
-        self._complain(kind, label, send=False, reason=reason)
+    def turned_away(self, kind: str, label: str, *, reason: str, send: bool = False) -> None:
+        """The client did not do what its listener asks for, or its answer broke off. `send`: answers leave."""
+        self._complain(kind, label, send=send, reason=reason)
 
     def cut_off(self, kind: str, label: str) -> None:
         """Closes without sending anything more, so its memory is free at once."""
@@ -378,7 +379,8 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def _sweep_time(self, now_ms: int) -> None:
         """What the client may take its time for, and how much."""
-        machine, gateway = self._machine, self._gateway
+        machine, gateway, settings = self._machine, self._gateway, self._gateway.settings
+        age_ms = now_ms - self._made_ms
         pressed = machine.mid_frame and self._memory.is_pressed(self._holder)
         wrong = self._frame_timer.wrong(
             gateway.frame_timeouts, now_ms, arrived_bytes=machine.arrived_bytes, pressed=pressed
@@ -389,12 +391,8 @@ class ClientConnection(asyncio.BufferedProtocol):
             self.cut_off("a client that takes no answers", "no_reader")
         elif self._is_late(now_ms):
             self._complain("not authenticated in time", "authentication_timeout")
-        elif (
-            self._login is None
-            and not self._has_asked
-            and now_ms - self._made_ms > gateway.settings.frontdoor_first_request_ms
-        ):
+        elif self._login is None and not self._has_asked and age_ms > settings.frontdoor_first_request_ms:
             self._complain("no request", "no_request")
-        elif now_ms - self._last_ms > gateway.settings.connections_max_idle_ms and machine.idle:
+        elif now_ms - self._last_ms > settings.connections_max_idle_ms and machine.idle:
             gateway.metrics.hung_up.labels("idle").inc()
             self._close()

@@ -39,12 +39,8 @@ LARGE_BYTES: Final = 1 << 20
 LARGE_GROWTH: Final = 2
 STEP_BYTES_MAX: Final = 8 << 20
 NOT_KAFKA: Final = {
-    b"GET ": "an HTTP request",
-    b"POST": "an HTTP request",
-    b"HEAD": "an HTTP request",
-    b"PUT ": "an HTTP request",
-    b"\x16\x03\x01": "a TLS ClientHello",
-    b"\x16\x03\x03": "a TLS ClientHello",
+    **dict.fromkeys((b"GET ", b"POST", b"HEAD", b"PUT "), "an HTTP request"),
+    **dict.fromkeys((b"\x16\x03\x01", b"\x16\x03\x03"), "a TLS ClientHello"),
 }
 
 
@@ -99,7 +95,7 @@ TOKEN_HEADER: Final = RequestHeader(int(ApiKey.SASL_AUTHENTICATE), 0, 0)
 
 @dataclass(slots=True, eq=False)
 class _Open:
-    """A request in flight and, once it is known, its answer."""
+    """A request in flight, and what is there of its answer that has not left. `whole`: its end is there too."""
 
     slot: Slot
     correlation_id: int
@@ -108,6 +104,7 @@ class _Open:
     bare: bool
     request_bytes: int
     answer: list[Buffer] | None = None
+    whole: bool = False
 
 
 def room_for(arrived: int) -> int:
@@ -118,17 +115,13 @@ def room_for(arrived: int) -> int:
     return min(arrived * LARGE_GROWTH, arrived + STEP_BYTES_MAX)
 
 
-def never_silent(_header: RequestHeader, _body: memoryview) -> bool:
-    return False
-
-
 class Connection:
     def __init__(
         self,
         limits: Limits,
         *,
         scratch: memoryview | None = None,
-        silent: Callable[[RequestHeader, memoryview], bool] = never_silent,
+        silent: Callable[[RequestHeader, memoryview], bool] = lambda _header, _body: False,
         alone: Container[int] = (),
     ) -> None:
         """`scratch` may be shared by all connections of one event loop: nothing stays in it between calls.
@@ -331,17 +324,26 @@ class Connection:
 
     def respond(self, slot: Slot, body: Sequence[Buffer]) -> None:
         """The answer of a request, without its header. Exactly once for each request that is not silent."""
-        opened = self._take(slot)
+        self.respond_part(slot, body, size=sum(map(len, body)), last=True)
+
+    def respond_part(self, slot: Slot, part: Sequence[Buffer], *, size: int, last: bool) -> None:
+        """Some of an answer of `size` bytes, in place of `respond`. It may leave before the last part is there."""
+        opened = self._open[slot]
         assert not opened.silent, "a request with acks=0 has no answer"
-        size = sum(map(len, body)) + 4
-        if opened.bare:
-            head = SIZE.pack(size - 4)
-        elif opened.tagged:
-            head = TAGGED_HEAD.pack(size + 1, opened.correlation_id, 0)
-        else:
-            head = PLAIN_HEAD.pack(size, opened.correlation_id)
-        opened.answer = [head, *body]
-        self._unsent_bytes += size - 4 + len(head)
+        if opened.answer is None:
+            if opened.bare:
+                head = SIZE.pack(size)
+            elif opened.tagged:
+                head = TAGGED_HEAD.pack(size + 5, opened.correlation_id, 0)
+            else:
+                head = PLAIN_HEAD.pack(size + 4, opened.correlation_id)
+            opened.answer = [head]
+            self._unsent_bytes += len(head)
+        opened.answer += part
+        self._unsent_bytes += sum(map(len, part))
+        if last:
+            opened.whole = True
+            self._take(slot)
 
     def finish(self, slot: Slot) -> None:
         """A silent request is done."""
@@ -353,15 +355,18 @@ class Connection:
         return opened
 
     def to_send(self) -> list[Buffer]:
-        """The answers that are next in order; none while the socket's buffer is full."""
+        """The answers that are next in order, up to one that is not whole; none while the socket's buffer is full."""
         order = self._order
         if not self._writable or not order or order[0].answer is None:
             return []
         buffers: list[Buffer] = []
         while order and (answer := order[0].answer) is not None:
+            buffers += answer
+            if not order[0].whole:
+                order[0].answer = []
+                break
             if order.popleft() is self._alone:
                 self._alone = None
-            buffers += answer
         self._unsent_bytes -= sum(map(len, buffers))
         return buffers
 

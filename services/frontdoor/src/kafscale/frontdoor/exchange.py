@@ -1,9 +1,9 @@
 """A request between its arrival and its answer, what handlers may know of its connection, and the revisions that later
 requests must carry.
 
-Law: an exchange ends once, by an answer, by silence (acks=0) or by hanging up; everything later is dropped. Every
-exchange has a deadline. When the client leaves or the deadline passes, the exchange calls `call`, which must cancel
-everything that is still open at a service.
+Law: an exchange ends once, by an answer, by silence (acks=0) or by hanging up; everything later is dropped. An answer
+may be passed on in parts. Every exchange has a deadline. When the client leaves or the deadline passes, the exchange
+calls `call`, which must cancel everything that is still open at a service.
 """
 
 from collections.abc import Sequence
@@ -49,9 +49,15 @@ class Client(Protocol):
 
     def answered(self, exchange: "Exchange", body: Sequence[Buffer]) -> None: ...
 
+    def answered_part(
+        self, exchange: "Exchange", part: memoryview, *, size: int, left_bytes: int
+    ) -> None: ...
+
     def silenced(self, exchange: "Exchange") -> None: ...
 
     def hang_up(self, reason: str) -> None: ...
+
+    def turned_away(self, kind: str, label: str, *, reason: str) -> None: ...
 
     def admits(self, exchange: "Exchange", size: int) -> bool: ...
 
@@ -114,6 +120,21 @@ class Exchange:
             self.unanswered = False
             self.call = None
             self._client.answered(self, body)
+
+    def answer_part(self, part: memoryview, *, size: int, left_bytes: int) -> None:
+        """Some of an answer of `size` bytes, of which `left_bytes` are still to come. The last part ends the exchange.
+        After the first one there can be no other answer: only the rest of this one, or `break_off`."""
+        if not self.unanswered:
+            return
+        if not left_bytes:
+            self.unanswered = False
+            self.call = None
+        self._client.answered_part(self, part, size=size, left_bytes=left_bytes)
+
+    def break_off(self, reason: str) -> None:
+        """The rest of an answer will not come. The client finds the end of its connection within the answer."""
+        if self.unanswered:
+            self._client.turned_away("an answer that broke off", "answer_broken", reason=reason)
 
     def silence(self) -> None:
         """acks=0: done, and there is no answer."""

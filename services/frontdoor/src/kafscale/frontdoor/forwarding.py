@@ -4,7 +4,9 @@ Laws: a request that an instance may have executed goes to another one only if i
 instance a request waits for one, at most `WAIT_MS_MAX` and never past its deadline; then the client gets the code on
 which it retries. An instance that cannot be reached is such a wait too: it may be about to listen. A request whose
 instance was lost with it goes to at most one other (`LOSSES_MAX`), since the request itself may end instances. A
-request or an answer that is too large for a stream is refused and never repeated.
+request or an answer that is too large for a stream is refused and never repeated. Once a part of an answer was passed
+on, the request is not repeated and gets no other answer: if the rest does not come, the connection ends within the
+answer.
 """
 
 import asyncio
@@ -21,7 +23,7 @@ from kafscale.frontdoor.refusals import refuse_exchange
 from kafscale.frontdoor.routing import Routing
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.stream.client import PendingReply
-from kafscale.runtime.stream.frame import Outcome, Reply, ReplyStatus
+from kafscale.runtime.stream.frame import Outcome, Reply, ReplyPart, ReplyStatus
 from kafscale.runtime.stream.options import Stream
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode
@@ -72,6 +74,7 @@ class Forwarded:
     _on_reply: OnReply | None
     _body: Sequence[Buffer]
     _refuse_with: Refuse | None
+    _begun: bool = False
     _losses: int = 0
     _tried: Channel | None = None
     _failed: list[Channel] = field(default_factory=list)
@@ -94,6 +97,8 @@ class Forwarded:
         pending = self._pending = channel.send(api.stream, meta, self._body)
         if api.stream is Stream.CONTROL:
             pending.admits = exchange.admits
+        if how.cut_through and exchange.usage is None:
+            pending.parts = self._pass_on
         future = pending.future
         if future.done():
             self._take(future)
@@ -114,6 +119,9 @@ class Forwarded:
         if future.cancelled() or not self._exchange.unanswered:
             return
         reply, how = future.result(), self._how
+        if self._begun:
+            self._exchange.break_off(reply.reason or reply.status.name)
+            return
         match reply.status.outcome:
             case Outcome.ANSWERED:
                 if how.moves_log_starts:
@@ -131,6 +139,13 @@ class Forwarded:
                 self._refuse(ErrorCode.INVALID_REQUEST)
             case _ as never:
                 assert_never(never)
+
+    def _pass_on(self, part: ReplyPart) -> None:
+        """The first part has what `on_reply` looks at."""
+        if not self._begun and self._on_reply is not None and self._tried is not None:
+            self._on_reply(self._exchange, part.reply, self._tried)
+        self._begun = True
+        self._exchange.answer_part(part.reply.body, size=part.size, left_bytes=part.left_bytes)
 
     def _answer(self, body: Sequence[Buffer]) -> None:
         access, exchange = self._from.access, self._exchange
@@ -171,4 +186,7 @@ class Forwarded:
         sent = self._pending is not None
         self.abandon()
         how = self._how
+        if self._begun:
+            self._exchange.break_off("the rest did not come in time")
+            return
         self._refuse(how.unknown if sent and not how.repeatable else how.unavailable)

@@ -302,6 +302,11 @@ class Gateway:
         self._sync()
         return True
 
+    def arriving(self, exchange: Exchange, left_bytes: int) -> None:
+        """A part of a Fetch answer is in the connection's hands; so many bytes of it are still to come."""
+        self._answers.expect(exchange.caller.unsent, left_bytes)
+        self._sync()
+
     def _give_back(self, exchange: Exchange) -> None:
         if exchange.arriving_bytes:
             self._answers.give_back(exchange.arriving_bytes)

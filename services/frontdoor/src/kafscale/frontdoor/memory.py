@@ -10,10 +10,11 @@ that have received nothing for longest.
 
 Answers. Every answer counts, from its arrival here until the socket has taken it. The front door reserves room for a
 large Fetch answer before it sends the request; without room it requests a small size, so that no client waits for
-clients that do not read. For other answers that arrive in several parts of a stream (1 MiB each), it reserves room for
-each part before it keeps it (`take`); without room it drops the answer, and the client retries. When answers fill the
-memory, the connections that have taken nothing for longest are closed. A connection that takes nothing for `STUCK_MS`
-while bytes wait in its socket is closed in any case.
+clients that do not read. A Fetch answer is passed on while it arrives, and only the rest of it stays reserved. For
+other answers that arrive in several parts of a stream (1 MiB each), it reserves room for each part before it keeps it
+(`take`); without room it drops the answer, and the client retries. When answers fill the memory, the connections that
+have taken nothing for longest are closed. A connection that takes nothing for `STUCK_MS` while bytes wait in its socket
+is closed in any case.
 """
 
 from collections.abc import Callable, Iterable
@@ -258,6 +259,11 @@ class AnswerMemory:
         unsent.reserved_bytes += wanted_bytes
         self.used_bytes += wanted_bytes
         return wanted_bytes
+
+    def expect(self, unsent: UnsentAnswers, left_bytes: int) -> None:
+        """So many bytes of the answer have not arrived: what has arrived is counted as unsent, or has gone."""
+        self.used_bytes += left_bytes - unsent.reserved_bytes
+        unsent.reserved_bytes = left_bytes
 
     def settle(self, unsent: UnsentAnswers) -> None:
         """The answer has arrived and is counted, or no answer will come: ends the reservation."""

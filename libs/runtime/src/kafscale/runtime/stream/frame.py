@@ -6,7 +6,8 @@ length can only be misread. `outbox.py` writes frames.
 
 `Inbox` joins bodies that arrive in chunks. A body above its bound fails its request, not the stream: the rest of it is
 dropped, and a frame at its end says so. `admits` is asked with each part of a large body whether there is memory for
-it; after a no the rest is dropped without a further frame.
+it; after a no the rest is dropped without a further frame. A reply whose first frame says how large its body is can be
+passed on while it arrives (`streams`). Its parts then add up to that size, or the stream is closed.
 """
 
 import enum
@@ -22,6 +23,7 @@ Buffer = bytes | bytearray | memoryview
 
 FRAME_VERSION: Final = 3
 FLAG_MORE: Final = 1
+FLAG_SIZED: Final = 2
 PAYLOAD_BYTES_MAX: Final = 1 << 20
 MESSAGE_BYTES_MAX: Final = 1 << 20
 BODY_BYTES_MAX: Final = 128 << 20
@@ -39,6 +41,7 @@ REPLY_HEADER: Final = struct.Struct(">BBBBIQQ")
 REQUEST_HEADER: Final = struct.Struct(">BBBBIQQQQIIHHiH")
 REQUEST_FIELDS: Final = struct.Struct(">QQQIIHHiH")
 REVISION: Final = struct.Struct(">Q")
+BODY_SIZE: Final = struct.Struct(">Q")
 # The length field counts the bytes behind itself: a frame is this much longer than it says.
 LENGTH_END: Final = 8
 
@@ -106,6 +109,15 @@ class ReplyFrame(msgspec.Struct, frozen=True):
     reply: Reply
 
 
+class ReplyPart(msgspec.Struct, frozen=True):
+    """Some of an answer that is passed on while it arrives. `reply.body` is this part of it."""
+
+    request_id: int
+    reply: Reply
+    size: int  # of the whole body
+    left_bytes: int  # of it, behind this part
+
+
 class CancelFrame(msgspec.Struct, frozen=True):
     request_id: int
 
@@ -116,7 +128,7 @@ class TooLargeFrame(msgspec.Struct, frozen=True):
     request_id: int
 
 
-Frame = RequestFrame | ReplyFrame | CancelFrame | TooLargeFrame
+Frame = RequestFrame | ReplyFrame | ReplyPart | CancelFrame | TooLargeFrame
 
 
 def encode_string(text: str | None) -> bytes:
@@ -157,6 +169,8 @@ OPEN_BODIES_MAX: Final = 16
 # A view keeps its whole message alive, so a small body from a large message is copied.
 SMALL_BODY_BYTES: Final = 4 << 10
 LARGE_MESSAGE_BYTES: Final = 32 << 10
+# An answer may wait long for its client. So it keeps no message alive that has more than this many times its bytes.
+PINNED_RATIO_MAX: Final = 4
 _REQUEST, _CHUNK, _REPLY, _CANCEL = map(int, FrameKind)
 _STATUSES: Final = tuple(status for status in ReplyStatus if status is not ReplyStatus.LOST)
 
@@ -164,10 +178,14 @@ Side = Literal["service", "frontdoor"]
 
 
 class _OpenBody:
-    __slots__ = ("dropped", "head", "parts", "size")
+    __slots__ = ("dropped", "head", "parts", "size", "streamed", "total")
 
-    def __init__(self, head: "RequestMeta | tuple[int, ReplyStatus, int]") -> None:
+    def __init__(
+        self, head: "RequestMeta | tuple[int, ReplyStatus, int]", total: int | None, *, streamed: bool
+    ) -> None:
         self.head = head
+        self.total = total
+        self.streamed = streamed
         self.parts: list[memoryview] = []
         self.size = 0
         self.dropped = False
@@ -189,13 +207,16 @@ class Inbox:
         body_bytes_max: int = BODY_BYTES_MAX,
         open_bodies_max: int = OPEN_BODIES_MAX,
         admits: Callable[[int, int], bool] = always,
+        streams: Callable[[int], bool] = lambda _request_id: False,
     ) -> None:
-        """`admits`: whether so many bytes more of a request's large body are kept."""
+        """`admits`: whether so many bytes more of a request's large body are kept. `streams`: whether the owner of a
+        request takes the parts of its answer as they arrive."""
         self._admits = admits
+        self._streams = streams
         self._is_service = side == "service"
         self._body_bytes_max = body_bytes_max
         self._open_bodies_max = open_bodies_max
-        self._message_is_large = False
+        self._message_bytes = 0
         self._open: dict[int, _OpenBody] = {}
 
     def feed(self, message: bytes) -> list[Frame]:
@@ -203,17 +224,17 @@ class Inbox:
         frames: list[Frame] = []
         view = memoryview(message)
         end = len(message)
-        self._message_is_large = end > LARGE_MESSAGE_BYTES
+        self._message_bytes = end
         position = 0
         while position < end:
             if end - position < COMMON.size:
                 raise FrameError(f"{end - position} bytes are too few for a frame")
             version, kind, flags, status, length, request_id = COMMON.unpack_from(message, position)
             frame_end = position + LENGTH_END + length
-            if version != FRAME_VERSION or flags & ~FLAG_MORE or frame_end > end:
+            if version != FRAME_VERSION or flags & ~(FLAG_MORE | FLAG_SIZED) or frame_end > end:
                 raise FrameError(f"version {version}, flags {flags}, {length} bytes in a message of {end}")
-            if status and kind != _REPLY:
-                raise FrameError(f"status {status} in a frame of kind {kind}")
+            if (status or flags & FLAG_SIZED) and kind != _REPLY:
+                raise FrameError(f"status {status}, flags {flags} in a frame of kind {kind}")
             frame = self._frame(message, view[position:frame_end], position, kind, flags, status, request_id)
             if frame is not None:
                 frames.append(frame)
@@ -249,11 +270,18 @@ class Inbox:
         if status >= len(_STATUSES):
             raise FrameError(f"reply status {status} is not known")
         (revision,) = REVISION.unpack_from(view, COMMON.size)
+        if flags & FLAG_SIZED:
+            return self._sized_reply(view, flags, (request_id, _STATUSES[status], revision))
         payload = view[REPLY_HEADER.size :]
         if flags or len(payload) > PAYLOAD_BYTES_MAX:
-            self._begin(request_id, (request_id, _STATUSES[status], revision), payload)
-            return None
-        return ReplyFrame(request_id, Reply(_STATUSES[status], revision, self._own(payload)))
+            return self._begin(request_id, (request_id, _STATUSES[status], revision), payload)
+        return ReplyFrame(request_id, Reply(_STATUSES[status], revision, self._own_answer(payload)))
+
+    def _sized_reply(self, view: memoryview, flags: int, head: tuple[int, ReplyStatus, int]) -> Frame | None:
+        if not flags & FLAG_MORE or len(view) < REPLY_HEADER.size + BODY_SIZE.size:
+            raise FrameError("only the first frame of a body in chunks says how large the body is")
+        (total,) = BODY_SIZE.unpack_from(view, REPLY_HEADER.size)
+        return self._begin(head[0], head, view[REPLY_HEADER.size + BODY_SIZE.size :], total)
 
     def _request(
         self, message: bytes, view: memoryview, position: int, flags: int, request_id: int
@@ -286,37 +314,54 @@ class Inbox:
         )
         payload = view[texts_end:]
         if flags or len(payload) > PAYLOAD_BYTES_MAX:
-            self._begin(request_id, meta, payload)
-            return None
+            return self._begin(request_id, meta, payload)
         return RequestFrame(meta, self._own(payload))
 
     def _own(self, payload: memoryview) -> memoryview:
-        if self._message_is_large and len(payload) <= SMALL_BODY_BYTES:
+        if self._message_bytes > LARGE_MESSAGE_BYTES and len(payload) <= SMALL_BODY_BYTES:
+            return memoryview(bytes(payload))
+        return payload
+
+    def _own_answer(self, payload: memoryview) -> memoryview:
+        if self._message_bytes > max(LARGE_MESSAGE_BYTES, len(payload) * PINNED_RATIO_MAX):
             return memoryview(bytes(payload))
         return payload
 
     def _begin(
-        self, request_id: int, head: RequestMeta | tuple[int, ReplyStatus, int], payload: memoryview
-    ) -> None:
+        self,
+        request_id: int,
+        head: RequestMeta | tuple[int, ReplyStatus, int],
+        payload: memoryview,
+        total: int | None = None,
+    ) -> Frame | None:
         if not 0 < len(payload) <= PAYLOAD_BYTES_MAX:
             raise FrameError(f"{len(payload)} bytes of payload in one frame")
         if request_id in self._open:
             raise FrameError(f"request id {request_id} begins twice")
         if len(self._open) >= self._open_bodies_max:
             raise FrameError(f"more than {self._open_bodies_max} bodies are open")
-        body = self._open[request_id] = _OpenBody(head)
-        self._keep(request_id, body, payload)
+        fits = total is not None and total <= self._body_bytes_max
+        body = _OpenBody(head, total, streamed=fits and self._streams(request_id))
+        self._open[request_id] = body
+        return self._keep(request_id, body, payload, last=False)
 
-    def _keep(self, request_id: int, body: _OpenBody, payload: memoryview) -> None:
+    def _keep(self, request_id: int, body: _OpenBody, payload: memoryview, *, last: bool) -> Frame | None:
+        """A part to pass on, if the body's owner takes it so."""
         body.size += len(payload)
+        if body.total is not None and (body.size > body.total or last != (body.size == body.total)):
+            raise FrameError(f"{body.size} bytes of a body of {body.total}")
         if body.dropped:
-            return
+            return None
         if body.size > self._body_bytes_max:
             body.parts.clear()
-        elif self._admits(request_id, len(payload)):
-            body.parts.append(payload)
-        else:
+        elif not self._admits(request_id, len(payload)):
             body.drop()
+        elif not body.streamed:
+            body.parts.append(payload)
+        elif body.total is not None and isinstance(body.head, tuple):
+            reply = Reply(body.head[1], body.head[2], self._own_answer(payload))
+            return ReplyPart(request_id, reply, body.total, body.total - body.size)
+        return None
 
     def _chunk(self, view: memoryview, flags: int, request_id: int) -> Frame | None:
         body = self._open.get(request_id)
@@ -325,12 +370,12 @@ class Inbox:
             raise FrameError(f"a chunk of {request_id}, which is not open")
         if not 0 < len(payload) <= PAYLOAD_BYTES_MAX:
             raise FrameError(f"{len(payload)} bytes of payload in one frame")
-        self._keep(request_id, body, payload)
+        part = self._keep(request_id, body, payload, last=not flags)
         if flags:
-            return None
+            return part
         del self._open[request_id]
-        if body.dropped:
-            return None
+        if body.dropped or body.streamed:
+            return part
         head = body.head
         if body.size > self._body_bytes_max:
             return self._too_large(request_id)

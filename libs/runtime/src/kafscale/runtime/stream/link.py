@@ -18,6 +18,7 @@ from kafscale.runtime.stream.frame import (
     Inbox,
     Reply,
     ReplyFrame,
+    ReplyPart,
     ReplyStatus,
     RequestMeta,
     body_size,
@@ -28,6 +29,7 @@ from kafscale.runtime.stream.options import (
     KEEPALIVE_TIME_MS,
     KEEPALIVE_TIMEOUT_MS,
     METHODS,
+    READS_SIZES,
     Stream,
     keepalive,
 )
@@ -67,6 +69,8 @@ class PendingReply:
 
     `admits`: called with the size of each part of an answer in several parts; says whether its owner has memory for
     it. After a no the answer is dropped, and the reply is FAILED.
+    `parts`: takes the parts of a large answer as they arrive, if the service says how large it is. Then the reply at
+    the end has no body. If the stream is lost between two parts, the reply is LOST.
     """
 
     link: "Link"
@@ -75,11 +79,12 @@ class PendingReply:
     expires_ms: int
     future: asyncio.Future[Reply]
     admits: Callable[[int], bool] | None = None
+    parts: Callable[[ReplyPart], None] | None = None
 
     def cancel(self) -> None:
         """The reply is not needed any more: cancels the future, and the request at its service. Idempotent."""
         self.link.withdraw(self.request_id)
-        self.admits = None
+        self.admits = self.parts = None
         self.future.cancel()
 
     def end(self, reason: str) -> None:
@@ -107,7 +112,7 @@ class Link:
         self._state = _State.CONNECTING
         self._why_down = ""
         self._outbox = Outbox()
-        self._inbox = Inbox("frontdoor", admits=self._admits)
+        self._inbox = self._new_inbox()
         self._last_id = 0
         self._waits_to_write = asyncio.Event()
         self.up = asyncio.Event()
@@ -177,7 +182,7 @@ class Link:
             self._why_down = reason
             self._fail_all(reason)
             self._outbox = Outbox()
-            self._inbox = Inbox("frontdoor", admits=self._admits)
+            self._inbox = self._new_inbox()
             self._after_write()
             await asyncio.sleep(backoff.next_s())
 
@@ -215,7 +220,7 @@ class Link:
                         raise _Lost("connection failed")
                     await channel.wait_for_state_change(state)
                     state = channel.get_state(try_to_connect=True)
-                call: Call = channel.stream_stream(self._method)()
+                call: Call = channel.stream_stream(self._method)(metadata=READS_SIZES)
                 if ACCEPTED[0] not in tuple(await call.initial_metadata()):
                     raise _Lost(await _status(call))
                 return call
@@ -265,6 +270,9 @@ class Link:
             except FrameError as error:
                 raise _Lost(f"bad frame: {error}") from error
             for frame in frames:
+                if type(frame) is ReplyPart:
+                    self._part(frame)
+                    continue
                 assert type(frame) is ReplyFrame, "the inbox of a front door lets only replies through"
                 self._reply(frame)
 
@@ -274,6 +282,24 @@ class Link:
         if pending is None or pending.future.done():
             return
         pending.future.set_result(frame.reply)
+
+    def _part(self, part: ReplyPart) -> None:
+        pending = self.pending.get(part.request_id)
+        if pending is None or pending.parts is None or pending.future.done():
+            return
+        take = pending.parts
+        if not part.left_bytes:
+            del self.pending[part.request_id]
+            pending.parts = None
+            pending.future.set_result(Reply(part.reply.status, part.reply.revision))
+        take(part)
+
+    def _new_inbox(self) -> Inbox:
+        return Inbox("frontdoor", admits=self._admits, streams=self._streams)
+
+    def _streams(self, request_id: int) -> bool:
+        pending = self.pending.get(request_id)
+        return pending is not None and pending.parts is not None
 
     def _admits(self, request_id: int, size: int) -> bool:
         """A reply that is not waited for takes no memory."""

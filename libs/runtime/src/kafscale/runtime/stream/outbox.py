@@ -12,10 +12,12 @@ from functools import lru_cache
 from typing import Final
 
 from kafscale.runtime.stream.frame import (
+    BODY_SIZE,
     CLIENT_TEXTS_MAX,
     CLIENTS_KNOWN,
     COMMON,
     FLAG_MORE,
+    FLAG_SIZED,
     FRAME_VERSION,
     LENGTH_END,
     MESSAGE_BYTES_MAX,
@@ -61,8 +63,14 @@ class Waiting:
 
 class Outbox:
     def __init__(
-        self, *, message_bytes_max: int = MESSAGE_BYTES_MAX, payload_bytes_max: int = PAYLOAD_BYTES_MAX
+        self,
+        *,
+        message_bytes_max: int = MESSAGE_BYTES_MAX,
+        payload_bytes_max: int = PAYLOAD_BYTES_MAX,
+        sizes: bool = False,
     ) -> None:
+        """`sizes`: the peer reads the size of a reply in chunks from its first frame."""
+        self._sizes = sizes
         self._message_bytes_max = message_bytes_max
         self._payload_bytes_max = payload_bytes_max
         self._queue: deque[Waiting] = deque()
@@ -185,10 +193,12 @@ class Outbox:
     def _header(self, waiting: Waiting, flags: int, payload_bytes: int, now_ms: int) -> bytes:
         kind = waiting.kind
         if kind == _REPLY:
-            length = REPLY_HEADER.size - LENGTH_END + payload_bytes
-            return REPLY_HEADER.pack(
-                FRAME_VERSION, kind, flags, waiting.status, length, waiting.request_id, waiting.revision
-            )
+            size = BODY_SIZE.pack(waiting.left_bytes) if flags and self._sizes else b""
+            flags |= FLAG_SIZED if size else 0
+            length = REPLY_HEADER.size - LENGTH_END + len(size) + payload_bytes
+            status, request_id, revision = waiting.status, waiting.request_id, waiting.revision
+            header = REPLY_HEADER.pack(FRAME_VERSION, kind, flags, status, length, request_id, revision)
+            return header + size
         if kind != _REQUEST:
             length = COMMON.size - LENGTH_END + payload_bytes
             return COMMON.pack(FRAME_VERSION, kind, flags, 0, length, waiting.request_id)

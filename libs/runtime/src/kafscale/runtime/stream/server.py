@@ -32,7 +32,7 @@ from kafscale.runtime.stream.frame import (
     body_size,
 )
 from kafscale.runtime.stream.inbound import CountError, Handler, InboundRequest
-from kafscale.runtime.stream.options import ACCEPTED, SERVICE, Stream
+from kafscale.runtime.stream.options import ACCEPTED, READS_SIZES, SERVICE, Stream
 from kafscale.runtime.stream.outbox import FRAME_COST_BYTES, Outbox
 from kafscale.runtime.stream.tasks import AsyncHandler, task_handler
 from kafscale.runtime.tracing import Tracer
@@ -183,7 +183,7 @@ class _ServerStream:
         self._limits = server.limits
         self._stats = server.stats[kind]
         self._inbox = Inbox("service", body_bytes_max=server.limits.body_bytes_max)
-        self._outbox = Outbox()
+        self._outbox = Outbox(sizes=READS_SIZES[0] in tuple(context.invocation_metadata() or ()))
         self._open_bytes = 0
         self._ended = False
         self._writing = False

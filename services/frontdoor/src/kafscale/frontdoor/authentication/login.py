@@ -75,8 +75,8 @@ class LoginClient(Protocol):
 
     def logged_in(self, principal: Principal) -> None: ...
 
-    def end_login(self, kind: str, label: str, reason: str) -> None:
-        """Sends what is answered and closes. `label` is the one of the metric."""
+    def turned_away(self, kind: str, label: str, *, reason: str, send: bool = False) -> None:
+        """Closes. `label` is the one of the metric. `send`: what is answered leaves before."""
         ...
 
 
@@ -155,19 +155,23 @@ class Login:
         if rejected.body is not None:
             exchange.error = int(rejected.code)
             exchange.answer(rejected.body)
-        client.end_login("authentication failed", "authentication", rejected.refused.cause.value)
+        client.turned_away(
+            "authentication failed", "authentication", reason=rejected.refused.cause.value, send=True
+        )
 
     def _hang_up(self, client: LoginClient, action: HangUp) -> None:
         if action.expired:
             self._logins.expired_sessions.inc()
             self._audit(client, "info", "session expired", {})
-            client.end_login("session expired", "session_expired", action.reason)
+            client.turned_away("session expired", "session_expired", reason=action.reason, send=True)
         elif action.unavailable:
             self._count("unavailable")
             self._audit(client, "warning", "login not possible", {"cause": action.reason})
-            client.end_login("login not possible", "authentication_unavailable", action.reason)
+            client.turned_away(
+                "login not possible", "authentication_unavailable", reason=action.reason, send=True
+            )
         else:
-            client.end_login("not a login", "not_authenticated", action.reason)
+            client.turned_away("not a login", "not_authenticated", reason=action.reason, send=True)
 
     # ---- what is said about it
 

@@ -1,6 +1,7 @@
 """Fetch (1): v0-18.   v4 record batches · v7 sessions · v12 flexible, diverging epochs · v13 topic ids
 · v15 replica state
-One fetch instance may answer everything, so a request that only one is to get goes there as it came. Else
+One fetch instance may answer everything, so a request that only one is to get goes there as it came, and
+its answer goes to the client while it arrives, unless quotas are set (they change the answer's head). Else
 it is split (see fetch_split.py). Sessions live in the instance that opened them: their requests follow it,
 and when it is gone the client gets FETCH_SESSION_ID_NOT_FOUND and begins anew. While no instance is there:
 NOT_LEADER_OR_FOLLOWER, on which consumers read the metadata again and come back. A connection has one Fetch at
@@ -52,7 +53,9 @@ def refuse(body: memoryview, version: int, code: ErrorCode) -> list[Buffer]:
     return schema.encode_response(schema.FetchResponse(responses=topics), version)
 
 
-FORWARD: Final = Forward(unavailable=ErrorCode.NOT_LEADER_OR_FOLLOWER, carries_revision=True)
+FORWARD: Final = Forward(
+    unavailable=ErrorCode.NOT_LEADER_OR_FOLLOWER, carries_revision=True, cut_through=True
+)
 
 
 def max_wait_ms(body: memoryview, version: int) -> int:

@@ -27,6 +27,9 @@ from kafscale.runtime.metrics import Family, Tally
 from kafscale.wire.buffers import Buffer
 
 RECORD_BYTES: Final = 16 << 10
+STEP_BYTES: Final = 64 << 10
+"""Encrypted at a time. OpenSSL's buffer keeps the size that it once had, 1.4 MiB after a megabyte, until its connection
+ends, and no budget counts that."""
 AHEAD_BYTES_MAX: Final = 1 << 20
 SOCKET_BYTES_MAX: Final = 512 << 10
 HANDSHAKE_RECORD: Final = 0x16
@@ -271,7 +274,7 @@ class TlsStream(asyncio.Transport, asyncio.BufferedProtocol):
             return
         try:
             while self._backlog and (room := AHEAD_BYTES_MAX - socket.get_write_buffer_size()) > 0:
-                self._encrypt_some(room)
+                self._encrypt_some(min(room, STEP_BYTES))
                 self._send()
         except ssl.SSLError as error:
             self._broken(error)

@@ -1,0 +1,122 @@
+"""What a run of `make bench` measured: its lines, and the file of JSON that keeps it in bench/results/.
+
+Laws: a file holds every round's value, and the median of each figure follows from the rounds. A figure that a system
+has not is missing, never zero. Only a whole run (every system, every line, every record) is written to bench/results/,
+because docs/performance.md shows the newest file there.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+RESULTS: Final = Path(__file__).parent / "results"
+ROLES: Final = ("frontdoor", "produce", "fetch", "coordinator", "admin", "etcd")
+
+Figures = tuple[float, ...]
+"""One value for each column of a line."""
+
+
+class Line(Enum):
+    """A row of the table: what is measured, and the columns of its figures. A line is compared by its first column."""
+
+    what: str
+    columns: tuple[str, ...]
+
+    def __init__(self, what: str, *columns: str) -> None:
+        self.what = what
+        self.columns = columns
+
+    ONE_PARTITION = "produce, 1 partition", "records/s"
+    TWELVE_PARTITIONS = "produce, 12 partitions", "records/s"
+    TWELVE_SMALL = "produce, 12 partitions, 100 B records", "records/s"
+    HUNDRED_PARTITIONS = "produce, 100 partitions", "records/s"
+    THOUSAND_PARTITIONS = "produce, 1,000 partitions", "records/s"
+    ONE_PRODUCER = "1 producer, one record each", "acked/s", "p50 ms", "p99 ms"
+    PRODUCERS_32 = "32 producers, one record each", "acked/s", "p50 ms", "p99 ms"
+    PRODUCERS_64 = "64 producers, one record each", "acked/s", "p50 ms", "p99 ms"
+    PARTITIONS_64 = "64 producers, one record each, on 64 partitions", "acked/s", "p50 ms", "p99 ms"
+    ONE_REQUEST = "one request to 12 partitions", "p50 ms", "p99 ms"
+    CATCH_UP_HOT = "catch-up hot", "records/s", "MB/s"
+    CATCH_UP_COLD = "catch-up after a restart", "records/s", "MB/s"
+    CONSUME_JAVA = "catch-up hot, one Java consumer", "records/s", "MB/s"
+    END_TO_END = "end to end at 1,000/s", "p50 ms", "p99 ms"
+    MEMORY = "resident memory under load, MiB", *ROLES
+    RESTART = "restart with 3,000 segments", "s to the first ack and read", "s to Metadata"
+
+
+class Measured(msgspec.Struct, frozen=True, kw_only=True):
+    """One line on one system. Each round has a value for each column."""
+
+    columns: tuple[str, ...]
+    rounds: tuple[Figures, ...]
+    median: Figures
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """One run. Systems and lines have the names that `python -m bench` takes."""
+
+    began: str
+    """UTC, as in 2026-11-22T18:30; the time may be missing."""
+    commit: str | None
+    machine: Mapping[str, str | int | float]
+    versions: Mapping[str, str]
+    quick: bool
+    rounds: int
+    missing: tuple[str, ...] = ()
+    """What this file has not, for people."""
+    systems: Mapping[str, Mapping[str, Measured]]
+
+    def measured(self, system: str, line: Line) -> Measured | None:
+        return self.systems.get(system, {}).get(line.name.lower())
+
+    def median(self, system: str, line: Line, column: int = 0) -> float | None:
+        """None if this run has not measured it."""
+        found = self.measured(system, line)
+        return None if found is None else found.median[column]
+
+
+def of_rounds(line: Line, rounds: Sequence[Figures]) -> Measured:
+    assert all(len(figures) == len(line.columns) for figures in rounds), (line, rounds)
+    medians = tuple(statistics.median(column) for column in zip(*rounds, strict=True))
+    return Measured(columns=line.columns, rounds=tuple(rounds), median=medians)
+
+
+def written(run: Run) -> str:
+    """The file's text: one line of it for each line of the table and each system."""
+    head = msgspec.json.format(
+        msgspec.json.encode(msgspec.structs.replace(run, systems={})), indent=1
+    ).decode()
+    systems = ",\n".join(
+        f'  "{name}": {{\n'
+        + ",\n".join(f'   "{line}": {msgspec.json.encode(found).decode()}' for line, found in lines.items())
+        + "\n  }"
+        for name, lines in run.systems.items()
+    )
+    return head.replace('"systems": {}', f'"systems": {{\n{systems}\n }}') + "\n"
+
+
+def read(path: Path) -> Run:
+    """Raises msgspec.ValidationError if it is no run, or if a median does not follow from its rounds."""
+    run = msgspec.json.decode(path.read_bytes(), type=Run)
+    for system, lines in run.systems.items():
+        for line, measured in lines.items():
+            expected = tuple(statistics.median(column) for column in zip(*measured.rounds, strict=True))
+            if measured.median != expected or len(expected) != len(measured.columns):
+                raise msgspec.ValidationError(f"{path.name}: {system}, {line}: the median is {expected}")
+    return run
+
+
+def newest(folder: Path = RESULTS) -> Path:
+    """Names are dates, so the last one is the newest."""
+    return max(folder.glob("*.json"))
+
+
+def shown(figures: Iterable[float]) -> str:
+    """Figures as people read them: 43,789 or 4.3."""
+    return ", ".join(f"{value:,.0f}" if value >= 100 else f"{value:,.3g}" for value in figures)
