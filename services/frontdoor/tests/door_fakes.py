@@ -10,6 +10,7 @@ from kafscale.frontdoor.api import Backend
 from kafscale.frontdoor.client import ClientConnection
 from kafscale.frontdoor.lanes import LaneKey
 from kafscale.runtime.stream.frame import Reply, ReplyStatus, RequestMeta
+from kafscale.runtime.stream.outbox import Waiting
 from kafscale.storage.heads import OwnerRecord
 from kafscale.storage.keys import SlotId, TopicId
 from kafscale.storage.membership.members import Instance, InstanceState
@@ -141,6 +142,7 @@ class Sent:
     buffers: Sequence[Buffer] = ()
     cancelled: bool = False
     admits: Callable[[int], bool] | None = None
+    waiting: Waiting | None = None
 
     def cancel(self) -> None:
         self.cancelled = True
@@ -154,9 +156,16 @@ class Sent:
             self.reply(status=ReplyStatus.FAILED)
         return kept
 
-    def reply(self, *buffers: Buffer, status: ReplyStatus = ReplyStatus.FINAL, revision: int = 0) -> None:
+    def reply(
+        self,
+        *buffers: Buffer,
+        status: ReplyStatus = ReplyStatus.FINAL,
+        revision: int = 0,
+        report: bytes = b"",
+    ) -> None:
         self.admits = None
-        self.future.set_result(Reply(status, revision, memoryview(b"".join(map(bytes, buffers)))))
+        body = memoryview(b"".join(map(bytes, buffers)))
+        self.future.set_result(Reply(status, revision, body, report=report))
 
     def lose(self, *, sent: bool) -> None:
         self.future.set_result(Reply(ReplyStatus.LOST if sent else ReplyStatus.REFUSED, reason="test"))

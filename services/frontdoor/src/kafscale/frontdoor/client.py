@@ -160,7 +160,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             body = self._gateway.metering.answered(exchange, body)
         slot = exchange.request.slot
         del self.exchanges[slot]
-        self._machine.respond(slot, body)
+        self._machine.respond(slot, body, b"" if exchange.span is None else exchange.span.report())
         self._gateway.count(exchange, sum(map(len, body)))
         self._ask_flush()
 

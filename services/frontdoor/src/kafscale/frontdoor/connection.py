@@ -24,6 +24,7 @@ from kafscale.wire.apis import ApiKey
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import WireError
 from kafscale.wire.headers import RequestHeader, decode_request_header, response_header_version
+from kafscale.wire.headers import tagged_step_times as tagged
 
 Slot = NewType("Slot", int)
 
@@ -329,13 +330,16 @@ class Connection:
 
     # ---- answers out
 
-    def respond(self, slot: Slot, body: Sequence[Buffer]) -> None:
-        """The answer of a request, without its header. Exactly once for each request that is not silent."""
+    def respond(self, slot: Slot, body: Sequence[Buffer], step_times: bytes = b"") -> None:
+        """The answer of a request without its header, once for each that is not silent. `step_times` go with it."""
         opened = self._take(slot)
         assert not opened.silent, "a request with acks=0 has no answer"
         size = sum(map(len, body)) + 4
         if opened.bare:
             head = SIZE.pack(size - 4)
+        elif opened.tagged and step_times:
+            tags = tagged(step_times)
+            head = PLAIN_HEAD.pack(size + len(tags), opened.correlation_id) + tags
         elif opened.tagged:
             head = TAGGED_HEAD.pack(size + 1, opened.correlation_id, 0)
         else:

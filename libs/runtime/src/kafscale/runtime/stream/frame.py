@@ -22,6 +22,7 @@ Buffer = bytes | bytearray | memoryview
 
 FRAME_VERSION: Final = 3
 FLAG_MORE: Final = 1
+FLAG_REPORT: Final = 2
 PAYLOAD_BYTES_MAX: Final = 1 << 20
 MESSAGE_BYTES_MAX: Final = 1 << 20
 BODY_BYTES_MAX: Final = 128 << 20
@@ -39,6 +40,7 @@ REPLY_HEADER: Final = struct.Struct(">BBBBIQQ")
 REQUEST_HEADER: Final = struct.Struct(">BBBBIQQQQIIHHiH")
 REQUEST_FIELDS: Final = struct.Struct(">QQQIIHHiH")
 REVISION: Final = struct.Struct(">Q")
+REPORT_LENGTH: Final = struct.Struct(">I")
 # The length field counts the bytes behind itself: a frame is this much longer than it says.
 LENGTH_END: Final = 8
 
@@ -88,12 +90,14 @@ class Reply(msgspec.Struct, frozen=True):
     """The body is a view of the received message: hold it no longer than needed.
 
     `reason`: for people, why the stream itself ended the request; empty for what a service answered.
+    `report`: the service's step times (`steps.py`), if the request asked for them.
     """
 
     status: ReplyStatus
     revision: int = 0
     body: memoryview = EMPTY_BODY
     reason: str = ""
+    report: bytes = b""
 
 
 class RequestFrame(msgspec.Struct, frozen=True):
@@ -210,7 +214,8 @@ class Inbox:
                 raise FrameError(f"{end - position} bytes are too few for a frame")
             version, kind, flags, status, length, request_id = COMMON.unpack_from(message, position)
             frame_end = position + LENGTH_END + length
-            if version != FRAME_VERSION or flags & ~FLAG_MORE or frame_end > end:
+            wrong_flags = flags > FLAG_MORE and (flags != FLAG_REPORT or kind != _REPLY)
+            if version != FRAME_VERSION or wrong_flags or frame_end > end:
                 raise FrameError(f"version {version}, flags {flags}, {length} bytes in a message of {end}")
             if status and kind != _REPLY:
                 raise FrameError(f"status {status} in a frame of kind {kind}")
@@ -250,10 +255,14 @@ class Inbox:
             raise FrameError(f"reply status {status} is not known")
         (revision,) = REVISION.unpack_from(view, COMMON.size)
         payload = view[REPLY_HEADER.size :]
-        if flags or len(payload) > PAYLOAD_BYTES_MAX:
+        report = b""
+        if flags == FLAG_REPORT:
+            report, payload = _split_report(payload)
+        elif flags or len(payload) > PAYLOAD_BYTES_MAX:
             self._begin(request_id, (request_id, _STATUSES[status], revision), payload)
             return None
-        return ReplyFrame(request_id, Reply(_STATUSES[status], revision, self._own(payload)))
+        reply = Reply(_STATUSES[status], revision, self._own(payload), report=report)
+        return ReplyFrame(request_id, reply)
 
     def _request(
         self, message: bytes, view: memoryview, position: int, flags: int, request_id: int
@@ -343,6 +352,17 @@ class Inbox:
         if self._is_service:
             return TooLargeFrame(request_id)
         return ReplyFrame(request_id, Reply(ReplyStatus.TOO_LARGE, 0, memoryview(b"")))
+
+
+def _split_report(payload: memoryview) -> tuple[bytes, memoryview]:
+    """The report in front of a reply's body, and the body."""
+    start = REPORT_LENGTH.size
+    if len(payload) < start or len(payload) > PAYLOAD_BYTES_MAX:
+        raise FrameError(f"a report and a body in {len(payload)} bytes")
+    end = start + REPORT_LENGTH.unpack_from(payload)[0]
+    if end > len(payload):
+        raise FrameError(f"a report of {end - start} bytes in a payload of {len(payload)}")
+    return bytes(payload[start:end]), payload[end:]
 
 
 def _decode_texts(extra: bytes) -> tuple[str | None, ...]:

@@ -6,7 +6,7 @@ waits has its turn, except later frames of the same lane: they must not be whole
 """
 
 from collections import deque
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -16,11 +16,13 @@ from kafscale.runtime.stream.frame import (
     CLIENTS_KNOWN,
     COMMON,
     FLAG_MORE,
+    FLAG_REPORT,
     FRAME_VERSION,
     LENGTH_END,
     MESSAGE_BYTES_MAX,
     PAYLOAD_BYTES_MAX,
     REPLY_HEADER,
+    REPORT_LENGTH,
     REQUEST_HEADER,
     Buffer,
     FrameError,
@@ -41,7 +43,10 @@ _REQUEST, _CHUNK, _REPLY, _CANCEL = map(int, FrameKind)
 
 @dataclass(slots=True, eq=False)
 class Waiting:
-    """One request, reply or cancel on its way out. `taken`: whether any byte of it has left."""
+    """One request, reply or cancel on its way out. `taken`: whether any byte of it has left.
+
+    `on_taken`: called once, when its first bytes leave.
+    """
 
     kind: int
     request_id: int
@@ -57,6 +62,8 @@ class Waiting:
     taken: bool = False
     dropped: bool = False
     chunks: Iterator[list[Buffer]] | None = None
+    flags: int = 0
+    on_taken: Callable[[], None] | None = None
 
 
 class Outbox:
@@ -83,8 +90,15 @@ class Outbox:
         self._enqueue(waiting)
         return waiting
 
-    def put_reply(self, request_id: int, status: int, revision: int, body: Sequence[Buffer]) -> None:
-        self._enqueue(Waiting(_REPLY, request_id, body, body_size(body), status, revision))
+    def put_reply(
+        self, request_id: int, status: int, revision: int, body: Sequence[Buffer], report: bytes = b""
+    ) -> None:
+        """`report`: the step times of the request. A reply that needs several frames goes without it."""
+        flags, size = 0, body_size(body)
+        if report and size + len(report) + REPORT_LENGTH.size <= self._payload_bytes_max:
+            body = (REPORT_LENGTH.pack(len(report)), report, *body)
+            flags, size = FLAG_REPORT, body_size(body)
+        self._enqueue(Waiting(_REPLY, request_id, body, size, status, revision, flags=flags))
 
     def put_cancel(self, request_id: int) -> None:
         self._enqueue(Waiting(_CANCEL, request_id, (), 0))
@@ -162,8 +176,11 @@ class Outbox:
             self._queue.append(large)
 
     def _take_frame(self, waiting: Waiting, payload_bytes: int, now_ms: int, parts: list[Buffer]) -> int:
-        flags = FLAG_MORE if waiting.left_bytes > payload_bytes else 0
+        flags = FLAG_MORE if waiting.left_bytes > payload_bytes else waiting.flags
         parts.append(self._header(waiting, flags, payload_bytes, now_ms))
+        if waiting.on_taken is not None:
+            waiting.on_taken()
+            waiting.on_taken = None
         waiting.taken = True
         waiting.left_bytes -= payload_bytes
         self.waiting_bytes -= waiting.cost_bytes - waiting.left_bytes
