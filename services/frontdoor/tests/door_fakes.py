@@ -253,7 +253,9 @@ class FakeStream:
     async def drain(self) -> None:
         await self.room.wait()
 
-    def send(self, meta: RequestMeta, body: Sequence[Buffer], *, lane: int = 0) -> Sent:
+    def send(
+        self, meta: RequestMeta, body: Sequence[Buffer], *, lane: int = 0, patient: bool = False
+    ) -> Sent:
         joined = b"".join(map(bytes, body))
         one = Sent(meta, joined, lane, asyncio.get_running_loop().create_future(), body)
         if self.fails(len(joined)):

@@ -7,7 +7,7 @@ A pool's READY instances are in the order of their nodes, so that equal views ch
 
 import asyncio
 from collections.abc import Callable, Collection, Sequence
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 from kafscale.frontdoor.api import Backend
@@ -18,13 +18,18 @@ from kafscale.runtime.tracing import Span
 from kafscale.storage.claims import NO_NODE, rendezvous
 from kafscale.storage.membership.members import Instance
 
+if TYPE_CHECKING:
+    from kafscale.frontdoor.exchange import Exchange
+
 RETIRED_GRACE_S: Final = 0.5
 
 
 class ServiceStream(Protocol):
     """What the front door needs of runtime's StreamClient."""
 
-    def send(self, meta: RequestMeta, body: Sequence[Buffer], *, lane: int = 0) -> PendingReply: ...
+    def send(
+        self, meta: RequestMeta, body: Sequence[Buffer], *, lane: int = 0, patient: bool = False
+    ) -> PendingReply: ...
 
     @property
     def writable(self) -> bool: ...
@@ -59,17 +64,15 @@ class Channel:
         self._bulk: ServiceStream | None = None
         self._control: ServiceStream | None = None
 
-    def send(
-        self, stream: Stream, meta: RequestMeta, body: Sequence[Buffer], span: Span | None = None
-    ) -> PendingReply:
-        """All requests of one connection take the same lane, so they arrive in the order of these calls.
-        `span`: that of the request, if it is traced."""
-        client = self._bulk if stream is Stream.BULK else self._control
+    def send(self, exchange: "Exchange", meta: RequestMeta, body: Sequence[Buffer]) -> PendingReply:
+        """All requests of one connection take the same lane, so they arrive in the order of these calls."""
+        api, span = exchange.api, exchange.span
+        client = self._bulk if api.stream is Stream.BULK else self._control
         if client is None:
-            client = self._open(stream)
+            client = self._open(api.stream)
         if span is not None:
             return self._send_traced(span, client, meta, body)
-        return client.send(meta, body, lane=meta.connection_id)
+        return client.send(meta, body, lane=meta.connection_id, patient=api.patient)
 
     def _send_traced(
         self, span: Span, client: ServiceStream, meta: RequestMeta, body: Sequence[Buffer]
