@@ -37,7 +37,7 @@ RUN groupadd --gid 10001 kafscale \
     && useradd --uid 10001 --gid kafscale --home-dir /tmp --no-create-home --shell /usr/sbin/nologin kafscale \
     && rm -rf /var/log/*
 COPY --from=build /opt/kafscale /opt/kafscale
-# The allocator's variables; kafscale.runtime.memory_tuning gives the reasons.
+# Variables of the allocator and of gRPC; kafscale.runtime.memory_tuning gives the reasons.
 ENV PATH=/opt/kafscale/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1 \
@@ -45,6 +45,7 @@ ENV PATH=/opt/kafscale/bin:$PATH \
     MALLOC_TRIM_THRESHOLD_=536870912 \
     MALLOC_TOP_PAD_=16777216 \
     GRPC_VERBOSITY=ERROR \
+    GRPC_EXPERIMENTS=-event_engine_client,-event_engine_listener \
     KAFSCALE_GRPC_LISTEN=0.0.0.0:7000 \
     KAFSCALE_HTTP_LISTEN=0.0.0.0:8000 \
     KAFSCALE_LISTENERS=PLAINTEXT://:9092

@@ -27,8 +27,10 @@ processes. An invalid value ends the process with code 2 and one sentence
 that names the variable. Sizes are bytes, times are milliseconds. This page is written by
 `tools/gen_settings_docs.py`.
 
-Configure glibc's allocator for large buffers. `kafscale up` sets these variables; if you start a service in another
-way, set them too: `MALLOC_MMAP_THRESHOLD_=134217728 MALLOC_TRIM_THRESHOLD_=536870912 MALLOC_TOP_PAD_=16777216`.
+Configure glibc's allocator for large buffers, and gRPC for small requests. `kafscale up`, `kafscale serve` and the
+images set these variables; if you start a service in another way, set them too:
+`MALLOC_MMAP_THRESHOLD_=134217728 MALLOC_TRIM_THRESHOLD_=536870912 MALLOC_TOP_PAD_=16777216
+GRPC_EXPERIMENTS=-event_engine_client,-event_engine_listener`.
 """
 
 

@@ -70,6 +70,18 @@ def test_what_a_flood_has_left_is_given_back_to_the_system() -> None:
     assert after < 100
 
 
+def test_grpc_knows_the_settings_of_its_version() -> None:
+    """It prints a line for an experiment that it does not know, and then uses its default."""
+    done = subprocess.run(
+        [sys.executable, "-c", "import grpc; grpc.insecure_channel('127.0.0.1:1').close()"],
+        env={**os.environ, **MALLOC_ENV},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stderr == ""
+
+
 def test_what_exists_is_not_looked_at_again_and_young_objects_seldom() -> None:
     threshold = gc.get_threshold()
     try:

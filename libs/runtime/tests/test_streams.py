@@ -2,11 +2,13 @@
 
 import asyncio
 import functools
-from unittest.mock import Mock
+import time
+from unittest.mock import Mock, patch
 
 import grpc.aio
 import pytest
 import structlog
+from kafscale.runtime.stream import link
 from kafscale.runtime.stream.frame import ReplyPart, ReplyStatus
 from kafscale.runtime.stream.options import METHODS, Stream
 from kafscale.runtime.stream.outbox import Outbox
@@ -399,3 +401,42 @@ async def test_a_front_door_that_leaves_within_an_answer_gets_no_more_parts() ->
         assert bytes((await client.send(meta(FETCH), (b"!",)).future).body) == b"echo:!"
         assert len(parts) == 1
         assert unanswered(client) == 0
+
+
+@on_uvloop
+async def test_patient_requests_leave_together_when_one_that_is_not_leaves() -> None:
+    with patch.object(link, "PATIENCE_S", 60.0):
+        async with running({PRODUCE: echo}) as service, client_of(service.target) as client:
+            await client.send(meta(), (b"first",)).future
+            stats = service.streams.stats[Stream.BULK]
+            before = stats.messages_in, stats.messages_out
+            patient = []
+            for number in range(5):
+                patient.append(client.send(meta(), (b"%d" % number,), patient=True))
+                await asyncio.sleep(0)
+            assert not any(one.future.done() for one in patient)
+            await client.send(meta(), (b"last",)).future
+            assert [bytes((await one.future).body) for one in patient] == [b"echo:%d" % n for n in range(5)]
+            assert (stats.messages_in, stats.messages_out) == (before[0] + 1, before[1] + 1)
+
+
+@on_uvloop
+async def test_a_patient_request_waits_only_after_another_message_and_no_longer_than_its_patience() -> None:
+    async with running({PRODUCE: echo}) as service, client_of(service.target) as client:
+        with patch.object(link, "PATIENCE_S", 0.3):
+            await client.connect()
+            begin = time.monotonic()
+            await client.send(meta(), (b"first",), patient=True).future
+            pending = client.send(meta(), (b"second",), patient=True)
+            assert bytes((await pending.future).body) == b"echo:second"
+            assert 0.25 < time.monotonic() - begin < 10
+
+
+@on_uvloop
+async def test_a_client_that_closes_ends_its_patient_requests() -> None:
+    with patch.object(link, "PATIENCE_S", 60.0):
+        async with running({PRODUCE: echo}) as service, client_of(service.target) as client:
+            await client.send(meta(), (b"first",)).future
+            pending = client.send(meta(), (b"second",), patient=True)
+            await client.close()
+            assert (await pending.future).status is ReplyStatus.REFUSED

@@ -98,6 +98,16 @@ def test_what_many_requests_share_is_a_span_of_the_first_with_links_to_the_other
     assert line["links"] == [other.traceparent[36:52] for other in others[:LINKS_MAX]]
 
 
+def test_a_span_names_what_happened_within_it() -> None:
+    service, spans = tracer()
+    span = request_span(service)
+    span.event("admitted")
+    span.end()
+    (line,) = printed(service, spans)
+    assert list(line["events"]) == ["admitted"]  # type: ignore[call-overload]
+    assert 0 <= line["events"]["admitted"] <= line["duration_ms"]  # type: ignore[index,operator]
+
+
 async def test_a_child_belongs_to_the_request_of_the_task_and_to_no_other() -> None:
     service, spans = tracer()
     span = request_span(service)

@@ -10,6 +10,7 @@ from kafscale.frontdoor.api import Backend
 from kafscale.frontdoor.client import ClientConnection
 from kafscale.frontdoor.lanes import LaneKey
 from kafscale.runtime.stream.frame import Reply, ReplyPart, ReplyStatus, RequestMeta
+from kafscale.runtime.stream.outbox import Waiting
 from kafscale.storage.heads import OwnerRecord
 from kafscale.storage.keys import SlotId, TopicId
 from kafscale.storage.membership.members import Instance, InstanceState
@@ -142,6 +143,7 @@ class Sent:
     cancelled: bool = False
     admits: Callable[[int], bool] | None = None
     parts: Callable[[ReplyPart], None] | None = None
+    waiting: Waiting | None = None
 
     def cancel(self) -> None:
         self.cancelled = True
@@ -165,9 +167,16 @@ class Sent:
         reply = Reply(ReplyStatus.FINAL, 0, memoryview(body)[start:end])
         take(ReplyPart(self.meta.request_id, reply, len(body), left_bytes))
 
-    def reply(self, *buffers: Buffer, status: ReplyStatus = ReplyStatus.FINAL, revision: int = 0) -> None:
+    def reply(
+        self,
+        *buffers: Buffer,
+        status: ReplyStatus = ReplyStatus.FINAL,
+        revision: int = 0,
+        report: bytes = b"",
+    ) -> None:
         self.admits = None
-        self.future.set_result(Reply(status, revision, memoryview(b"".join(map(bytes, buffers)))))
+        body = memoryview(b"".join(map(bytes, buffers)))
+        self.future.set_result(Reply(status, revision, body, report=report))
 
     def lose(self, *, sent: bool) -> None:
         self.future.set_result(Reply(ReplyStatus.LOST if sent else ReplyStatus.REFUSED, reason="test"))
@@ -258,7 +267,9 @@ class FakeStream:
     async def drain(self) -> None:
         await self.room.wait()
 
-    def send(self, meta: RequestMeta, body: Sequence[Buffer], *, lane: int = 0) -> Sent:
+    def send(
+        self, meta: RequestMeta, body: Sequence[Buffer], *, lane: int = 0, patient: bool = False
+    ) -> Sent:
         joined = b"".join(map(bytes, body))
         one = Sent(meta, joined, lane, asyncio.get_running_loop().create_future(), body)
         if self.fails(len(joined)):

@@ -387,6 +387,15 @@ class FakeSpan:
     def set(self, name: str, value: str | int) -> None:
         self.fields[name] = value
 
+    def child(self, name: str, *_: object, **_more: object) -> "FakeSpan":
+        return FakeSpan(name)
+
+    def replied(self, _report: bytes) -> None:
+        self.end()
+
+    def report(self) -> bytes:
+        return b""
+
     def end(self) -> None:
         self.ended += 1
 

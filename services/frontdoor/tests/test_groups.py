@@ -3,10 +3,12 @@
 import pytest
 from door_harness import Cluster, settled, until
 from group_requests import ONE, ONE_GROUP, TWO, about, answered, ask, code_of, coordinators, joined, sent_to
+from kafscale.frontdoor.apis import SERVED
 from kafscale.frontdoor.group_calls import GRACE_MS, group_of
 from kafscale.frontdoor.handlers.offset_commit import AGE_MS_MAX
 from kafscale.frontdoor.handlers.sync_group import WAIT_MS
 from kafscale.runtime.stream.frame import ReplyStatus
+from kafscale.wire.apis import ApiKey
 from kafscale.wire.errors import WireError
 from kafscale.wire.schema import join_group, module_of, offset_commit
 
@@ -20,6 +22,14 @@ def test_the_group_is_read_off_every_request_about_one(key: int, version: int) -
     for group in ("", "g", "größe", "n" * 300):
         body = memoryview(joined(module.encode_request(about(key, group, version), version)))
         assert group_of(body, flexible=version >= module.FLEXIBLE_FROM) == group
+
+
+def test_only_heartbeats_wait_for_others() -> None:
+    """A client waits for all other answers before it goes on."""
+    assert {api.key for api in SERVED.values() if api.patient} == {
+        ApiKey.HEARTBEAT,
+        ApiKey.CONSUMER_GROUP_HEARTBEAT,
+    }
 
 
 @pytest.mark.parametrize(

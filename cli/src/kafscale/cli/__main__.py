@@ -44,6 +44,7 @@ from kafscale.cli.targets import (
 from kafscale.cli.terminal import fail, record_line, report
 from kafscale.cli.topics import app as topics_app
 from kafscale.cli.up_plan import UpPlan
+from kafscale.cli.trace_one import trace_one
 from kafscale.cli.users import app as users_app
 from kafscale.runtime.etcd_binary import EtcdFailed, EtcdMissing
 
@@ -265,6 +266,7 @@ app.command(rich_help_panel=RECORDS)(dump)
 app.command(rich_help_panel=CLUSTER)(status)
 app.command(rich_help_panel=CLUSTER)(lag)
 app.command(rich_help_panel=CLUSTER)(cost)
+app.command(rich_help_panel=CLUSTER)(trace_one)
 app.command(rich_help_panel=CLUSTER)(fsck)
 app.command(rich_help_panel=CLUSTER)(settle)
 app.command(rich_help_panel=CLUSTER)(etcd_repair)

@@ -10,6 +10,10 @@ from __future__ import annotations
 import asyncio
 import secrets
 import struct
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from time import monotonic_ns
 from typing import Final, Protocol, TypeVar
 
 from kafscale.cli.kafka.login import LoginFailed, bearer, tokens_of
@@ -17,7 +21,7 @@ from kafscale.cli.kafka.security import OAUTH, OPEN, ClientSecurity, PasswordLog
 from kafscale.cli.kafka.tokens import TokenSource, TokenTrouble, fetch_token
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode, WireError
-from kafscale.wire.headers import decode_response_header, encode_request_header
+from kafscale.wire.headers import decode_response_header, encode_request_header, step_times_in
 from kafscale.wire.schema import metadata, sasl_authenticate, sasl_handshake
 
 CLIENT_ID: Final = "kafscale-cli"
@@ -59,18 +63,33 @@ async def request(
     timeout_s: float = ANSWER_TIMEOUT_S,
 ) -> A:
     """The answer. Raises OSError, EOFError or TimeoutError."""
-    async with asyncio.timeout(timeout_s):
-        reader, writer = await asyncio.open_connection(*address, ssl=security.context())
-        try:
-            connection = _Connection(reader, writer)
-            if security.login is not None:
-                await _log_in(connection, security.login)
-            return await connection.ask(api, message, version)
-        finally:
-            writer.close()
+    async with asyncio.timeout(timeout_s), connected(address, security) as connection:
+        return await connection.ask(api, message, version)
 
 
-class _Connection:
+@asynccontextmanager
+async def connected(address: tuple[str, int], security: ClientSecurity = OPEN) -> AsyncIterator[Connection]:
+    """A connection that has logged in. Raises OSError or EOFError."""
+    reader, writer = await asyncio.open_connection(*address, ssl=security.context())
+    try:
+        connection = Connection(reader, writer)
+        if security.login is not None:
+            await _log_in(connection, security.login)
+        yield connection
+    finally:
+        writer.close()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timed:
+    """When a request was written and its answer read (CLOCK_MONOTONIC), and the step times in the answer."""
+
+    sent_ns: int
+    received_ns: int
+    report: bytes | None
+
+
+class Connection:
     """One request at a time."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -78,22 +97,40 @@ class _Connection:
         self._correlation_id = 0
 
     async def ask(self, api: Api[Q, A], message: Q, version: int) -> A:
+        answer, _ = await self._exchange(api, message, version, timed=False)
+        return answer
+
+    async def ask_timed(self, api: Api[Q, A], message: Q, version: int) -> tuple[A, Timed]:
+        """Asks for step times too. A server that does not know them gives none."""
+        return await self._exchange(api, message, version, timed=True)
+
+    async def _exchange(self, api: Api[Q, A], message: Q, version: int, *, timed: bool) -> tuple[A, Timed]:
         self._correlation_id += 1
-        body = encode_request_header(api.API_KEY, version, self._correlation_id, CLIENT_ID)
+        body = encode_request_header(
+            api.API_KEY, version, self._correlation_id, CLIENT_ID, asks_step_times=timed
+        )
         body += b"".join(api.encode_request(message, version))
-        self._writer.write(struct.pack(">i", len(body)) + body)
+        frame = struct.pack(">i", len(body)) + body
+        sent_ns = monotonic_ns()
+        self._writer.write(frame)
+        answer = await self._read()
+        received_ns = monotonic_ns()
+        try:
+            _, body_at = decode_response_header(answer, api.API_KEY, version)
+            report = step_times_in(answer, api.API_KEY, version) if timed else None
+            decoded = api.decode_response(memoryview(answer)[body_at:], version)
+        except WireError as broken:
+            raise BadAnswer(str(broken)) from broken
+        return decoded, Timed(sent_ns=sent_ns, received_ns=received_ns, report=report)
+
+    async def _read(self) -> bytes:
         (size,) = struct.unpack(">i", await self._reader.readexactly(4))
         if not _HEADER_BYTES_MIN <= size <= FRAME_BYTES_MAX:
             raise BadAnswer(f"a frame of {size} bytes")
-        frame = await self._reader.readexactly(size)
-        try:
-            _, body_at = decode_response_header(frame, api.API_KEY, version)
-            return api.decode_response(memoryview(frame)[body_at:], version)
-        except WireError as broken:
-            raise BadAnswer(str(broken)) from broken
+        return await self._reader.readexactly(size)
 
 
-async def _log_in(connection: _Connection, login: PasswordLogin | TokenSource) -> None:
+async def _log_in(connection: Connection, login: PasswordLogin | TokenSource) -> None:
     """Raises LoginFailed, and what `ask` raises."""
     if isinstance(login, PasswordLogin):
         mechanism, tokens = login.mechanism, tokens_of(login, secrets.token_urlsafe(NONCE_BYTES))

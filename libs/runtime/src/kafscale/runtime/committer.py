@@ -82,6 +82,7 @@ class _Job:
     width: int  # operations of its longest branch
     submitted_ms: int
     done: Callable[[Answer], None]
+    span: Span | None
 
 
 class Committer:
@@ -111,9 +112,7 @@ class Committer:
         key = txn.compare[0].key if key is None else key
         if span is None and CURRENT_SPAN.get() is not None:
             span = start_child(TRANSACTION)
-        if span is not None:
-            done = _ending(span, done)
-        self._waiting.append(_Job(key, txn, _size(txn), _width(txn), self._clock.now_ms(), done))
+        self._waiting.append(_Job(key, txn, _size(txn), _width(txn), self._clock.now_ms(), done, span))
         self._wake()
 
     async def ask(self, txn: Txn, *, key: bytes | None = None) -> Answer:
@@ -153,6 +152,8 @@ class Committer:
             now_ms = self._clock.now_ms()
             for job, answer in zip(jobs, answers, strict=True):
                 self._metrics.seconds.observe((now_ms - job.submitted_ms) / 1000)
+                if job.span is not None:
+                    job.span.end()
                 job.done(answer)
 
     async def _take(self) -> list[_Job]:
@@ -186,6 +187,9 @@ class Committer:
     async def _send(self, worker: int, jobs: list[_Job], backoff: Backoff) -> list[Answer]:
         request = Txn(success=tuple(job.txn for job in jobs))
         self._metrics.jobs.observe(len(jobs))
+        for job in jobs:
+            if job.span is not None:
+                job.span.event("sent")
         while True:
             try:
                 result = await self._etcd.txn(request, timeout_s=TRY_TIMEOUT_S)
@@ -211,14 +215,6 @@ class Committer:
         if known is None:
             log.warning("commit outcome unknown, retrying", kind=kind.value, jobs=jobs)
         self._unknown_since[worker] = (since_ms, kind)
-
-
-def _ending(span: Span, done: Callable[[Answer], None]) -> Callable[[Answer], None]:
-    def settled(answer: Answer) -> None:
-        span.end()
-        done(answer)
-
-    return settled
 
 
 def _settle(nested: object, revision: int, ambiguous: bool) -> Settled:

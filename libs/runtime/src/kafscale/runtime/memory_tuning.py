@@ -1,8 +1,13 @@
-"""Settings of the C library's allocator and of Python's garbage collector for a service.
+"""Settings of the C library's allocator, of gRPC and of Python's garbage collector for a service.
 
-A Dockerfile or a unit file starts a service with MALLOC_ENV; glibc reads it before the first line of Python runs.
-`kafscale up` forks its services, and calls `tune_allocator` instead. By default glibc maps every object of 128 KiB or
-more, faults it in page by page, and unmaps it again. With these settings a 1 MiB message costs a third less CPU.
+A Dockerfile or a unit file starts a service with MALLOC_ENV; glibc and gRPC read it before the first line of Python
+runs. `kafscale up` forks its services, and calls `tune_allocator` instead. By default glibc maps every object of 128 KiB
+or more, faults it in page by page, and unmaps it again. With these settings a 1 MiB message costs a third less CPU.
+
+By default gRPC reads its sockets in threads of its event engine. They hand the bytes to the thread of grpc.aio, which
+wakes the event loop. Without the engine, the thread of grpc.aio polls the sockets itself. So a small request costs a
+third less CPU at both ends (`docs/performance-history.md`). gRPC calls the switch an experiment: a new version may lack
+it, and a test would say so.
 """
 
 import ctypes
@@ -19,6 +24,7 @@ MALLOC_ENV: Final[Mapping[str, str]] = {
     "MALLOC_TOP_PAD_": str(16 << 20),
     # The services log a peer that leaves; gRPC would add two lines.
     "GRPC_VERBOSITY": "ERROR",
+    "GRPC_EXPERIMENTS": "-event_engine_client,-event_engine_listener",
 }
 
 _MALLOPT: Final[Mapping[str, int]] = {

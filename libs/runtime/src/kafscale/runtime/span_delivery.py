@@ -106,7 +106,8 @@ class LineExporter(SpanExporter):
 
 
 def span_line(span: ReadableSpan) -> bytes:
-    """Ids in hexadecimal; `start_ns` in nanoseconds of Unix time; `duration_ms` is a fraction."""
+    """Ids in hexadecimal; `start_ns` in nanoseconds of Unix time; `duration_ms` is a fraction; events by name, with
+    their milliseconds since the start."""
     context, parent = span.context, span.parent
     assert context is not None, "a span that ended has a context"
     start_ns, end_ns = span.start_time or 0, span.end_time or 0
@@ -124,6 +125,7 @@ def span_line(span: ReadableSpan) -> bytes:
         "duration_ms": round((end_ns - start_ns) / 1e6, 3),
         "attributes": redact(dict(span.attributes or {})),
         "links": [f"{link.context.span_id:016x}" for link in span.links],
+        "events": {event.name: round((event.timestamp - start_ns) / 1e6, 3) for event in span.events},
     }
     return orjson.dumps(fields) + b"\n"
 

@@ -10,9 +10,10 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from kafscale.runtime.request_meta import RequestMeta
+from kafscale.runtime.steps import TIMED, StepSpan
 from kafscale.storage.etcd.client import TIMEOUT_S, EtcdClient, Txn, TxnResult
 from kafscale.wire.apis import api_label
 
@@ -30,8 +31,47 @@ CLIENT_ID_SHOWN: Final = 256
 FRONT_DOOR: Final = "frontdoor"
 
 
-class Span:
-    """A span. Only the first `end` counts; OpenTelemetry ignores later calls."""
+class Span(Protocol):
+    """A part of the way of a request. Only the first `end` counts.
+
+    It is for the exporter, or its times go to the client that asked for them (`steps.py`).
+    """
+
+    @property
+    def traceparent(self) -> str:
+        """What another process needs to continue the trace."""
+        ...
+
+    def child(
+        self,
+        name: str,
+        attributes: Attributes | None = None,
+        links: "Sequence[Span]" = (),
+        *,
+        kind: Kind = "internal",
+    ) -> "Span":
+        """A child span in this process; it keeps at most LINKS_MAX links."""
+        ...
+
+    def set(self, name: str, value: str | int) -> None: ...
+
+    def event(self, name: str) -> None:
+        """Something happened at this time within the span."""
+        ...
+
+    def end(self) -> None: ...
+
+    def replied(self, report: bytes) -> None:
+        """Ends the span of a request to a service. `report`: what came with the reply."""
+        ...
+
+    def report(self) -> bytes:
+        """What goes with the reply: nothing of a span for the exporter."""
+        ...
+
+
+class ExportedSpan:
+    """OpenTelemetry ignores later calls of `end`."""
 
     __slots__ = ("_span", "_tracer")
 
@@ -44,18 +84,34 @@ class Span:
         context = self._span.get_span_context()
         return f"00-{context.trace_id:032x}-{context.span_id:016x}{SAMPLED}"
 
-    def child(self, name: str, attributes: Attributes | None = None, links: "Sequence[Span]" = ()) -> "Span":
-        """A child span in this process; it keeps at most LINKS_MAX links."""
+    def child(
+        self,
+        name: str,
+        attributes: Attributes | None = None,
+        links: "Sequence[Span]" = (),
+        *,
+        kind: Kind = "internal",
+    ) -> "ExportedSpan":
         from opentelemetry.trace import Link
 
-        others = [Link(other._span.get_span_context()) for other in links[:LINKS_MAX]]
-        return self._tracer.start(name, self._span, "internal", attributes, others)
+        exported = [other for other in links if isinstance(other, ExportedSpan)]
+        others = [Link(other._span.get_span_context()) for other in exported[:LINKS_MAX]]
+        return self._tracer.start(name, self._span, kind, attributes, others)
 
     def set(self, name: str, value: str | int) -> None:
         self._span.set_attribute(name, value)
 
+    def event(self, name: str) -> None:
+        self._span.add_event(name)
+
     def end(self) -> None:
         self._span.end()
+
+    def replied(self, report: bytes) -> None:
+        self.end()
+
+    def report(self) -> bytes:
+        return b""
 
 
 CURRENT_SPAN: Final[ContextVar[Span | None]] = ContextVar("kafscale_span", default=None)
@@ -103,27 +159,24 @@ class Tracer:
         self._ratio = ratio
         self._random = random.Random()  # noqa: S311  (samples requests, not a secret)
 
-    def start_root(self, name: str, attributes: Attributes | None = None) -> Span | None:
+    def start_root(self, name: str, attributes: Attributes | None = None) -> ExportedSpan | None:
         """A root span at the front door; None if the request is not sampled."""
         if self._random.random() >= self._ratio:
             return None
         return self.start(name, None, "server", attributes)
 
-    def start_request(self, meta: RequestMeta) -> Span | None:
+    def start_request(self, meta: RequestMeta) -> ExportedSpan | None:
         """In a service, a child of meta.traceparent; None if the request is not sampled."""
-        if meta.traceparent is None or not meta.traceparent.endswith(SAMPLED):
-            return None
-        name = f"{api_label(meta.api_key)} v{meta.api_version}"
-        return self.start_below(meta.traceparent, name, "server", request_attributes(meta))
-
-    def start_below(self, traceparent: str, name: str, kind: Kind, attributes: Attributes) -> Span:
-        """A child of a span that is known only by its traceparent, such as a span of another process."""
         from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
 
+        traceparent = meta.traceparent
+        if traceparent is None or not traceparent.endswith(SAMPLED):
+            return None
         trace_id, span_id = int(traceparent[3:35], 16), int(traceparent[36:52], 16)
         flags = TraceFlags(TraceFlags.SAMPLED)
         parent = NonRecordingSpan(SpanContext(trace_id, span_id, is_remote=True, trace_flags=flags))
-        return self.start(name, parent, kind, attributes)
+        name = f"{api_label(meta.api_key)} v{meta.api_version}"
+        return self.start(name, parent, "server", request_attributes(meta))
 
     def start(
         self,
@@ -132,7 +185,7 @@ class Tracer:
         kind: Kind,
         attributes: Attributes | None,
         links: Any = None,
-    ) -> Span:
+    ) -> ExportedSpan:
         """A span with exactly this parent; the current task's span is ignored."""
         from opentelemetry.context import Context
         from opentelemetry.trace import SpanKind, set_span_in_context
@@ -141,11 +194,18 @@ class Tracer:
         span = self._tracer.start_span(
             name, context=context, kind=SpanKind[kind.upper()], attributes=attributes, links=links
         )
-        return Span(self, span)
+        return ExportedSpan(self, span)
 
     def close(self) -> None:
         """Exports the waiting spans for at most a few seconds. Call it in a thread."""
         self.delivery.close()
+
+
+def request_span(tracer: Tracer | None, meta: RequestMeta) -> Span | None:
+    """In a service: the span of a request that the front door traces or times; None for all others."""
+    if meta.traceparent is not None and meta.traceparent.endswith(TIMED):
+        return StepSpan("request")
+    return None if tracer is None else tracer.start_request(meta)
 
 
 def request_attributes(meta: RequestMeta) -> dict[str, str | int]:

@@ -123,7 +123,8 @@ class Own:
 class Api:
     """`refuse` writes the front door's own answer for an error. `large_answer`: the answer may be much larger than the
     request, so a connection has one such request at a time; Fetch has its own turns (fetch_turns.py). `asks`: the needs
-    of `kafscale.access.rules` that the API's own handler asks; authorization.py asks those of a whole request."""
+    of `kafscale.access.rules` that the API's own handler asks; authorization.py asks those of a whole request.
+    `patient`: the request may wait a few milliseconds, so that many share a message to the service (stream/link.py)."""
 
     key: ApiKey
     versions: tuple[int, int]
@@ -133,6 +134,7 @@ class Api:
     stream: Stream = Stream.CONTROL
     large_answer: bool = False
     asks: tuple[Need, ...] = ()
+    patient: bool = False
 
     @property
     def name(self) -> str:
@@ -168,10 +170,18 @@ def to_group(
     *,
     wait_ms: Callable[[memoryview, int], int] | None = None,
     age_ms_max: int | None = None,
+    patient: bool = False,
 ) -> Api:
     """Not sent: COORDINATOR_NOT_AVAILABLE. Lost: NOT_COORDINATOR. On both clients ask for the coordinator again."""
     dispatch = ToGroup(wait_ms=wait_ms, age_ms_max=age_ms_max)
-    return Api(key=key, versions=versions, backend=Backend.COORDINATOR, dispatch=dispatch, refuse=refuse)
+    return Api(
+        key=key,
+        versions=versions,
+        backend=Backend.COORDINATOR,
+        dispatch=dispatch,
+        refuse=refuse,
+        patient=patient,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -126,7 +126,7 @@ def connection_base() -> int:
 def assemble(settings: FrontdoorSettings, views: Views, means: Means) -> FrontDoor:
     """Raises NotEnforced if an API would be served without asking what the rules say."""
     check_apis(SERVED)
-    pools = {role: Pool(role, views.live[role], means.connect, means.tasks, means.tracer) for role in ROLES}
+    pools = {role: Pool(role, views.live[role], means.connect, means.tasks) for role in ROLES}
     metrics = FrontdoorMetrics(means.metrics)
     parts = parts_of(settings, views, means, Routing(pools, views.owners, views.slots), metrics)
     sender = parts.sender
@@ -145,6 +145,7 @@ def assemble(settings: FrontdoorSettings, views: Views, means: Means) -> FrontDo
         metering=parts.metering,
         metrics=metrics,
         tracer=means.tracer,
+        shows_steps=parts.doorkeeper.shows_steps,
         connection_base=connection_base(),
         with_logins=means.access.users is not None,
         access=means.access.copy,

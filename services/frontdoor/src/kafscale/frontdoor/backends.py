@@ -7,16 +7,19 @@ A pool's READY instances are in the order of their nodes, so that equal views ch
 
 import asyncio
 from collections.abc import Callable, Collection, Sequence
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 from kafscale.frontdoor.api import Backend
 from kafscale.runtime.stream.client import PendingReply
 from kafscale.runtime.stream.frame import Buffer, RequestMeta
 from kafscale.runtime.stream.options import Stream
-from kafscale.runtime.tracing import Tracer
+from kafscale.runtime.tracing import Span
 from kafscale.storage.claims import NO_NODE, rendezvous
 from kafscale.storage.membership.members import Instance
+
+if TYPE_CHECKING:
+    from kafscale.frontdoor.exchange import Exchange
 
 RETIRED_GRACE_S: Final = 0.5
 
@@ -24,7 +27,9 @@ RETIRED_GRACE_S: Final = 0.5
 class ServiceStream(Protocol):
     """What the front door needs of runtime's StreamClient."""
 
-    def send(self, meta: RequestMeta, body: Sequence[Buffer], *, lane: int = 0) -> PendingReply: ...
+    def send(
+        self, meta: RequestMeta, body: Sequence[Buffer], *, lane: int = 0, patient: bool = False
+    ) -> PendingReply: ...
 
     @property
     def writable(self) -> bool: ...
@@ -48,39 +53,40 @@ class Live(Protocol):
 class Channel:
     """One live instance of a service. Equality is identity: another boot is another channel."""
 
-    __slots__ = ("_bulk", "_connect", "_control", "_tasks", "_tracer", "_waiting", "instance", "node_id")
+    __slots__ = ("_bulk", "_connect", "_control", "_tasks", "_waiting", "instance", "node_id")
 
-    def __init__(
-        self, instance: Instance, connect: Connect, tasks: asyncio.TaskGroup, tracer: Tracer | None
-    ) -> None:
+    def __init__(self, instance: Instance, connect: Connect, tasks: asyncio.TaskGroup) -> None:
         self.instance = instance
         self.node_id = instance.node_id
         self._connect = connect
         self._tasks = tasks
-        self._tracer = tracer
         self._waiting: list[Callable[[], None]] = []
         self._bulk: ServiceStream | None = None
         self._control: ServiceStream | None = None
 
-    def send(self, stream: Stream, meta: RequestMeta, body: Sequence[Buffer]) -> PendingReply:
+    def send(self, exchange: "Exchange", meta: RequestMeta, body: Sequence[Buffer]) -> PendingReply:
         """All requests of one connection take the same lane, so they arrive in the order of these calls."""
-        client = self._bulk if stream is Stream.BULK else self._control
+        api, span = exchange.api, exchange.span
+        client = self._bulk if api.stream is Stream.BULK else self._control
         if client is None:
-            client = self._open(stream)
-        if meta.traceparent is not None and self._tracer is not None:
-            return self._send_traced(self._tracer, client, meta, body)
-        return client.send(meta, body, lane=meta.connection_id)
+            client = self._open(api.stream)
+        if span is not None:
+            return self._send_traced(span, client, meta, body)
+        return client.send(meta, body, lane=meta.connection_id, patient=api.patient)
 
     def _send_traced(
-        self, tracer: Tracer, client: ServiceStream, meta: RequestMeta, body: Sequence[Buffer]
+        self, span: Span, client: ServiceStream, meta: RequestMeta, body: Sequence[Buffer]
     ) -> PendingReply:
         """A span from here to the reply, the parent of the service's own: the difference is the way."""
-        assert meta.traceparent is not None, "the request is traced"
         name, where = f"ask {self.instance.role}", {"kafscale.instance": self.instance.id}
-        span = tracer.start_below(meta.traceparent, name, "client", where)
-        meta = msgspec.structs.replace(meta, traceparent=span.traceparent)
+        asked = span.child(name, where, kind="client")
+        meta = msgspec.structs.replace(meta, traceparent=asked.traceparent)
         pending = client.send(meta, body, lane=meta.connection_id)
-        pending.future.add_done_callback(lambda _: span.end())
+        if pending.waiting is not None:
+            pending.waiting.on_taken = lambda: asked.event("sent")
+        pending.future.add_done_callback(
+            lambda done: asked.replied(b"" if done.cancelled() else done.result().report)
+        )
         return pending
 
     def _open(self, stream: Stream) -> ServiceStream:
@@ -123,13 +129,11 @@ class Pool:
         live: Live,
         connect: Connect,
         tasks: asyncio.TaskGroup,
-        tracer: Tracer | None = None,
     ) -> None:
         self.backend = backend
         self._live = live
         self._connect = connect
         self._tasks = tasks
-        self._tracer = tracer
         self._channels: dict[str, Channel] = {}
         self._by_node: dict[int, Channel] = {}
         self._listeners: list[Callable[[], None]] = []
@@ -168,7 +172,7 @@ class Pool:
         for instance in self._live.instances():
             channel = before.get(instance.id)
             if channel is None or channel.instance.address != instance.address:
-                channel = Channel(instance, self._connect, self._tasks, self._tracer)
+                channel = Channel(instance, self._connect, self._tasks)
             channel.instance = instance
             now[instance.id] = channel
         self._channels = now

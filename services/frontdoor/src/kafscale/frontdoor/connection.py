@@ -24,6 +24,7 @@ from kafscale.wire.apis import ApiKey
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import WireError
 from kafscale.wire.headers import RequestHeader, decode_request_header, response_header_version
+from kafscale.wire.headers import tagged_step_times as tagged
 
 Slot = NewType("Slot", int)
 
@@ -322,8 +323,8 @@ class Connection:
 
     # ---- answers out
 
-    def respond(self, slot: Slot, body: Sequence[Buffer]) -> None:
-        """The answer of a request, without its header. Exactly once for each request that is not silent."""
+    def respond(self, slot: Slot, body: Sequence[Buffer], step_times: bytes = b"") -> None:
+        """The answer of a request without its header, once for each that is not silent. `step_times` go with it."""
         self.respond_part(slot, body, size=sum(map(len, body)), last=True)
 
     def respond_part(self, slot: Slot, part: Sequence[Buffer], *, size: int, last: bool) -> None:
@@ -333,7 +334,10 @@ class Connection:
         if opened.answer is None:
             if opened.bare:
                 head = SIZE.pack(size)
-            elif opened.tagged:
+            elif opened.tagged and step_times:
+            tags = tagged(step_times)
+            head = PLAIN_HEAD.pack(size + len(tags), opened.correlation_id) + tags
+        elif opened.tagged:
                 head = TAGGED_HEAD.pack(size + 5, opened.correlation_id, 0)
             else:
                 head = PLAIN_HEAD.pack(size + 4, opened.correlation_id)

@@ -51,10 +51,11 @@ class FanOut:
         self._replies: list[Reply] = [NO_REPLY_YET] * len(shares)
 
     def start(self, now_ms: int) -> None:
-        meta = self._exchange.meta(now_ms=now_ms)
+        exchange = self._exchange
+        meta = exchange.meta(now_ms=now_ms)
         for place, share in enumerate(self._shares):
-            pending = self._open[place] = share.channel.send(self._exchange.api.stream, meta, share.body)
-            pending.admits = self._exchange.admits
+            pending = self._open[place] = share.channel.send(exchange, meta, share.body)
+            pending.admits = exchange.admits
         for place, pending in self._open.items():
             pending.future.add_done_callback(partial(self._replied, place))
 

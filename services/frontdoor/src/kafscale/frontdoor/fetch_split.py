@@ -109,7 +109,7 @@ class SplitFetch:
             revision=forwarder.acked.commits.value,
             log_start_revision=forwarder.acked.log_starts.value,
         )
-        pending = part.pending = part.channel.send(exchange.api.stream, meta, body)
+        pending = part.pending = part.channel.send(exchange, meta, body)
         pending.future.add_done_callback(partial(self._replied, part, pending))
 
     def _share(self, part: FetchPart, max_wait_ms: int, min_bytes: int) -> FetchRequest:

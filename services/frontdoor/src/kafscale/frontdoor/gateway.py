@@ -23,7 +23,7 @@ from kafscale.frontdoor.memory import Holder, RequestMemory, Tide, UnsentAnswers
 from kafscale.frontdoor.metrics import FrontdoorMetrics
 from kafscale.frontdoor.quotas.metering import Metering
 from kafscale.frontdoor.refusals import refuse_exchange
-from kafscale.frontdoor.request_log import end_span, log_request, start_span
+from kafscale.frontdoor.request_log import end_span, log_request, start_span, start_steps
 from kafscale.frontdoor.settings import FrontdoorSettings
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import Clock
@@ -113,16 +113,18 @@ class Gateway:
         metering: Metering,
         metrics: FrontdoorMetrics,
         tracer: Tracer | None,
+        shows_steps: Callable[[Exchange], bool],
         connection_base: int,
         with_logins: bool = False,
         access: DoorAccess | None = None,
     ) -> None:
-        """`served`: by API key. `left` is called when a connection has ended. `with_logins`: of any listener."""
+        """`served`: by API key. `left` is called when a connection has ended. `with_logins`: of any listener.
+        `shows_steps`: whether a client may see step times."""
         self._access = access
         self._served = served
         self._left = left
         self._budget = budget
-        self._tracer = tracer
+        self._tracer, self._shows_steps = tracer, shows_steps
         self._log_requests = settings.log_level == "debug"  # otherwise nothing is built for a line
         self._next_connection = connection_base
         self._dirty: list[Client] = []
@@ -206,7 +208,7 @@ class Gateway:
             connection.hang_up(f"API key {header.api_key} is not served")
             return
         api, handler, version_min, version_max = served
-        exchange = self._begin(connection, request, api)
+        exchange = self._begin(connection, request, api, timed=header.asks_step_times)
         if not (version_min <= header.api_version <= version_max or header.api_key == API_VERSIONS):
             handler = self._refuse_version
         if self.metering.table.limits_clients:
@@ -218,11 +220,13 @@ class Gateway:
         """A request of a login, which answers it itself (`authentication/`)."""
         return self._begin(connection, request, self._served[request.header.api_key].api)
 
-    def _begin(self, connection: Client, request: Request, api: Api) -> Exchange:
+    def _begin(self, connection: Client, request: Request, api: Api, *, timed: bool = False) -> Exchange:
         deadline_ms = request.arrived_ms + self.settings.frontdoor_request_timeout_ms
         exchange = Exchange(connection, request, api, deadline_ms)
         connection.exchanges[request.slot] = exchange
-        if self._tracer is not None:
+        if timed and self._shows_steps(exchange):
+            start_steps(exchange)
+        elif self._tracer is not None:
             start_span(self._tracer, exchange)
         return exchange
 

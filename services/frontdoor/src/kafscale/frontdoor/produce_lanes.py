@@ -144,7 +144,7 @@ class LaneSender:
     def _send(self, producer: Producer, share: Share, now_ms: int) -> None:
         call = share.call
         meta = call.exchange.meta(now_ms=now_ms, lane_epoch=share.epoch)
-        share.pending = share.channel.send(call.exchange.api.stream, meta, call.body(share))
+        share.pending = share.channel.send(call.exchange, meta, call.body(share))
         call.shares.append(share)
         if share.channel.congested:
             call.exchange.pause_for(share.channel)

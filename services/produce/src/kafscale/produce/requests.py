@@ -337,6 +337,8 @@ class RequestSpans:
 
     def of(self, flights: Iterable[Flight]) -> list[Span]:
         """Those of the requests whose records are in the flights."""
+        if not self._waiting:
+            return []
         tokens = (waiter.token for flight in flights for waiter in flight.waiters.items)
         return [span for token in tokens if (span := self._waiting.get(token)) is not None]
 

@@ -50,19 +50,22 @@ class StreamClient:
         for link in self._links:
             await link.up.wait()
 
-    def send(self, meta: RequestMeta, body: Sequence[Buffer], *, lane: int = 0) -> PendingReply:
+    def send(
+        self, meta: RequestMeta, body: Sequence[Buffer], *, lane: int = 0, patient: bool = False
+    ) -> PendingReply:
         """Never blocks. A failure of the stream or of the service is a Reply, never an exception.
 
         The reply is TOO_LARGE at once if the body is larger than a stream carries, and REFUSED at once while the
         backend is known to be unreachable and while the queue is full. Check `writable` or await drain() before
         you send much.
+        A `patient` request may wait PATIENCE_S (link.py) for others, with which it shares a message.
         The client draws meta.request_id. meta.age_budget_ms=0 takes the client's default. The buffers
         must not change until the reply is there. Raises FrameError if a text does not fit in a header.
         """
         if self._owner is None:
             self._start()
         links = self._links
-        return links[lane % len(links)].send(meta, body, lane)
+        return links[lane % len(links)].send(meta, body, lane, patient=patient)
 
     @property
     def writable(self) -> bool:

@@ -24,6 +24,8 @@ Buffer = bytes | bytearray | memoryview
 FRAME_VERSION: Final = 3
 FLAG_MORE: Final = 1
 FLAG_SIZED: Final = 2
+FLAG_REPORT: Final = 4
+_FLAGS: Final = frozenset({0, FLAG_MORE, FLAG_MORE | FLAG_SIZED, FLAG_SIZED, FLAG_REPORT})
 PAYLOAD_BYTES_MAX: Final = 1 << 20
 MESSAGE_BYTES_MAX: Final = 1 << 20
 BODY_BYTES_MAX: Final = 128 << 20
@@ -42,6 +44,7 @@ REQUEST_HEADER: Final = struct.Struct(">BBBBIQQQQIIHHiH")
 REQUEST_FIELDS: Final = struct.Struct(">QQQIIHHiH")
 REVISION: Final = struct.Struct(">Q")
 BODY_SIZE: Final = struct.Struct(">Q")
+REPORT_LENGTH: Final = struct.Struct(">I")
 # The length field counts the bytes behind itself: a frame is this much longer than it says.
 LENGTH_END: Final = 8
 
@@ -91,12 +94,14 @@ class Reply(msgspec.Struct, frozen=True):
     """The body is a view of the received message: hold it no longer than needed.
 
     `reason`: for people, why the stream itself ended the request; empty for what a service answered.
+    `report`: the service's step times (`steps.py`), if the request asked for them.
     """
 
     status: ReplyStatus
     revision: int = 0
     body: memoryview = EMPTY_BODY
     reason: str = ""
+    report: bytes = b""
 
 
 class RequestFrame(msgspec.Struct, frozen=True):
@@ -231,9 +236,9 @@ class Inbox:
                 raise FrameError(f"{end - position} bytes are too few for a frame")
             version, kind, flags, status, length, request_id = COMMON.unpack_from(message, position)
             frame_end = position + LENGTH_END + length
-            if version != FRAME_VERSION or flags & ~(FLAG_MORE | FLAG_SIZED) or frame_end > end:
+            if version != FRAME_VERSION or flags not in _FLAGS or frame_end > end:
                 raise FrameError(f"version {version}, flags {flags}, {length} bytes in a message of {end}")
-            if (status or flags & FLAG_SIZED) and kind != _REPLY:
+            if (status or flags > FLAG_MORE) and kind != _REPLY:
                 raise FrameError(f"status {status}, flags {flags} in a frame of kind {kind}")
             frame = self._frame(message, view[position:frame_end], position, kind, flags, status, request_id)
             if frame is not None:
@@ -273,9 +278,13 @@ class Inbox:
         if flags & FLAG_SIZED:
             return self._sized_reply(view, flags, (request_id, _STATUSES[status], revision))
         payload = view[REPLY_HEADER.size :]
-        if flags or len(payload) > PAYLOAD_BYTES_MAX:
+        report = b""
+        if flags == FLAG_REPORT:
+            report, payload = _split_report(payload)
+        elif flags or len(payload) > PAYLOAD_BYTES_MAX:
             return self._begin(request_id, (request_id, _STATUSES[status], revision), payload)
-        return ReplyFrame(request_id, Reply(_STATUSES[status], revision, self._own_answer(payload)))
+        reply = Reply(_STATUSES[status], revision, self._own_answer(payload), report=report)
+        return ReplyFrame(request_id, reply)
 
     def _sized_reply(self, view: memoryview, flags: int, head: tuple[int, ReplyStatus, int]) -> Frame | None:
         if not flags & FLAG_MORE or len(view) < REPLY_HEADER.size + BODY_SIZE.size:
@@ -388,6 +397,17 @@ class Inbox:
         if self._is_service:
             return TooLargeFrame(request_id)
         return ReplyFrame(request_id, Reply(ReplyStatus.TOO_LARGE, 0, memoryview(b"")))
+
+
+def _split_report(payload: memoryview) -> tuple[bytes, memoryview]:
+    """The report in front of a reply's body, and the body."""
+    start = REPORT_LENGTH.size
+    if len(payload) < start or len(payload) > PAYLOAD_BYTES_MAX:
+        raise FrameError(f"a report and a body in {len(payload)} bytes")
+    end = start + REPORT_LENGTH.unpack_from(payload)[0]
+    if end > len(payload):
+        raise FrameError(f"a report of {end - start} bytes in a payload of {len(payload)}")
+    return bytes(payload[start:end]), payload[end:]
 
 
 def _decode_texts(extra: bytes) -> tuple[str | None, ...]:

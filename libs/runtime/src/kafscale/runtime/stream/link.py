@@ -39,6 +39,9 @@ from kafscale.storage.backoff import Backoff
 log = structlog.get_logger("kafscale.stream")
 
 Call = grpc.aio.StreamStreamCall[bytes, bytes]
+PATIENCE_S: Final = 0.01
+"""A patient request waits so long at most, after the last message. Most of the cost of a small request is that of the
+message it travels in. A reply to many requests of one message is one message too."""
 # A stream that was up for this long was a good one: the next attempt starts without a wait.
 GOOD_AFTER_MS: Final = 1_000
 
@@ -115,12 +118,16 @@ class Link:
         self._inbox = self._new_inbox()
         self._last_id = 0
         self._waits_to_write = asyncio.Event()
+        self._written_s = 0.0  # when the last message left, by the loop's clock
+        self._patience: asyncio.TimerHandle | None = None
         self.up = asyncio.Event()
         self.writable = asyncio.Event()
         self.writable.set()
         self.pending: dict[int, PendingReply] = {}
 
-    def send(self, meta: RequestMeta, body: Sequence[Buffer], lane: int) -> PendingReply:
+    def send(
+        self, meta: RequestMeta, body: Sequence[Buffer], lane: int, *, patient: bool = False
+    ) -> PendingReply:
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         refusal = self._refusal(body_size(body))
         if refusal is not None:
@@ -133,8 +140,26 @@ class Link:
         pending = self.pending[request_id] = PendingReply(self, request_id, waiting, expires_ms, future)
         if outbox.waiting_bytes > self._limits.queue_bytes_max // 2:
             self.writable.clear()
-        self._waits_to_write.set()
+        if patient:
+            self._write_soon()
+        else:
+            self._waits_to_write.set()
         return pending
+
+    def _write_soon(self) -> None:
+        """At once, unless a message has left within PATIENCE_S: then when that is over, or with the next message."""
+        if self._patience is not None:
+            return
+        loop = asyncio.get_running_loop()
+        wait_s = self._written_s + PATIENCE_S - loop.time()
+        if wait_s <= 0:
+            self._waits_to_write.set()
+        else:
+            self._patience = loop.call_later(wait_s, self._patience_ends)
+
+    def _patience_ends(self) -> None:
+        self._patience = None
+        self._waits_to_write.set()
 
     def withdraw(self, request_id: int) -> PendingReply | None:
         """Drops the request if it is still queued. If any bytes were sent, sends a CANCEL frame."""
@@ -164,6 +189,8 @@ class Link:
 
     def close(self) -> None:
         self._state = _State.CLOSED
+        if self._patience is not None:
+            self._patience.cancel()
         self._fail_all("the client was closed")
         self.writable.set()
 
@@ -241,13 +268,17 @@ class Link:
         return reason
 
     async def _write(self, call: Call) -> None:
-        outbox = self._outbox
+        outbox, loop = self._outbox, asyncio.get_running_loop()
         while True:
             message = outbox.take(self._clock.now_ms())
             if message is None:
                 self._waits_to_write.clear()
                 await self._waits_to_write.wait()
                 continue
+            self._written_s = loop.time()
+            if self._patience is not None:  # its requests leave with this message
+                self._patience.cancel()
+                self._patience = None
             try:
                 await call.write(message)
             except (grpc.aio.AioRpcError, asyncio.InvalidStateError):

@@ -6,7 +6,7 @@ waits has its turn, except later frames of the same lane: they must not be whole
 """
 
 from collections import deque
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -18,11 +18,13 @@ from kafscale.runtime.stream.frame import (
     COMMON,
     FLAG_MORE,
     FLAG_SIZED,
+    FLAG_REPORT,
     FRAME_VERSION,
     LENGTH_END,
     MESSAGE_BYTES_MAX,
     PAYLOAD_BYTES_MAX,
     REPLY_HEADER,
+    REPORT_LENGTH,
     REQUEST_HEADER,
     Buffer,
     FrameError,
@@ -43,7 +45,10 @@ _REQUEST, _CHUNK, _REPLY, _CANCEL = map(int, FrameKind)
 
 @dataclass(slots=True, eq=False)
 class Waiting:
-    """One request, reply or cancel on its way out. `taken`: whether any byte of it has left."""
+    """One request, reply or cancel on its way out. `taken`: whether any byte of it has left.
+
+    `on_taken`: called once, when its first bytes leave.
+    """
 
     kind: int
     request_id: int
@@ -59,6 +64,8 @@ class Waiting:
     taken: bool = False
     dropped: bool = False
     chunks: Iterator[list[Buffer]] | None = None
+    flags: int = 0
+    on_taken: Callable[[], None] | None = None
 
 
 class Outbox:
@@ -91,8 +98,15 @@ class Outbox:
         self._enqueue(waiting)
         return waiting
 
-    def put_reply(self, request_id: int, status: int, revision: int, body: Sequence[Buffer]) -> None:
-        self._enqueue(Waiting(_REPLY, request_id, body, body_size(body), status, revision))
+    def put_reply(
+        self, request_id: int, status: int, revision: int, body: Sequence[Buffer], report: bytes = b""
+    ) -> None:
+        """`report`: the step times of the request. A reply that needs several frames goes without it."""
+        flags, size = 0, body_size(body)
+        if report and size + len(report) + REPORT_LENGTH.size <= self._payload_bytes_max:
+            body = (REPORT_LENGTH.pack(len(report)), report, *body)
+            flags, size = FLAG_REPORT, body_size(body)
+        self._enqueue(Waiting(_REPLY, request_id, body, size, status, revision, flags=flags))
 
     def put_cancel(self, request_id: int) -> None:
         self._enqueue(Waiting(_CANCEL, request_id, (), 0))
@@ -170,8 +184,11 @@ class Outbox:
             self._queue.append(large)
 
     def _take_frame(self, waiting: Waiting, payload_bytes: int, now_ms: int, parts: list[Buffer]) -> int:
-        flags = FLAG_MORE if waiting.left_bytes > payload_bytes else 0
+        flags = FLAG_MORE if waiting.left_bytes > payload_bytes else waiting.flags
         parts.append(self._header(waiting, flags, payload_bytes, now_ms))
+        if waiting.on_taken is not None:
+            waiting.on_taken()
+            waiting.on_taken = None
         waiting.taken = True
         waiting.left_bytes -= payload_bytes
         self.waiting_bytes -= waiting.cost_bytes - waiting.left_bytes
@@ -193,7 +210,7 @@ class Outbox:
     def _header(self, waiting: Waiting, flags: int, payload_bytes: int, now_ms: int) -> bytes:
         kind = waiting.kind
         if kind == _REPLY:
-            size = BODY_SIZE.pack(waiting.left_bytes) if flags and self._sizes else b""
+            size = BODY_SIZE.pack(waiting.left_bytes) if flags & FLAG_MORE and self._sizes else b""
             flags |= FLAG_SIZED if size else 0
             length = REPLY_HEADER.size - LENGTH_END + len(size) + payload_bytes
             status, request_id, revision = waiting.status, waiting.request_id, waiting.revision

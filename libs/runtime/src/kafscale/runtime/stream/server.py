@@ -35,7 +35,7 @@ from kafscale.runtime.stream.inbound import CountError, Handler, InboundRequest
 from kafscale.runtime.stream.options import ACCEPTED, READS_SIZES, SERVICE, Stream
 from kafscale.runtime.stream.outbox import FRAME_COST_BYTES, Outbox
 from kafscale.runtime.stream.tasks import AsyncHandler, task_handler
-from kafscale.runtime.tracing import Tracer
+from kafscale.runtime.tracing import Tracer, request_span
 
 __all__ = ["AsyncHandler", "Handler", "InboundRequest", "StreamLimits", "StreamServer", "task_handler"]
 
@@ -229,20 +229,24 @@ class _ServerStream:
         self._open_bytes -= len(request.body) + FRAME_COST_BYTES
         self._stats.replies += 1
         self._count(request)
+        report = b""
         if request.span is not None:
             request.span.set("kafscale.reply", ReplyStatus(status).name)
             request.span.end()
+            report = request.span.report()
         if body_size(body) > self._limits.body_bytes_max:
             self._refuse_size(request.meta, body_size(body))
             status, body = ReplyStatus.TOO_LARGE, ()
-        self._reply(request_id, status, revision, body)
+        self._reply(request_id, status, revision, body, report)
 
     def _refuse_size(self, meta: RequestMeta, size: int) -> None:
         self._stats.too_large += 1
         log.error("answer too large", api_key=meta.api_key, request_id=meta.request_id, size=size)
 
-    def _reply(self, request_id: int, status: int, revision: int, body: Sequence[Buffer]) -> None:
-        self._outbox.put_reply(request_id, status, revision, body)
+    def _reply(
+        self, request_id: int, status: int, revision: int, body: Sequence[Buffer], report: bytes = b""
+    ) -> None:
+        self._outbox.put_reply(request_id, status, revision, body, report)
         self._waits_to_write.set()
 
     def _count(self, request: InboundRequest) -> None:
@@ -347,8 +351,8 @@ class _ServerStream:
             self._call(handler, request)
 
     def _call(self, handler: Handler, request: InboundRequest) -> None:
-        if self._server.tracer is not None and request.meta.traceparent is not None:
-            request.span = self._server.tracer.start_request(request.meta)
+        if request.meta.traceparent is not None:
+            request.span = request_span(self._server.tracer, request.meta)
         token = CURRENT_REQUEST.set(request.meta)
         try:
             handler(request)

@@ -11,5 +11,8 @@ from kafscale.wire.apis import ApiKey
 from kafscale.wire.schema import consumer_group_heartbeat as schema
 
 API: Final = to_group(
-    ApiKey.CONSUMER_GROUP_HEARTBEAT, (0, 1), whole(schema, schema.ConsumerGroupHeartbeatResponse)
+    ApiKey.CONSUMER_GROUP_HEARTBEAT,
+    (0, 1),
+    whole(schema, schema.ConsumerGroupHeartbeatResponse),
+    patient=True,
 )

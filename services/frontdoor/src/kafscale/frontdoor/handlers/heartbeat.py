@@ -10,4 +10,4 @@ from kafscale.frontdoor.refusals import whole
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.schema import heartbeat as schema
 
-API: Final = to_group(ApiKey.HEARTBEAT, (0, 4), whole(schema, schema.HeartbeatResponse))
+API: Final = to_group(ApiKey.HEARTBEAT, (0, 4), whole(schema, schema.HeartbeatResponse), patient=True)

@@ -26,6 +26,7 @@ from kafscale.produce.metrics import ProduceMetrics
 from kafscale.produce.requests import lasting
 from kafscale.produce.shared_fills import BundleFills
 from kafscale.runtime.clock import Clock
+from kafscale.runtime.tracing import Span
 from kafscale.storage.bundle import BuiltBundle, Slice, build_bundle, new_bundle_id
 from kafscale.storage.heads import Head, Seg
 from kafscale.storage.keys import BundleId
@@ -136,6 +137,8 @@ class Bundler:
         self._own.sealed(bundle_id, built.entries)
         for each in members:
             self._undecided[each.partition][bundle_id] = sealing.number
+        for span in _traced(members):
+            span.event("sealed")
         self._begin(self._upload(members, built, now.mono_ms))
 
     async def _upload(self, members: list[Member], built: BuiltBundle, sealed_ms: int) -> None:
@@ -158,8 +161,12 @@ class Bundler:
             self._touch(each.partition)
 
     def _span(self, members: Iterable[Member], bundle_id: BundleId) -> AbstractContextManager[None]:
-        traced = (span for each in members for span in each.partition.spans.of((each.flight,)))
-        return lasting("PUT bundle", list(dict.fromkeys(traced)), self._puts.key(bundle_id))
+        return lasting("PUT bundle", _traced(members), self._puts.key(bundle_id))
+
+
+def _traced(members: Iterable[Member]) -> list[Span]:
+    """Of the requests whose records are in the bundle, each once."""
+    return list(dict.fromkeys(span for each in members for span in each.partition.spans.of((each.flight,))))
 
 
 def _slice_of(member: Member) -> Slice:

@@ -110,6 +110,8 @@ class OpenRequest:
 
     def placed(self) -> None:
         """Every partition was found. With acks=0 only an error that its writer finds in this turn can be answered."""
+        if self.request.span is not None:
+            self.request.span.event("admitted")
         if not self._answered:
             asyncio.get_running_loop().call_soon(self._reply_unasked)
 
