@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from ipaddress import ip_network
 from typing import Any, Final
 
-from kafscale.frontdoor.listeners import Listener, advertised, parse
+from kafscale.frontdoor.listeners.listeners import Listener, advertised, parse
 from kafscale.frontdoor.settings import FrontdoorSettings
 
 from e2e.checkers.manifests.environment import settings_of

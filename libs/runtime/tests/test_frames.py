@@ -15,7 +15,6 @@ from kafscale.runtime.stream.frame import (
     Frame,
     FrameError,
     FrameKind,
-    Inbox,
     Reply,
     ReplyFrame,
     ReplyPart,
@@ -24,6 +23,7 @@ from kafscale.runtime.stream.frame import (
     RequestMeta,
     TooLargeFrame,
 )
+from kafscale.runtime.stream.inbox import Inbox
 from kafscale.runtime.stream.outbox import Outbox, cut
 
 texts = st.none() | st.text(max_size=40)

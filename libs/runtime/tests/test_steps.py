@@ -13,12 +13,12 @@ from kafscale.runtime.stream.frame import (
     PAYLOAD_BYTES_MAX,
     FrameError,
     FrameKind,
-    Inbox,
     Reply,
     ReplyFrame,
     ReplyStatus,
 )
 from kafscale.runtime.stream.inbound import InboundRequest
+from kafscale.runtime.stream.inbox import Inbox
 from kafscale.runtime.stream.outbox import Outbox
 from kafscale.runtime.tracing import request_span
 from stream_harness import PRODUCE, SLOW, client_of, echo, meta, on_uvloop, running

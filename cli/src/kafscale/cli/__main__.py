@@ -43,8 +43,8 @@ from kafscale.cli.targets import (
 )
 from kafscale.cli.terminal import fail, record_line, report
 from kafscale.cli.topics import app as topics_app
-from kafscale.cli.up_plan import UpPlan
 from kafscale.cli.trace_one import trace_one
+from kafscale.cli.up_plan import UpPlan
 from kafscale.cli.users import app as users_app
 from kafscale.runtime.etcd_binary import EtcdFailed, EtcdMissing
 

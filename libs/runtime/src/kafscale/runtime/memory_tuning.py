@@ -1,8 +1,9 @@
 """Settings of the C library's allocator, of gRPC and of Python's garbage collector for a service.
 
 A Dockerfile or a unit file starts a service with MALLOC_ENV; glibc and gRPC read it before the first line of Python
-runs. `kafscale up` forks its services, and calls `tune_allocator` instead. By default glibc maps every object of 128 KiB
-or more, faults it in page by page, and unmaps it again. With these settings a 1 MiB message costs a third less CPU.
+runs. `kafscale up` forks its services, and calls `tune_allocator` instead. By default glibc maps every object of
+128 KiB or more, faults it in page by page, and unmaps it again. With these settings a 1 MiB message costs a third less
+CPU.
 
 By default gRPC reads its sockets in threads of its event engine. They hand the bytes to the thread of grpc.aio, which
 wakes the event loop. Without the engine, the thread of grpc.aio polls the sockets itself. So a small request costs a

@@ -2,7 +2,7 @@
 
 The client id stays a plain nullable string in every version, so that a server can read it from a request
 whose version it does not know. A response's header is the correlation id and, when flexible, one tag count.
-The four bytes of length before a header belong to the framing, not to this module.
+The four bytes of length before a header belong to the framing; only `answer_head` writes them.
 
 A tagged field of our own asks for step times, and returns them: STEP_TIMES. Others skip it (KIP-482).
 """
@@ -21,6 +21,8 @@ from kafscale.wire.varints import encode_uvarint, find_tag, skip_tags
 _FIXED = Struct(">hhi")
 _CLIENT_ID_LENGTH = Struct(">h")
 _CORRELATION_ID = Struct(">i")
+_PLAIN_HEAD = Struct(">ii")
+_TAGGED_HEAD = Struct(">iiB")
 CLIENT_ID_BYTES_MAX = 32767
 STEP_TIMES: Final = 0x4B5354
 """In a request's header empty, in a response's header what `runtime/steps.py` writes. Kafka numbers its tags from 0."""
@@ -106,6 +108,16 @@ def encode_request_header(
     if header_version == 1:
         return fixed + length + text
     return fixed + length + text + (tagged_step_times(b"") if asks_step_times else b"\x00")
+
+
+def answer_head(size: int, correlation_id: int, *, tagged: bool, step_times: bytes = b"") -> bytes:
+    """The length and the header before a response body of `size` bytes. Only a tagged header has step times."""
+    if not tagged:
+        return _PLAIN_HEAD.pack(size + 4, correlation_id)
+    if not step_times:
+        return _TAGGED_HEAD.pack(size + 5, correlation_id, 0)
+    tags = tagged_step_times(step_times)
+    return _PLAIN_HEAD.pack(size + 4 + len(tags), correlation_id) + tags
 
 
 def tagged_step_times(value: bytes) -> bytes:

@@ -23,14 +23,11 @@ import msgspec
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import WireError
-from kafscale.wire.headers import RequestHeader, decode_request_header, response_header_version
-from kafscale.wire.headers import tagged_step_times as tagged
+from kafscale.wire.headers import RequestHeader, answer_head, decode_request_header, response_header_version
 
 Slot = NewType("Slot", int)
 
 SIZE: Final = Struct(">i")
-PLAIN_HEAD: Final = Struct(">ii")
-TAGGED_HEAD: Final = Struct(">iiB")
 HEADER_BYTES_MIN: Final = 8
 SCRATCH_BYTES: Final = 64 << 10
 HEAD_BYTES_MAX: Final = 16 << 10
@@ -325,22 +322,18 @@ class Connection:
 
     def respond(self, slot: Slot, body: Sequence[Buffer], step_times: bytes = b"") -> None:
         """The answer of a request without its header, once for each that is not silent. `step_times` go with it."""
-        self.respond_part(slot, body, size=sum(map(len, body)), last=True)
+        self.respond_part(slot, body, size=sum(map(len, body)), last=True, step_times=step_times)
 
-    def respond_part(self, slot: Slot, part: Sequence[Buffer], *, size: int, last: bool) -> None:
+    def respond_part(
+        self, slot: Slot, part: Sequence[Buffer], *, size: int, last: bool, step_times: bytes = b""
+    ) -> None:
         """Some of an answer of `size` bytes, in place of `respond`. It may leave before the last part is there."""
         opened = self._open[slot]
         assert not opened.silent, "a request with acks=0 has no answer"
         if opened.answer is None:
-            if opened.bare:
-                head = SIZE.pack(size)
-            elif opened.tagged and step_times:
-            tags = tagged(step_times)
-            head = PLAIN_HEAD.pack(size + len(tags), opened.correlation_id) + tags
-        elif opened.tagged:
-                head = TAGGED_HEAD.pack(size + 5, opened.correlation_id, 0)
-            else:
-                head = PLAIN_HEAD.pack(size + 4, opened.correlation_id)
+            head = SIZE.pack(size)
+            if not opened.bare:
+                head = answer_head(size, opened.correlation_id, tagged=opened.tagged, step_times=step_times)
             opened.answer = [head]
             self._unsent_bytes += len(head)
         opened.answer += part

@@ -15,7 +15,6 @@ from kafscale.runtime.stream.frame import (
     BODY_BYTES_MAX,
     Buffer,
     FrameError,
-    Inbox,
     Reply,
     ReplyFrame,
     ReplyPart,
@@ -23,6 +22,7 @@ from kafscale.runtime.stream.frame import (
     RequestMeta,
     body_size,
 )
+from kafscale.runtime.stream.inbox import Inbox
 from kafscale.runtime.stream.options import (
     ACCEPTED,
     CHANNEL_OPTIONS,

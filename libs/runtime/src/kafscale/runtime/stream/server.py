@@ -24,7 +24,6 @@ from kafscale.runtime.stream.frame import (
     Buffer,
     CancelFrame,
     FrameError,
-    Inbox,
     ReplyStatus,
     RequestFrame,
     RequestMeta,
@@ -32,6 +31,7 @@ from kafscale.runtime.stream.frame import (
     body_size,
 )
 from kafscale.runtime.stream.inbound import CountError, Handler, InboundRequest
+from kafscale.runtime.stream.inbox import Inbox
 from kafscale.runtime.stream.options import ACCEPTED, READS_SIZES, SERVICE, Stream
 from kafscale.runtime.stream.outbox import FRAME_COST_BYTES, Outbox
 from kafscale.runtime.stream.tasks import AsyncHandler, task_handler
