@@ -73,10 +73,12 @@ def test_a_person_sees_a_table(root: Path, by: str, monkeypatch: pytest.MonkeyPa
     assert ("orders" if by != "group" else HOSTILE.replace("\x1b", "\ufffd")) in done.stdout
 
 
-def test_an_empty_choice_is_an_empty_answer(root: Path) -> None:
-    assert json.loads(run(root, "-o", "json", "--group", "nobody").stdout) == []
-    assert run(root, "-o", "csv", "--group", "nobody").exit_code == 0
-    assert run(root, "--group", "nobody").stdout == "no group has committed an offset\n"
+@pytest.mark.parametrize("output", ["json", "csv", "table"])
+def test_a_group_that_does_not_exist_is_an_error(root: Path, output: str) -> None:
+    done = run(root, "-o", output, "--group", "readers", "--group", "reader")
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert "there is no group 'reader'; did you mean 'readers'?" in done.stderr
+    assert run(root, "-o", output, "--group", "readers").exit_code == 0
 
 
 def test_files_for_machines(root: Path, tmp_path: Path) -> None:

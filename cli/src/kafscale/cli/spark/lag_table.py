@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Final
 
 from kafscale.cli.terminal import screen
@@ -19,6 +19,7 @@ COLOURS: Final = {
     "STALL": "red",
     "STOP": "red",
     "REWIND": "magenta",
+    "LOST": "bold magenta",
     "ERR": "red",
     "UNKNOWN": "dim",
 }
@@ -27,7 +28,8 @@ BAR_COUNT: Final = 16
 _UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "m"), (1, "s"))
 
 
-def show_report(report: Report, by: str, top: int | None) -> None:
+def show_report(report: Report, by: str, top: int | None, chosen: Collection[str] | None) -> None:
+    """`chosen`: the groups that the caller asked for, which exist; None: all."""
     from kafscale.lake.lag.report import farthest
     from rich.table import Table
 
@@ -41,11 +43,19 @@ def show_report(report: Report, by: str, top: int | None) -> None:
             _partitions(table, farthest(report.partitions, top), report)
     console = screen()
     if not table.row_count:
-        console.print("no group has committed an offset")
+        console.print(_nothing(by, chosen))
         return
     console.print(table)
     if report.history_ms is None:
         console.print("there are no samples yet, so status, consume rate and ETA are unknown", style="dim")
+
+
+def _nothing(by: str, chosen: Collection[str] | None) -> str:
+    if by == "topic":
+        return "there are no topics"
+    if chosen is None:
+        return "no group has a member or a committed offset"
+    return f"no committed offset and no subscribed topic: {harmless(', '.join(sorted(chosen)))}"
 
 
 def _partitions(table: Table, rows: Sequence[PartitionRow], report: Report) -> None:
@@ -58,7 +68,7 @@ def _partitions(table: Table, rows: Sequence[PartitionRow], report: Report) -> N
             _name(row.group),
             _name(row.topic),
             str(row.partition),
-            _status(row.status),
+            _status(row.status) if row.committed is not None else _dim("no commit"),
             f"{row.records:,}",
             size(row.bytes),
             duration(row.time_ms),
@@ -77,7 +87,7 @@ def _groups(table: Table, rows: Sequence[GroupRow], report: Report) -> None:
     _columns(
         table,
         (),
-        ("members", "parts", "lag", "bytes", "behind", "skew", "trend/s", "expires"),
+        ("members", "parts", "no commit", "lag", "bytes", "behind", "skew", "trend/s", "expires"),
         ("risk", "24 h"),
     )
     for row in rows:
@@ -88,6 +98,7 @@ def _groups(table: Table, rows: Sequence[GroupRow], report: Report) -> None:
             row.life,
             str(row.members),
             str(row.partitions),
+            str(len(row.uncommitted) or ""),
             f"{row.records:,}",
             size(row.bytes),
             duration(row.time_ms),
@@ -137,6 +148,12 @@ def _status(status: str) -> Text:
     from rich.text import Text
 
     return Text(status, style=COLOURS[status])
+
+
+def _dim(text: str) -> Text:
+    from rich.text import Text
+
+    return Text(text, style="dim")
 
 
 def _risk(at_risk: bool, lost: int) -> Text:
