@@ -26,7 +26,7 @@ from kafscale.lake.lag.page import encoded, payload, render
 from kafscale.lake.lag.report import Facts, Report, make_report
 from kafscale.lake.lag.sampler import NoSuchGroup
 from kafscale.runtime.http import PLAIN, Answer, HttpServer, header, request_line, response, serving
-from kafscale.storage.etcd.client import EtcdError
+from kafscale.storage.etcd.client import EtcdError, EtcdUnknown
 from kafscale.storage.objects import StoreError
 
 HOST: Final = "127.0.0.1"
@@ -80,6 +80,8 @@ class LiveReport:
         try:
             self._report = await made(self._read)
             self.trouble = None
+        except EtcdUnknown as away:
+            self.trouble = f"etcd does not answer: {away.detail}"
         except (EtcdError, StoreError, NoSuchGroup, NoCheckpoint, TimeoutError) as trouble:
             self.trouble = str(trouble)
 
@@ -107,8 +109,8 @@ class LagServer(HttpServer):
 
     async def _answer(self, head: bytes) -> Answer:
         method, path = request_line(head)
-        name = (header(head, "host") or "").rpartition(":")[0] or header(head, "host")
-        if name not in NAMES:
+        host = header(head, "host") or ""
+        if (host.rpartition(":")[0] or host) not in NAMES:
             return HTTPStatus.FORBIDDEN, PLAIN, f"this page is at http://{HOST} and nowhere else\n".encode()
         if method not in ("GET", "HEAD"):
             return HTTPStatus.METHOD_NOT_ALLOWED, PLAIN, b"GET only\n"

@@ -70,11 +70,6 @@ class _Fixed(Collector):
 _OF_MEMBERS: Final[Sequence[tuple[str, str, Callable[[PartitionRow], float | None]]]] = (
     ("offset", "Last group consumed offset of a partition", lambda row: row.committed),
     ("lag", "Group offset lag of a partition", lambda row: row.records),
-    (
-        "lost",
-        "Records deleted before the group read them, until it commits again",
-        lambda row: row.lost,
-    ),
     ("lag_seconds", "Group time lag of a partition", lambda row: _seconds(row.time_ms if row.records else 0)),
     (
         "eta_seconds",
@@ -90,6 +85,11 @@ _OF_MEMBERS: Final[Sequence[tuple[str, str, Callable[[PartitionRow], float | Non
         "status",
         "Burrow's status of the group on a partition: 0 unknown, 1 OK, 2 WARN, 4 STOP, 5 STALL, 6 REWIND; 7 LOST",
         lambda row: NUMBERS[row.status],
+    ),
+    (
+        "lost",
+        "Records deleted before the group read them, until it commits again",
+        lambda row: row.lost,
     ),
 )
 

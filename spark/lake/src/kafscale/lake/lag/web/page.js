@@ -127,11 +127,11 @@ function live(seconds) {
       const answer = await fetch("data.json", { cache: "no-store", signal: AbortSignal.timeout(seconds * 1000 + 10000) });
       if (!answer.ok) throw new Error(await answer.text());
       const report = await answer.json();
-      if (report.at === data.at && report.trouble === data.trouble) return;
-      take(report);
-      show();
       word.className = report.trouble ? "bad" : "";
       word.textContent = report.trouble ? `not refreshed: ${report.trouble}` : `live, every ${span(seconds)}`;
+      if (report.at === data.at) return;
+      take(report);
+      show();
     } catch (trouble) {
       word.className = "bad";
       word.textContent = `not refreshed since ${clock(data.at, true)} UTC: ${trouble.name === "TypeError" ? "kafscale lag --serve does not answer" : trouble.message}`;
