@@ -2,7 +2,8 @@
 
 Law: the lag in records counts the unread records. The time lag is the age of the first of them, in milliseconds. The
 report names the member of each partition. A group without commits is STOP once the window has passed, and not before. A
-partition without a committed offset is in the report, and in no metric of lag. A group that lost records is LOST at once.
+partition without a committed offset is in the report, and in no metric of lag. A group that lost records is LOST at
+once.
 """
 
 from __future__ import annotations
