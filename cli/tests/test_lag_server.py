@@ -29,6 +29,7 @@ from kafscale.testkit.chromium import browser_page
 from .test_spark_lag import root  # noqa: F401  (a fixture)
 
 DONE_S = 60
+TWO = "evil.example\r\nHost: 127.0.0.1"
 BROWSER_S = 900
 TOPIC = Topic(name="orders", topic_id=TopicId(b"1" * 16), partitions=1)
 NOTHING = Facts(cluster="c", at_ms=1, logs=[Log(topic=TOPIC, partition=0)], positions=[], lags=[])
@@ -104,7 +105,7 @@ async def test_the_page_and_its_data_are_served_and_no_other_site_may_use_them()
 
 
 @pytest.mark.parametrize(
-    "host", ["evil.example", "evil.example:8484", "127.0.0.1.evil.example", "", "x:y:127.0.0.1"]
+    "host", ["evil.example", "evil.example:8484", "127.0.0.1.evil.example", "", "x:y:127.0.0.1", TWO]
 )
 async def test_a_name_that_was_pointed_here_is_refused(host: str) -> None:
     async with served(Source()) as address:

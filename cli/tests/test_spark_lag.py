@@ -143,3 +143,4 @@ def test_bars_show_the_shape_and_gaps() -> None:
     assert bars([0, 0]) == "▁▁"
     assert bars([-1, -1]) == bars([]) == ""
     assert len(bars(list(range(97)))) == 16
+    assert bars([9] + [0] * 30) == "█" + "▁" * 15, "the oldest value is there too"

@@ -61,7 +61,10 @@ def _nothing(by: str, chosen: Collection[str] | None) -> str:
 def _partitions(table: Table, rows: Sequence[PartitionRow], report: Report) -> None:
     _columns(table, ("group", "topic"), ("part",), ("status",))
     _columns(
-        table, (), ("lag", "bytes", "behind", "out/s", "in/s", "eta", "expires"), ("risk", "owner", "24 h")
+        table,
+        (),
+        ("lag", "bytes", "behind", "out/s", "in/s", "eta", "expires"),
+        ("risk", "owner", _span(report)),
     )
     for row in rows:
         table.add_row(
@@ -88,7 +91,7 @@ def _groups(table: Table, rows: Sequence[GroupRow], report: Report) -> None:
         table,
         (),
         ("members", "parts", "no commit", "lag", "bytes", "behind", "skew", "trend/s", "expires"),
-        ("risk", "24 h"),
+        ("risk", _span(report)),
     )
     for row in rows:
         line = report.series.total(each.place for each in report.partitions if each.group == row.group)
@@ -127,6 +130,11 @@ def _topics(table: Table, rows: Sequence[TopicRow]) -> None:
             duration(row.retention_ms),
             duration(row.head_room_ms),
         )
+
+
+def _span(report: Report) -> str:
+    """The heading of the column of bars: the time that they cover."""
+    return duration(report.series.step_ms * (report.series.points - 1)) if report.series.points > 1 else "now"
 
 
 def _columns(table: Table, names: Sequence[str], numbers: Sequence[str], others: Sequence[str]) -> None:
@@ -199,9 +207,9 @@ def rate(value: float | None) -> str:
 
 
 def bars(line: Sequence[int]) -> str:
-    """The newest values, each column the largest of its share; a gap where nothing is known."""
-    share = max(1, len(line) // BAR_COUNT)
-    shares = [line[max(0, at - share) : at] for at in range(len(line), 0, -share)][:BAR_COUNT][::-1]
+    """The whole line, each column the largest of its share; a gap where nothing is known."""
+    count = min(BAR_COUNT, len(line))
+    shares = (line[at * len(line) // count : (at + 1) * len(line) // count] for at in range(count))
     tops = [max(some) for some in shares]
     highest = max(tops, default=0)
     if highest < 0:
