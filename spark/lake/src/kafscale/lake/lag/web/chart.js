@@ -5,7 +5,7 @@ const SECOND = 1000, MINUTE = 60 * SECOND, HOUR = 60 * MINUTE;
 const TIME_STEPS = [SECOND, 2 * SECOND, 5 * SECOND, 10 * SECOND, 30 * SECOND, MINUTE, 2 * MINUTE, 5 * MINUTE, 10 * MINUTE, 15 * MINUTE,
   30 * MINUTE, HOUR, 2 * HOUR, 3 * HOUR, 4 * HOUR, 6 * HOUR, 12 * HOUR, 24 * HOUR];
 const RANGES = [[0, "all"], [6 * HOUR, "6 h"], [HOUR, "1 h"], [15 * MINUTE, "15 min"]];
-const LABEL_WIDTH = 90;
+const LABEL_WIDTH = 70;
 
 function spark(levels, width, height, label) {
   const known = [...levels].map((level) => LEVELS.indexOf(level));
@@ -61,7 +61,7 @@ function lines(data, groups, from, width, height, logarithmic) {
   const every = TIME_STEPS.find((step) => length / step <= width / LABEL_WIDTH) || TIME_STEPS[TIME_STEPS.length - 1];
   for (let at = Math.ceil(begin / every) * every; at <= begin + length; at += every) {
     const place = x((at - begin) / data.step);
-    box.append(svg("text", { x: Math.min(place, width - right), y: height - 5, "text-anchor": place > width - 40 ? "end" : "middle" }, clock(at, every < MINUTE)));
+    box.append(svg("text", { x: Math.min(place, width - right), y: height - 5, "text-anchor": place > width - right - 18 ? "end" : "middle" }, clock(at, every < MINUTE)));
   }
   series.forEach((values, number) => {
     const known = values.map((value, index) => value < 0 ? null : `${x(index).toFixed(1)} ${y(value).toFixed(1)}`).filter(Boolean);

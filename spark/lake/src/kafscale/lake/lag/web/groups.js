@@ -42,7 +42,8 @@ function trend(group) {
 function about(group) {
   const { records, expires } = group.uncommitted;
   const missing = group.rows.filter((row) => !row.committed).length;
-  return [group.life, group.members ? many(group.members, "member") : "no members", many(group.rows.length, "partition"),
+  const members = group.managed ? group.members ? many(group.members, "member") : "no members" : "assigns its partitions itself";
+  return [group.life, members, many(group.rows.length, "partition"),
     group.unowned ? `${group.unowned} without a reader` : "",
     missing ? `${missing} without a commit${records ? ` (${shortly(records, "record")}${expires === null ? "" : `, the first expires in ${span(expires)}`})` : ""}` : "",
     group.before === null ? "" : `${short(group.before)} unread 24 h ago`].filter(Boolean).join(" · ");
@@ -85,19 +86,19 @@ function inside(group) {
   ].filter(Boolean);
 }
 
-// Members that have partitions; the partitions without a member are one row.
+// Members that have partitions; the partitions without a member are one row beside them.
 function membersOf(group) {
   const found = new Map();
   for (const row of group.rows) {
     if (row.member === null && !group.managed) continue;
-    const member = found.get(row.member) || { id: row.member, client: row.member === null ? "no reader" : row.client, host: row.host, partitions: 0, records: 0, time: null, lost: 0 };
+    const member = found.get(row.member) || { id: row.member, client: row.client, host: row.member === null ? "no reader" : row.host, partitions: 0, records: 0, time: null, lost: 0 };
     member.partitions += 1;
     member.records += row.records;
     member.lost += row.lost;
     if (row.committed && row.time !== null) member.time = Math.max(member.time || 0, row.time);
     found.set(row.member, member);
   }
-  return [...found.values()];
+  return group.members ? [...found.values()] : [];
 }
 
 // -- the command that resets offsets ---------------------------------------------------------------------------------

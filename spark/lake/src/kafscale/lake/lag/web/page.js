@@ -58,18 +58,18 @@ function tiles() {
   const loser = most(groups, (group) => group.lost);
   const unplaced = sum(groups, (group) => group.uncommitted.records);
   const unowned = sum(groups, (group) => group.unowned);
-  const empty = groups.filter((group) => group.managed && !group.members);
+  const empty = groups.filter((group) => group.managed && !group.members), alone = groups.filter((group) => !group.managed);
   byId("tiles").replaceChildren(
     statuses(),
-    tile("Lost", losers.length ? shortly(sum(rows, (row) => row.lost), "record") : "none", losers.length > 0,
+    tile("Lost records", losers.length ? short(sum(rows, (row) => row.lost)) : "none", losers.length > 0,
       ...(losers.length ? [`in ${many(losers.length, "partition")}, most by `, link(loser)] : [])),
     tile("At risk of losing data", risky.length ? many(risky.length, "partition") : "none", risky.length > 0,
       ...(next ? [`the first in ${span(next.expires)}: `, link(next.group)] : [])),
     tile("Farthest behind", slowest ? span(slowest.time) : "nobody", false, ...(slowest ? [link(slowest.group), `, ${slowest.topic}/${slowest.partition}`] : [])),
-    tile("Unread", shortly(sum(rows, (row) => row.records), "record"), false,
+    tile("Unread records", short(sum(rows, (row) => row.records)), false,
       unplaced ? `${short(unplaced)} of them without a commit` : `${bytes(sum(rows, (row) => row.bytes))} in the store`),
     tile("Without a reader", many(unowned, "partition"), false,
-      empty.length ? `${many(empty.length, "group")} without members` : "every group has members"),
+      empty.length ? `${many(empty.length, "group")} without members` : alone.length ? `not counted: ${many(alone.length, "group")} without membership` : "every group has members"),
   );
 }
 
