@@ -75,9 +75,10 @@ def is_managed(group: GroupState | None) -> bool:
 
 def subscribed(metadata: bytes) -> list[str]:
     """Of a ConsumerProtocolSubscription, read as v0: all later versions begin with the same fields."""
+    found: list[str] = []
     try:
         (topics,) = _COUNT.unpack_from(metadata, _VERSION.size)
-        at, found = _VERSION.size + _COUNT.size, []
+        at = _VERSION.size + _COUNT.size
         for _ in range(topics):
             name, at = _name(metadata, at)
             found.append(name)
