@@ -171,7 +171,9 @@ async def test_a_browser_shows_it_without_a_complaint_and_without_a_request(
         assert len(await shown(tab)) == len(report.groups)
         assert await tab.ask("document.querySelectorAll('.cells i').length") == len(report.partitions)
         await tab.ask("document.getElementById('all').click()")
-        await tab.until(f"document.querySelectorAll('details tbody .pill').length === {len(report.partitions)}")
+        await tab.until(
+            f"document.querySelectorAll('details tbody .pill').length === {len(report.partitions)}"
+        )
         assert await tab.ask("document.querySelectorAll('#topics tbody tr').length") == len(report.topics)
         await tab.ask("document.getElementById('search').value = 'fraud'")
         await tab.ask("document.getElementById('search').dispatchEvent(new Event('input'))")

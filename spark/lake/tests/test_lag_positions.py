@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from kafscale.lake.catalog import read_lake
-from kafscale.lake.lag.commits import Commit
+from kafscale.lake.catalog import Log, read_lake
+from kafscale.lake.lag.commits import Commit, Position
 from kafscale.lake.lag.positions import positions
 from kafscale.lake.lag.rates import rates
 from kafscale.lake.lag.sampler import NoSuchGroup, read_facts
@@ -147,3 +147,15 @@ async def test_history_has_positions_without_a_commit_and_nothing_judges_them() 
     assert [(row["committed"], row["commit_ts"], row["lag"]) for row in rows] == [(None, None, 20)] * 3
     assert set(judge(samples, NOW)) == {("reader", "orders", 0)}
     assert rates(samples, facts.lags, NOW)["new", "orders", 0].consumed is None
+
+
+def test_a_position_is_judged_by_its_commits_alone() -> None:
+    """What was sampled before the first commit is no commit."""
+    log, place = Log(topic=ORDERS, partition=0, end=100), ("g", "orders", 0)
+    moments = [(400_000, None), (300_000, None), (200_000, 5), (100_000, 9)]
+    tables = []
+    for ago_ms, offset in moments:
+        committed = None if offset is None else CommittedOffset(offset=offset, commit_ms=NOW - ago_ms)
+        position = Position(group="g", topic="orders", partition=0, offset=committed)
+        tables.append(sample([log], [position], {}, NOW - ago_ms))
+    assert judge(pa.concat_tables(tables), NOW)[place].complete == 0.2

@@ -287,16 +287,15 @@ def _group(name: str, rows: Sequence[PartitionRow], facts: Facts, lines: Series)
     quiet = facts.at_ms - newest_ms > IDLE_MS
     managed = is_managed(state)
     unowned = [row for row in rows if row.member is None] if managed else []
-    total = sum(row.records for row in rows)
     return GroupRow(
         group=name,
         status=worst(row.status for row in placed or rows),
-        life=Life.ACTIVE if members or not quiet else Life.DEAD if total else Life.IDLE,
+        life=Life.ACTIVE if members or not quiet else Life.DEAD if behind else Life.IDLE,
         state=state_of(state) if state is not None else None,
         members=members,
         managed=managed,
         partitions=len(rows),
-        records=total,
+        records=sum(row.records for row in rows),
         records_max=largest,
         bytes=sum(row.bytes for row in rows),
         time_ms=max((row.time_ms for row in placed if row.time_ms is not None), default=None),
