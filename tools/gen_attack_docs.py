@@ -21,6 +21,7 @@ GROUPS: Final = (
     "after a login",
     "between processes",
     "stores",
+    "web pages",
 )
 """In the order of the page."""
 

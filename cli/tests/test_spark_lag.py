@@ -11,15 +11,22 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from kafscale.cli.__main__ import app
-from kafscale.cli.spark.lag_table import bars, duration, rate, size
+from kafscale.cli.spark.lag_table import bars, duration, rate, show_report, size
+from kafscale.lake.catalog import Log
+from kafscale.lake.lag.commits import Position
+from kafscale.lake.lag.measure import Lag
+from kafscale.lake.lag.report import Facts, make_report
 from kafscale.lake.lag.sampler import Sampler
 from kafscale.storage.groups import CommittedOffset, encode_committed
+from kafscale.storage.keys import TopicId
 from kafscale.storage.slots import slot_of
+from kafscale.storage.topics import Topic
 from kafscale.testkit.logbuilder import LogBuilder, create_topic, records
 from typer.testing import CliRunner, Result
 
 from .stopped import filling
 
+TOPIC = Topic(name="orders", topic_id=TopicId(b"1" * 16), partitions=2)
 HOSTILE = "[red]x[/red] \x1b[2J </script>"
 
 
@@ -73,10 +80,46 @@ def test_a_person_sees_a_table(root: Path, by: str, monkeypatch: pytest.MonkeyPa
     assert ("orders" if by != "group" else HOSTILE.replace("\x1b", "\ufffd")) in done.stdout
 
 
-def test_an_empty_choice_is_an_empty_answer(root: Path) -> None:
-    assert json.loads(run(root, "-o", "json", "--group", "nobody").stdout) == []
-    assert run(root, "-o", "csv", "--group", "nobody").exit_code == 0
-    assert run(root, "--group", "nobody").stdout == "no group has committed an offset\n"
+@pytest.mark.parametrize("output", ["json", "csv", "table"])
+def test_a_group_that_does_not_exist_is_an_error(root: Path, output: str) -> None:
+    done = run(root, "-o", output, "--group", "readers", "--group", "reader")
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert "there is no group 'reader'; did you mean 'readers'?" in done.stderr
+    assert run(root, "-o", output, "--group", "readers").exit_code == 0
+
+
+def test_a_partition_without_a_commit_is_named_in_the_table(capsys: pytest.CaptureFixture[str]) -> None:
+    lag = Lag(
+        group="g", topic="orders", partition=1, committed=None, log_start=0, log_end=5, records=5, lost=0, bytes=9
+    )  # fmt: skip
+    position = Position(group="g", topic="orders", partition=1)
+    facts = Facts(
+        cluster="c", at_ms=1, logs=[Log(topic=TOPIC, partition=1, end=5)], positions=[position], lags=[lag]
+    )
+    show_report(make_report(facts), "partition", None, None)
+    _, row, *_ = capsys.readouterr().out.splitlines()
+    assert row.split()[:6] == ["g", "orders", "1", "no", "commit", "5"]
+
+
+@pytest.mark.parametrize(
+    ("by", "chosen", "said"),
+    [
+        ("group", None, "no group has a member or a committed offset"),
+        ("partition", {"b", "a"}, "no committed offset and no subscribed topic: a, b"),
+        ("topic", None, "there are no topics"),
+    ],
+)
+def test_an_empty_table_says_what_is_not_there(
+    by: str, chosen: set[str] | None, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nothing = make_report(Facts(cluster="c", at_ms=1, logs=[], positions=[], lags=[]))
+    show_report(nothing, by, None, chosen)
+    assert capsys.readouterr().out == f"{said}\n"
+
+
+def test_files_go_to_nobody_while_the_page_is_served(root: Path, tmp_path: Path) -> None:
+    done = run(root, "--serve", "--html", str(tmp_path / "lag.html"))
+    assert (done.exit_code, "--serve writes no file" in done.stderr) == (2, True)
 
 
 def test_files_for_machines(root: Path, tmp_path: Path) -> None:
@@ -141,3 +184,4 @@ def test_bars_show_the_shape_and_gaps() -> None:
     assert bars([0, 0]) == "▁▁"
     assert bars([-1, -1]) == bars([]) == ""
     assert len(bars(list(range(97)))) == 16
+    assert bars([9] + [0] * 30) == "█" + "▁" * 15, "the oldest value is there too"

@@ -1,7 +1,9 @@
 """Consumer lag of a real group: what upkeep shows and what `kafscale spark lag` says, while the cluster runs and after.
 
 Law: the lag in records counts the unread records. The time lag is the age of the first of them, in milliseconds. The
-report names the member of each partition. A group without commits is STOP once the window has passed, and not before.
+report names the member of each partition. A group without commits is STOP once the window has passed, and not before. A
+partition without a committed offset is in the report, and in no metric of lag. A group that lost records is LOST at
+once.
 """
 
 from __future__ import annotations
@@ -26,6 +28,9 @@ from e2e.harness.services import until
 
 TOPIC, GROUP, CLIENT = "orders", "billing </script>", "billing-1"
 PARTITIONS, EACH, READ = 2, 100, 60
+NEW, NEW_RECORDS = PARTITIONS, 7
+"""A partition in which the group commits nothing."""
+LOST = 10
 AGE_MS = 3 * 3_600_000
 STEP_MS = 10_000
 COMMAND_TIMEOUT_S = 240
@@ -45,13 +50,15 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 def fill(bootstrap: str) -> int:
     """Record n of each partition was written n steps after the first. Returns the time of the first."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    for future in admin.create_topics([NewTopic(TOPIC, PARTITIONS)]).values():
+    for future in admin.create_topics([NewTopic(TOPIC, PARTITIONS + 1)]).values():
         future.result(WAIT_S)
     first_ms = int(time.time() * 1000) - AGE_MS
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5})
     for number in range(EACH):
         for partition in range(PARTITIONS):
             producer.produce(TOPIC, b"x" * 50, partition=partition, timestamp=first_ms + number * STEP_MS)
+    for _ in range(NEW_RECORDS):
+        producer.produce(TOPIC, b"x", partition=NEW)
     assert producer.flush(WAIT_S) == 0
     return first_ms
 
@@ -107,13 +114,25 @@ def lag(cluster: Cluster, *words: str) -> list[dict[str, Any]]:
     return rows
 
 
-def check(rows: list[dict[str, Any]], first_ms: int, began_ms: int) -> None:
+def lose(bootstrap: str) -> None:
+    """Deletes the records of partition 0 up to LOST behind the group's committed offset."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for future in admin.delete_records([TopicPartition(TOPIC, 0, READ + LOST)]).values():
+        future.result(WAIT_S)
+
+
+def check(rows: list[dict[str, Any]], first_ms: int, began_ms: int, lost: int = 0) -> None:
+    """`lost`: of partition 0."""
     now_ms = int(time.time() * 1000)
-    unread_ms = first_ms + READ * STEP_MS
-    assert [(row["partition"], row["records"], row["lost"]) for row in rows] == [
-        (partition, EACH - READ, 0) for partition in range(PARTITIONS)
+    assert [(row["partition"], row["committed"], row["records"], row["lost"]) for row in rows] == [
+        (0, READ, EACH - READ - lost, lost),
+        (1, READ, EACH - READ, 0),
+        (NEW, None, NEW_RECORDS, 0),
     ]
-    assert all(began_ms - unread_ms <= row["time_ms"] <= now_ms - unread_ms for row in rows), rows
+    assert (rows[0]["status"] == "LOST") is bool(lost)
+    for row, gone in ((rows[0], lost), (rows[1], 0)):
+        unread_ms = first_ms + (READ + gone) * STEP_MS
+        assert began_ms - unread_ms <= row["time_ms"] <= now_ms - unread_ms, row
 
 
 def test_a_group_that_stops_half_way(cluster: Cluster, tmp_path: Path) -> None:
@@ -145,9 +164,14 @@ def test_a_group_that_stops_half_way(cluster: Cluster, tmp_path: Path) -> None:
 
         until("the group is seen to have stopped", stopped, WAIT_S)
         assert set(told) <= {0.0, 4.0}, "unknown until the window has passed"
+        uncommitted = [value for _, value in metrics(cluster, "uncommitted_lag")]
+        assert (len(metrics(cluster, "lag")), uncommitted) == (PARTITIONS, [float(NEW_RECORDS)])
+        lose(cluster.bootstrap)
+        until("the loss is shown", lambda: {v for _, v in metrics(cluster, "lost")} == {0.0, LOST}, WAIT_S)
+        assert {value for _, value in metrics(cluster, "status")} == {4.0, 7.0}
     finally:
         consumer.close()
     assert cluster.logged_errors() == []
     cluster.stop()
     began_ms = int(time.time() * 1000)
-    check(lag(cluster), first_ms, began_ms)
+    check(lag(cluster), first_ms, began_ms, LOST)

@@ -53,7 +53,7 @@ WAIT_S: Final = 60.0
 NAMES: Final = exported()
 QUIET: Final = re.compile(
     r"_errors_total|connections_closed|stepdowns|upkeep_failures|uncleanable|expires_seconds|group_status"
-    r"|authentications_total|denials_total"
+    r"|authentications_total|denials_total|group_lost|uncommitted_lag"
 )
 """What has no series while nothing is wrong."""
 

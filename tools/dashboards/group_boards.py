@@ -35,9 +35,28 @@ GROUPS: Final = Dashboard(
             ),
         ),
         line(
+            "Records already lost",
+            "Deleted before the group read them. The value falls to 0 when the group commits again.",
+            "short",
+            (
+                "topk(10, sum by (group, topic) (kafka_consumergroup_group_lost) > 0)",
+                "{{group}} {{topic}}",
+            ),
+        ),
+        line(
+            "Records without a committed offset",
+            "In partitions of a group's topics in which it has committed nothing. A group that starts at the earliest "
+            "record will read them; a group that starts at the latest record will not.",
+            "short",
+            (
+                "topk(10, kafka_consumergroup_group_uncommitted_lag > 0)",
+                "{{group}} {{topic}}",
+            ),
+        ),
+        line(
             "Partitions by group and status",
             "Burrow's: 1 OK, 2 WARN (behind and growing), 4 STOP (commits nothing), 5 STALL (commits the same), "
-            "6 REWIND.",
+            "6 REWIND. 7: LOST, records were deleted unread.",
             "short",
             (
                 'count_values by (group) ("status", kafka_consumergroup_group_status > 1)',

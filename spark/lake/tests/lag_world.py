@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from kafscale.lake.catalog import Log
-from kafscale.lake.lag.commits import Commit
+from kafscale.lake.lag.commits import Commit, Position
 from kafscale.lake.lag.measure import Lag
 from kafscale.lake.lag.owners import owners
+from kafscale.lake.lag.positions import positions
 from kafscale.lake.lag.report import DAY_MS, HOUR_MS, RECENT_MS, Facts
 from kafscale.lake.lag.samples import WHOLE_EVERY_MS, sample
 from kafscale.storage.groups import ClassicGroup, ClassicMember, CommittedOffset, GroupState
@@ -25,13 +26,15 @@ RECORD_BYTES = 240
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """How a group of this kind reads. `mood` says how far it is behind at a time, see `behind_s`."""
+    """How a group of this kind reads. `mood` says how far it is behind at a time, see `behind_s`. It has committed in
+    the partitions below `committed` of each topic."""
 
     group: str
     topics: tuple[str, ...]
     members: int
     mood: str
     unowned: int = 0
+    committed: int = 1_000
 
 
 TOPICS = {
@@ -62,6 +65,8 @@ KINDS = (
     Kind(group="nightly-report", topics=("orders", "shipments"), members=0, mood="batch"),
     Kind(group="ml-features", topics=("sessions", "clickstream"), members=12, mood="skewed"),
     Kind(group="shipment-tracker", topics=("shipments",), members=2, mood="calm"),
+    Kind(group="crm-export", topics=("sessions",), members=2, mood="lost one"),
+    Kind(group="returns-forecast", topics=("shipments",), members=0, mood="stopped", committed=9),
     Kind(group="geo-enricher", topics=("orders", "sessions"), members=6, mood="calm"),
 )
 
@@ -93,8 +98,9 @@ def behind_s(kind: Kind, partition: int, ago_s: float) -> float:
             return 3 * jitter if ago_s > 200 else 9_000 - (200 - ago_s) * 3
         case "stalled one":
             return max(2, 19_800 - ago_s) if partition == 17 and ago_s < 19_800 else 2 * jitter
-        case "skewed":
-            return (4_200 if partition % 16 == 5 else 14) * jitter
+        case "skewed" | "lost one":
+            some, late_s = (16, 4_200) if kind.mood == "skewed" else (64, 250_000)
+            return (late_s if partition % some == 5 else 14) * jitter
         case "batch":
             return 4 + (93_600 - ago_s) % 86_400
         case "stopped":
@@ -141,7 +147,7 @@ def commits_at(ago_s: float) -> list[Commit]:
     found = []
     for kind in KINDS:
         for topic in kind.topics:
-            for partition in range(TOPICS[topic][0]):
+            for partition in range(min(kind.committed, TOPICS[topic][0])):
                 late_s = behind_s(kind, partition, ago_s)
                 offset = end_at(topic, ago_s + late_s)
                 quiet = kind.mood in ("stopped", "batch")
@@ -182,15 +188,28 @@ def assignment(topics: dict[str, list[int]]) -> bytes:
     return b"\0\0" + body + b"\0\0\0\0"
 
 
-def lag_of(commit: Commit, log: Log, late_s: float) -> Lag:
-    offset = commit.offset.offset
+def subscription(*topics: str) -> bytes:
+    """ConsumerProtocolSubscription, version 0."""
+    body = len(topics).to_bytes(4, "big")
+    return (
+        b"\0\0"
+        + body
+        + b"".join(len(name).to_bytes(2, "big") + name.encode() for name in topics)
+        + b"\0\0\0\0"
+    )
+
+
+def lag_of(position: Position, log: Log, late_s: float) -> Lag:
+    committed = position.offset.offset if position.offset is not None else None
+    offset = log.start if committed is None else committed
     retention_ms = log.topic.retention_ms
     records = max(0, log.end - max(offset, log.start))
     time_ms = min(int(late_s * 1000), retention_ms) if records else None
     return Lag(
-        group=commit.group, topic=commit.topic, partition=commit.partition, committed=offset, log_start=log.start,
-        log_end=log.end, records=records, lost=max(0, log.start - offset), bytes=records * RECORD_BYTES,
-        time_ms=time_ms, expires_in_ms=None if time_ms is None else max(0, retention_ms - time_ms),
+        group=position.group, topic=position.topic, partition=position.partition, committed=committed,
+        log_start=log.start, log_end=log.end, records=records, lost=max(0, log.start - offset),
+        bytes=records * RECORD_BYTES, time_ms=time_ms,
+        expires_in_ms=None if time_ms is None else max(0, retention_ms - time_ms),
     )  # fmt: skip
 
 
@@ -198,26 +217,30 @@ def world() -> Facts:
     """About 1,200 places. Deterministic."""
     everything, states = logs(), groups()
     places = {(log.topic.name, log.partition): log for log in everything}
-    owned = owners(states.values(), [log.topic for log in everything])
+    topics = list({log.topic.name: log.topic for log in everything}.values())
+    owned = owners(states.values(), topics)
+
+    def placed(ago_s: float) -> list[Position]:
+        return positions(commits_at(ago_s), states, topics)
 
     def history(moments_s: range) -> pa.Table:
         tables = []
         for ago_s in moments_s:
             ended = [replace(log, end=end_at(log.topic.name, ago_s)) for log in everything]
-            tables.append(sample(ended, commits_at(ago_s), owned, NOW - ago_s * 1000))
+            tables.append(sample(ended, placed(ago_s), owned, NOW - ago_s * 1000))
         return pa.concat_tables(tables)
 
-    commits = commits_at(0)
+    found = placed(0)
     kinds = {kind.group: kind for kind in KINDS}
     lags = []
-    for each in commits:
+    for each in found:
         late_s = behind_s(kinds[each.group], each.partition, 0)
         lags.append(lag_of(each, places[each.topic, each.partition], late_s))
     return Facts(
         cluster="production-eu",
         at_ms=NOW,
         logs=everything,
-        commits=commits,
+        positions=found,
         lags=lags,
         groups=states,
         recent=history(range(RECENT_MS // 1000, 0, -STEP // 1000)),

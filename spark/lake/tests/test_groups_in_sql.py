@@ -116,6 +116,15 @@ async def test_lag_is_measured_for_who_names_it(lake: Lake) -> None:
     assert lake.store.read == []  # type: ignore[attr-defined]
 
 
+async def test_partitions_without_a_committed_offset_are_rows_too(lake: Lake) -> None:
+    topic = await create_topic(lake.etcd, lake.keys, "payments", partitions=2)
+    key = lake.keys.committed(slot_of("alone"), "alone", topic.topic_id, 1)
+    await lake.etcd.put(key, encode_committed(CommittedOffset(offset=0, commit_ms=T0)))
+    text = "select group_id, topic, partition, status from lag where committed is null"
+    assert [tuple(row.values()) for row in await ask(lake, text)] == [("alone", "payments", 0, "OK")]
+    assert len(await ask(lake, "select * from lag where committed is not null")) == 4
+
+
 async def test_lag_of_one_group_costs_what_that_group_costs(lake: Lake) -> None:
     assert len(await ask(lake, "select * from lag where group_id = 'alone'")) == 1
     assert len(lake.store.read) == 1  # type: ignore[attr-defined]

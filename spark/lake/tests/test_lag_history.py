@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from kafscale.lake.catalog import Lake, read_lake
 from kafscale.lake.lag.commits import Commit
-from kafscale.lake.lag.history import DAY_MS, HOUR_MS, expire, read_samples, write_sample
+from kafscale.lake.lag.history import DAY_MS, HOUR_MS, Files, expire, read_samples, write_sample
 from kafscale.lake.lag.outlines import Outlines
 from kafscale.lake.lag.owners import Owner
 from kafscale.lake.lag.sampler import Sampler
@@ -99,6 +99,25 @@ async def test_what_is_too_old_goes_and_nothing_else_does(lake: Lake) -> None:
     left = await read_samples(lake, T0, now_ms)
     assert sorted({ts for ts, *_ in places(left)}) == [DAY_MS, 2 * DAY_MS, 3 * DAY_MS]
     assert await lake.store.head(foreign) is not None
+
+
+async def test_a_file_is_read_once_as_long_as_there_is_room_for_it(lake: Lake, store: CountingStore) -> None:
+    await two_partitions(lake)
+    commits = [Commit(group="g", topic="orders", partition=0, offset=CommittedOffset(offset=5, commit_ms=T0))]
+    for minute in range(4):
+        rows = sample(await read_lake(lake), commits, {}, T0 + minute * 60_000)
+        await write_sample(lake, Sample(kind=Kind.WHOLE, rows=rows), T0 + minute * 60_000)
+
+    async def read(files: Files, since_ms: int = T0) -> int:
+        store.forget()
+        found = await read_samples(lake, since_ms, T0 + DAY_MS, files=files)
+        assert found.num_rows == 4 - (since_ms - T0) // 60_000
+        return len(store.read)
+
+    roomy, narrow, none = Files(1 << 20), Files(rows.nbytes + 200), Files(0)
+    assert [await read(roomy), await read(roomy), await read(roomy, T0 + 60_000)] == [4, 0, 0]
+    assert (await read(narrow), await read(narrow)) in ((4, 3), (4, 4)), "one file has room"
+    assert [await read(none), await read(none)] == [4, 4]
 
 
 async def test_no_commits_no_file(lake: Lake) -> None:

@@ -1,17 +1,19 @@
-"""Who reads a partition is read off both protocols' groups; a client's nonsense owns nothing."""
+"""Owners of partitions and subscribed topics are read from the groups of both protocols; bytes of a client that cannot
+be decoded name nothing."""
 
 from __future__ import annotations
 
 import struct
 
 import pytest
-from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
+from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment, ConsumerProtocolMemberMetadata
 from hypothesis import given
 from hypothesis import strategies as st
-from kafscale.lake.lag.owners import Owner, assigned, owners
+from kafscale.lake.lag.owners import Owner, assigned, is_managed, owners, subscribed, subscriptions
 from kafscale.storage.groups import (
     ClassicGroup,
     ClassicMember,
+    ClassicProtocol,
     ConsumerGroup,
     ConsumerMember,
     ConsumerMemberState,
@@ -62,6 +64,43 @@ def test_a_classic_members_assignment_says_what_it_reads() -> None:
     assert found["g", "orders", 1] == Owner(member="b", client="b-client", host="/10.0.0.1")
 
 
+def offering(name: str, *topics: str, version: int = 0) -> ClassicMember:
+    metadata = bytes(ConsumerProtocolMemberMetadata(version, list(topics), b"user data").encode())
+    protocols = (ClassicProtocol(name="range", metadata=metadata),)
+    return ClassicMember(id=name, session_timeout_ms=1, rebalance_timeout_ms=1, protocols=protocols)
+
+
+def test_a_groups_topics_are_those_that_its_members_subscribe_to() -> None:
+    group = classic(offering("a", "orders"), offering("b", "orders", "payments", version=3))
+    assert subscriptions(group) == {"orders", "payments"}
+    assert subscriptions(classic(offering("a", "orders"), protocol_type="connect")) == frozenset()
+    subscriber = ConsumerMember(
+        id="m",
+        member_epoch=1,
+        previous_epoch=0,
+        state=ConsumerMemberState.STABLE,
+        rebalance_timeout_ms=1,
+        subscribed=("orders",),
+    )
+    new = ConsumerGroup(group_epoch=1, assignment_epoch=1, members=(subscriber,))
+    assert subscriptions(GroupState(group="k", state=new)) == {"orders"}
+
+
+@pytest.mark.parametrize(
+    ("state", "managed"),
+    [
+        (ClassicGroup(protocol_type="consumer"), True),
+        (ConsumerGroup(group_epoch=1, assignment_epoch=1), True),
+        (ClassicGroup(), False),
+    ],
+)
+def test_a_group_that_only_commits_offsets_is_not_managed(
+    state: ClassicGroup | ConsumerGroup, managed: bool
+) -> None:
+    assert is_managed(GroupState(group="g", state=state)) is managed
+    assert not is_managed(None)
+
+
 def test_a_consumer_groups_member_owns_what_it_was_given_of_topics_that_exist() -> None:
     gone = TopicId(b"2" * 16)
     given_to = ConsumerMember(
@@ -89,8 +128,10 @@ def test_groups_of_other_protocols_own_no_partitions() -> None:
 @given(st.binary(max_size=60))
 def test_no_bytes_of_a_client_do_harm(data: bytes) -> None:
     assigned(data)
+    subscribed(data)
 
 
 @pytest.mark.parametrize("count", [-1, 0x7FFF_FFFF])
 def test_counts_that_the_bytes_do_not_hold_own_nothing(count: int) -> None:
     assert assigned(struct.pack(">hih6si", 0, 1, 6, b"orders", count)) == []
+    assert subscribed(struct.pack(">hi", 0, count)) == []

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from kafscale.lake.catalog import Log
-from kafscale.lake.lag.commits import Commit
+from kafscale.lake.lag.commits import Commit, Position
 from kafscale.lake.lag.measure import Lag
 from kafscale.lake.lag.prometheus import exposition, gauges
 from kafscale.lake.lag.rates import Rates, at_risk, eta_ms, expires_by_size_ms, rates
@@ -37,8 +37,8 @@ from prometheus_client.parser import text_string_to_metric_families
 NOW = 1_700_000_100_000
 STEP = 30_000
 NAMES = (
-    *("offset", "lag", "lag_seconds", "eta_seconds", "expires_seconds", "status"),
-    *("max_lag", "max_lag_seconds", "sum_lag", "topic_sum_lag"),
+    *("offset", "lag", "lost", "lag_seconds", "eta_seconds", "expires_seconds", "status"),
+    *("max_lag", "max_lag_seconds", "sum_lag", "topic_sum_lag", "uncommitted_lag"),
 )
 TOPIC = Topic(name="orders", topic_id=TopicId(b"1" * 16), partitions=2, configs={"retention.ms": str(DAY_MS)})
 
@@ -94,7 +94,7 @@ def facts(commits: Sequence[Commit], ends: Sequence[int], **how: object) -> Fact
     logs = [log(end, partition) for partition, end in enumerate(ends)]
     lags = [lag_of(each, ends[each.partition], time_ms=5_000, expires=10 * HOUR_MS) for each in commits]
     return replace(
-        Facts(cluster="test", at_ms=NOW, logs=logs, commits=commits, lags=lags),
+        Facts(cluster="test", at_ms=NOW, logs=logs, positions=commits, lags=lags),
         **how,  # type: ignore[arg-type]
     )
 
@@ -113,6 +113,10 @@ def sampled(moment: Callable[[int], tuple[int, int]], steps: int = 41, whole: bo
 
 def member(name: str) -> ClassicMember:
     return ClassicMember(id=name, session_timeout_ms=1, rebalance_timeout_ms=1)
+
+
+def members_of(count: int) -> tuple[ClassicMember, ...]:
+    return tuple(member(f"{number}") for number in range(count))
 
 
 def only(report: Report) -> GroupRow:
@@ -190,11 +194,81 @@ def test_a_group_is_summed_up() -> None:
 def test_who_neither_commits_nor_has_members_is_idle_or_dead(
     offset: int, ago_ms: int, members: int, life: Life
 ) -> None:
-    state = GroupState(group="g", state=ClassicGroup(members=tuple(member(f"{n}") for n in range(members))))
+    state = GroupState(group="g", state=ClassicGroup(protocol_type="consumer", members=members_of(members)))
     one = commit(offset, at_ms=NOW - ago_ms)
     group = only(make_report(facts([one], [1_000], groups={"g": state})))
     assert group.life is life
-    assert group.unowned == (("orders/0",) if members else ()), "nobody is missed in a group without members"
+    assert group.unowned == ("orders/0",), "nobody reads it, whether others are members or none is"
+
+
+def test_a_group_that_assigns_partitions_to_itself_has_no_partition_without_a_member() -> None:
+    """Nobody knows who reads them: coordinators assign nothing."""
+    alone = GroupState(group="g", state=ClassicGroup())
+    for groups in ({}, {"g": alone}):
+        group = only(make_report(facts([commit(5)], [1_000], groups=groups)))
+        assert (group.managed, group.unowned) == (False, ())
+
+
+# -- partitions without a committed offset, and records that are lost -----------------------------------------------
+
+
+def unplaced(partition: int) -> Position:
+    return Position(group="g", topic="orders", partition=partition)
+
+
+def lag_of_all(partition: int, end: int) -> Lag:
+    lag = lag_of(commit(0, partition), end, time_ms=9 * HOUR_MS, expires=60_000)
+    return replace(lag, committed=None)
+
+
+def test_a_partition_without_a_commit_is_counted_and_not_judged() -> None:
+    history = sampled(lambda ago_s: (99_000 - 30 * ago_s, 100_000 - 10 * ago_s))
+    given = facts([commit(99_000)], [100_000, 400], recent=history)
+    lags = [*given.lags, lag_of_all(1, 400)]
+    made = make_report(replace(given, lags=lags, positions=[*given.positions, unplaced(1)]))
+    row, group = made.partitions[1], only(made)
+    assert (row.committed, row.committed_ms, row.records, row.lost) == (None, None, 400, 0)
+    assert (row.status, row.at_risk, row.eta_ms, row.consume_per_s) == (Status.UNKNOWN, False, None, None)
+    assert (group.partitions, group.records, group.uncommitted) == (2, 1_400, ("orders/1",))
+    assert (group.uncommitted_records, group.uncommitted_bytes) == (400, 4_000)
+    assert group.uncommitted_expires_in_ms == 60_000
+    assert (group.status, group.records_max, group.skew, group.at_risk) == (Status.OK, 1_000, 1.0, 0)
+    assert (group.time_ms, group.expires_in_ms) == (5_000, 10 * HOUR_MS), (
+        "of what the group has begun to read"
+    )
+    assert group.laggards == ("orders/0",)
+    (topic,) = made.topics
+    assert (topic.slowest_ms, topic.groups) == (5_000, 1)
+    assert [each.partition for each in farthest(made.partitions, 2)] == [0, 1]
+
+
+def test_a_group_that_has_committed_nothing_at_all_is_in_the_report() -> None:
+    state = GroupState(group="g", state=ClassicGroup(protocol_type="consumer", members=members_of(1)))
+    made = make_report(
+        replace(facts([], [400], groups={"g": state}), positions=[unplaced(0)], lags=[lag_of_all(0, 400)])
+    )
+    group = only(made)
+    assert (group.status, group.life, group.records, group.skew) == (Status.UNKNOWN, Life.ACTIVE, 400, None)
+    assert (group.time_ms, group.unowned, group.complete) == (None, ("orders/0",), 0)
+
+
+@pytest.mark.parametrize("left", [0, 500])
+@pytest.mark.parametrize("history", [None, 41])
+def test_a_group_that_has_lost_records_says_so_at_once(history: int | None, left: int) -> None:
+    """Without history, and whatever history says."""
+    given = facts([commit(1_000 - left, 0), commit(1_000, 1)], [1_000, 1_000])
+    lost = replace(given.lags[0], lost=400, log_start=1_000 - left)
+    if history is not None:
+        given = replace(given, recent=sampled(lambda _: (100, 1_000), history))
+    made = make_report(replace(given, lags=[lost, given.lags[1]]))
+    assert [row.status for row in made.partitions] == [Status.LOST, Status.OK]
+    assert (only(made).status, only(made).lost, only(made).at_risk) == (Status.LOST, 400, 1)
+
+
+def test_the_time_left_until_the_next_loss_is_there_beside_what_is_lost() -> None:
+    given = facts([commit(500)], [1_000])
+    made = make_report(replace(given, lags=[replace(given.lags[0], lost=400)]))
+    assert (only(made).expires_in_ms, made.partitions[0].expires_in_ms) == (10 * HOUR_MS, 10 * HOUR_MS)
 
 
 def test_a_topic_says_who_is_slowest_and_how_short_retention_could_be() -> None:
@@ -288,6 +362,39 @@ def test_a_line_keeps_what_was_known_last_and_knows_nothing_before_the_first_sam
     assert line.tolist() == [UNKNOWN, UNKNOWN, UNKNOWN, 700, 900, 900, 900]
 
 
+@pytest.mark.parametrize(("steps", "points"), [(2, 31), (11, 289), (41, 289)])
+def test_the_lines_are_as_long_as_the_history(steps: int, points: int) -> None:
+    """A line of two samples is half a minute wide, with a point for each second."""
+    span_ms = (steps - 1) * STEP
+    made = make_report(facts([commit(0)], [1_000], recent=sampled(lambda _: (0, 900), steps)))
+    lines = made.series
+    assert lines.points == points
+    assert 0 <= lines.start_ms - (NOW - span_ms) < lines.step_ms
+    line = lines.lines["g", "orders", 0].tolist()
+    assert (line[0], line[-2], line[-1]) == (900, 900, 1_000)
+
+
+def test_the_lines_of_a_long_history_are_a_day_long() -> None:
+    whole = sampled(lambda _: (0, 900), steps=2_941, whole=True)
+    lines = make_report(facts([commit(0)], [900], overview=whole)).series
+    assert (lines.points, lines.step_ms, lines.start_ms) == (289, 300_000, NOW - DAY_MS)
+
+
+def test_without_history_a_line_is_one_point() -> None:
+    lines = make_report(facts([commit(0)], [900])).series
+    assert (lines.points, lines.lines["g", "orders", 0].tolist()) == (1, [900])
+
+
+def test_the_last_minutes_of_a_line_are_as_fine_as_the_samples() -> None:
+    """Half an hour of history: the whole samples of five minutes before, and all samples of the last minutes."""
+    wholes = sampled(lambda _: (0, 500), steps=61, whole=True)
+    recent = sampled(lambda ago_s: (0, 500 + 7 * (ago_s <= 90)), steps=7)
+    made = make_report(facts([commit(0)], [507], overview=wholes, recent=recent))
+    line = made.series.lines["g", "orders", 0]
+    changed_ms = made.series.start_ms + int(np.argmax(line == 507)) * made.series.step_ms
+    assert 0 <= changed_ms - (NOW - 90_000) < made.series.step_ms
+
+
 def test_a_trend_is_the_slope_of_what_is_known() -> None:
     line = np.array([UNKNOWN, 100, 160, 220, 280])
     assert slope_per_s(line, 60_000, 240_000) == pytest.approx(1.0)
@@ -351,6 +458,21 @@ def test_prometheus_has_lag_exporters_names_and_labels() -> None:
     assert families["kafka_consumergroup_group_eta_seconds"].samples == [], "nobody knows it"
     assert {sample.value for sample in families["kafka_consumergroup_group_status"].samples} == {0}
     assert {sample.value for sample in families["kafka_consumergroup_group_lag_seconds"].samples} == {5}
+
+
+def test_prometheus_has_no_lag_of_a_partition_without_a_commit_but_says_how_much_is_there() -> None:
+    """An alert on lag must not fire for a group that starts at the latest record."""
+    given = facts([commit(100)], [1_000, 400])
+    lags = [replace(given.lags[0], lost=30), lag_of_all(1, 400)]
+    made = make_report(replace(given, lags=lags, positions=[*given.positions, unplaced(1)]))
+    families = text_string_to_metric_families(exposition(gauges(made, [])))
+    found = {family.name.removeprefix("kafka_consumergroup_group_"): family.samples for family in families}
+    for name in ("offset", "lag", "lost", "lag_seconds", "expires_seconds", "status"):
+        assert [each.labels["partition"] for each in found[name]] == ["0"], name
+    values = {name: found[name][0].value for name in ("lost", "status", "sum_lag", "topic_sum_lag")}
+    assert values == {"lost": 30, "status": 7, "sum_lag": 900, "topic_sum_lag": 900}
+    (left,) = found["uncommitted_lag"]
+    assert (left.labels, left.value) == ({"cluster_name": "test", "group": "g", "topic": "orders"}, 400)
 
 
 def test_prometheus_gives_any_name_back() -> None:

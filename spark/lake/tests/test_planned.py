@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafscale.lake.lag.commits import Commit
+from kafscale.lake.lag.commits import Commit, Position
 from kafscale.lake.retention.plan import Limits, plan
 from kafscale.lake.retention.planned import by_partition, bytes_of, losses
 from kafscale.storage.groups import CommittedOffset
@@ -30,6 +30,12 @@ def test_groups_that_are_behind_the_would_be_start_lose_what_lies_between() -> N
     assert losses(by_partition(doomed), commits) == [
         {"group": "behind", "topic": "t", "partition": 0, "committed": 4, "start": 20, "records": 16}
     ]
+
+
+def test_a_group_that_has_committed_nothing_loses_all_that_goes() -> None:
+    log = log_of([(100, NOW - 500), (100, NOW - 400), (100, NOW - 5)], NONE)
+    (loss,) = losses(by_partition(plan([log], NOW, SHORT)), [Position(group="new", topic="t", partition=0)])
+    assert (loss["group"], loss["committed"], loss["start"], loss["records"]) == ("new", None, 20, 20)
 
 
 def test_what_is_lost_already_is_not_lost_again() -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from enum import StrEnum
 from functools import partial
@@ -12,21 +13,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from kafscale.cli.options import StoreKind, Target
-from kafscale.cli.targets import DataDirOption, NamespaceOption, StoreOption, on_lake
+from kafscale.cli.targets import DataDirOption, NamespaceOption, StoreOption, Trouble, on_lake
 from kafscale.cli.terminal import (
     Output,
     OutputOption,
     fail,
+    fail_usage,
     notice,
     show_rows,
 )
 
 if TYPE_CHECKING:
     from kafscale.lake.catalog import Lake
-    from kafscale.lake.lag.commits import Commit
     from kafscale.lake.lag.report import Facts, Report
 
 STDOUT = "-"
+SERVE_PORT = 8484
 
 
 class By(StrEnum):
@@ -35,56 +37,107 @@ class By(StrEnum):
     TOPIC = "topic"
 
 
+GroupsOption = Annotated[list[str] | None, typer.Option("--group", help="Only this group; can be repeated.")]
+CheckpointsOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--checkpoint", help="A Spark query's checkpoint folder, shown as a group; can be repeated."
+    ),
+]
+PrometheusOption = Annotated[
+    str | None,
+    typer.Option(help="Write Prometheus metrics to this file; - prints them instead of rows."),
+]
+ServeOption = Annotated[bool, typer.Option("--serve", help="Show the page live on 127.0.0.1 until Ctrl-C.")]
+EveryOption = Annotated[
+    int, typer.Option(min=5, max=3_600, help="With --serve: seconds between two reports.")
+]
+
+
 def lag(
     data_dir: DataDirOption = None,
     namespace: NamespaceOption = None,
     store: StoreOption = StoreKind.DIR,
     output: OutputOption = Output.TABLE,
     by: Annotated[By, typer.Option(help="One row per partition, group or topic.")] = By.PARTITION,
-    group: Annotated[list[str] | None, typer.Option(help="Only this group; can be repeated.")] = None,
+    group: GroupsOption = None,
     top: Annotated[int | None, typer.Option(min=1, help="Only the N rows with the most lag.")] = None,
-    checkpoint: Annotated[
-        list[Path] | None,
-        typer.Option(help="A Spark query's checkpoint folder, shown as a group; can be repeated."),
-    ] = None,
+    checkpoint: CheckpointsOption = None,
     parquet: Annotated[Path | None, typer.Option(help="Write partition rows to this file.")] = None,
-    prometheus: Annotated[
-        str | None,
-        typer.Option(help="Write Prometheus metrics to this file; - prints them instead of rows."),
-    ] = None,
+    prometheus: PrometheusOption = None,
     html: Annotated[Path | None, typer.Option(help="Write the report as an HTML page to this file.")] = None,
+    serve: ServeOption = False,
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="With --serve: the port.")] = SERVE_PORT,
+    every: EveryOption = 15,
 ) -> None:
     """Show each group's lag, whether it keeps up, and when it loses records. Example: kafscale lag --by group"""
-    from kafscale.lake.lag.checkpoints import NoCheckpoint, read_checkpoint
-
-    try:
-        read = [each for folder in checkpoint or () for each in read_checkpoint(folder)]
-    except NoCheckpoint as trouble:
-        raise fail(str(trouble)) from trouble
-    chosen = frozenset(group) if group else None
-    report, facts = on_lake(partial(_report, read, chosen), Target(data_dir, namespace, store))
+    target, chosen = Target(data_dir, namespace, store), frozenset(group) if group else None
+    if serve:
+        if parquet or prometheus or html:
+            raise fail_usage("--serve writes no file; leave out --parquet, --prometheus and --html")
+        on_lake(partial(_serve, checkpoint or (), chosen, port, every), target)
+        return
+    report, facts = on_lake(partial(_report, checkpoint or (), chosen), target)
     _write(report, facts, parquet, prometheus, html)
     if prometheus == STDOUT:
         return
     if output is Output.TABLE:
         from kafscale.cli.spark.lag_table import show_report
 
-        show_report(report, by.value, top)
+        show_report(report, by.value, top, chosen)
     else:
         rows = _rows(report, by, top)
         show_rows(list(rows[0]) if rows else [], rows, output)
 
 
 async def _report(
-    checkpoints: Sequence[Commit], chosen: frozenset[str] | None, lake: Lake
+    checkpoints: Sequence[Path], chosen: frozenset[str] | None, lake: Lake
 ) -> tuple[Report, Facts]:
     from kafscale.lake.lag.report import make_report
-    from kafscale.lake.lag.sampler import read_facts, with_history
 
-    now_ms = int(time.time() * 1000)
-    facts = await read_facts(lake, now_ms, checkpoints=checkpoints, chosen=chosen)
-    facts = await with_history(lake, facts)
+    with _sentences():
+        facts = await _reading(checkpoints, chosen, lake)()
     return make_report(facts), facts
+
+
+async def _serve(
+    checkpoints: Sequence[Path], chosen: frozenset[str] | None, port: int, every_s: int, lake: Lake
+) -> None:
+    from kafscale.cli.spark.lag_server import serve_report
+
+    def announce(address: str) -> None:
+        notice(f"the page is at {address} until Ctrl-C")
+
+    with _sentences():
+        await serve_report(_reading(checkpoints, chosen, lake), port, every_s, announce)
+
+
+def _reading(
+    checkpoints: Sequence[Path], chosen: frozenset[str] | None, lake: Lake
+) -> Callable[[], Awaitable[Facts]]:
+    """Reads what the report of now is made of, each time it is called."""
+    from kafscale.lake.lag.checkpoints import read_checkpoint
+    from kafscale.lake.lag.sampler import Reader
+
+    reader = Reader(lake, chosen)
+
+    async def read() -> Facts:
+        positions = [each for folder in checkpoints for each in read_checkpoint(folder)]
+        return await reader.facts(int(time.time() * 1000), positions)
+
+    return read
+
+
+@contextmanager
+def _sentences() -> Iterator[None]:
+    """Raises Trouble for wrong names."""
+    from kafscale.lake.lag.checkpoints import NoCheckpoint
+    from kafscale.lake.lag.sampler import NoSuchGroup
+
+    try:
+        yield
+    except (NoCheckpoint, NoSuchGroup) as wrong:
+        raise Trouble(str(wrong)) from wrong
 
 
 def _rows(report: Report, by: By, top: int | None) -> list[dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Final
 
 from kafscale.cli.terminal import screen
@@ -19,6 +19,7 @@ COLOURS: Final = {
     "STALL": "red",
     "STOP": "red",
     "REWIND": "magenta",
+    "LOST": "bold magenta",
     "ERR": "red",
     "UNKNOWN": "dim",
 }
@@ -27,7 +28,8 @@ BAR_COUNT: Final = 16
 _UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "m"), (1, "s"))
 
 
-def show_report(report: Report, by: str, top: int | None) -> None:
+def show_report(report: Report, by: str, top: int | None, chosen: Collection[str] | None) -> None:
+    """`chosen`: the groups that the caller asked for, which exist; None: all."""
     from kafscale.lake.lag.report import farthest
     from rich.table import Table
 
@@ -41,24 +43,35 @@ def show_report(report: Report, by: str, top: int | None) -> None:
             _partitions(table, farthest(report.partitions, top), report)
     console = screen()
     if not table.row_count:
-        console.print("no group has committed an offset")
+        console.print(_nothing(by, chosen))
         return
     console.print(table)
     if report.history_ms is None:
         console.print("there are no samples yet, so status, consume rate and ETA are unknown", style="dim")
 
 
+def _nothing(by: str, chosen: Collection[str] | None) -> str:
+    if by == "topic":
+        return "there are no topics"
+    if chosen is None:
+        return "no group has a member or a committed offset"
+    return f"no committed offset and no subscribed topic: {harmless(', '.join(sorted(chosen)))}"
+
+
 def _partitions(table: Table, rows: Sequence[PartitionRow], report: Report) -> None:
     _columns(table, ("group", "topic"), ("part",), ("status",))
     _columns(
-        table, (), ("lag", "bytes", "behind", "out/s", "in/s", "eta", "expires"), ("risk", "owner", "24 h")
+        table,
+        (),
+        ("lag", "bytes", "behind", "out/s", "in/s", "eta", "expires"),
+        ("risk", "owner", _span(report)),
     )
     for row in rows:
         table.add_row(
             _name(row.group),
             _name(row.topic),
             str(row.partition),
-            _status(row.status),
+            _status(row.status) if row.committed is not None else _dim("no commit"),
             f"{row.records:,}",
             size(row.bytes),
             duration(row.time_ms),
@@ -77,8 +90,8 @@ def _groups(table: Table, rows: Sequence[GroupRow], report: Report) -> None:
     _columns(
         table,
         (),
-        ("members", "parts", "lag", "bytes", "behind", "skew", "trend/s", "expires"),
-        ("risk", "24 h"),
+        ("members", "parts", "no commit", "lag", "bytes", "behind", "skew", "trend/s", "expires"),
+        ("risk", _span(report)),
     )
     for row in rows:
         line = report.series.total(each.place for each in report.partitions if each.group == row.group)
@@ -88,6 +101,7 @@ def _groups(table: Table, rows: Sequence[GroupRow], report: Report) -> None:
             row.life,
             str(row.members),
             str(row.partitions),
+            str(len(row.uncommitted) or ""),
             f"{row.records:,}",
             size(row.bytes),
             duration(row.time_ms),
@@ -118,6 +132,11 @@ def _topics(table: Table, rows: Sequence[TopicRow]) -> None:
         )
 
 
+def _span(report: Report) -> str:
+    """The heading of the column of bars: the time that they cover."""
+    return duration(report.series.step_ms * (report.series.points - 1)) if report.series.points > 1 else "now"
+
+
 def _columns(table: Table, names: Sequence[str], numbers: Sequence[str], others: Sequence[str]) -> None:
     for name in names:
         table.add_column(name, overflow="fold")
@@ -137,6 +156,12 @@ def _status(status: str) -> Text:
     from rich.text import Text
 
     return Text(status, style=COLOURS[status])
+
+
+def _dim(text: str) -> Text:
+    from rich.text import Text
+
+    return Text(text, style="dim")
 
 
 def _risk(at_risk: bool, lost: int) -> Text:
@@ -182,9 +207,9 @@ def rate(value: float | None) -> str:
 
 
 def bars(line: Sequence[int]) -> str:
-    """The newest values, each column the largest of its share; a gap where nothing is known."""
-    share = max(1, len(line) // BAR_COUNT)
-    shares = [line[max(0, at - share) : at] for at in range(len(line), 0, -share)][:BAR_COUNT][::-1]
+    """The whole line, each column the largest of its share; a gap where nothing is known."""
+    count = min(BAR_COUNT, len(line))
+    shares = (line[at * len(line) // count : (at + 1) * len(line) // count] for at in range(count))
     tops = [max(some) for some in shares]
     highest = max(tops, default=0)
     if highest < 0:

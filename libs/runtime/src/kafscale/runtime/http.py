@@ -1,4 +1,4 @@
-"""The HTTP server of a service: /livez (the event loop runs), /readyz (the process is ready), /metrics.
+"""A small HTTP server, and that of a service: /livez (the event loop runs), /readyz (the process is ready), /metrics.
 
 It reads a request of up to 8 KiB within five seconds, answers it, and closes the connection. Probes and scrapers need
 no more, and importing a web framework would cost every service a third of a second and 25 MB.
@@ -9,6 +9,7 @@ a healthy service would be restarted.
 """
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from http import HTTPStatus
@@ -33,14 +34,15 @@ WorkerMetrics = Callable[[], Awaitable[Mapping[str, bytes]]]
 Answer = tuple[HTTPStatus, str, bytes]
 
 
-class HttpFace:
-    def __init__(self, *, health: Health, watch: LoopWatch, clock: Clock, metrics: Metrics) -> None:
-        self._health = health
-        self._watch = watch
-        self._clock = clock
-        self._metrics = metrics
+class HttpServer(ABC):
+    """Reads one request of each connection, and closes the connection after the answer."""
+
+    def __init__(self) -> None:
         self._open: dict[asyncio.StreamWriter, None] = {}  # in order of arrival
-        self.worker_metrics: WorkerMetrics | None = None
+
+    @abstractmethod
+    async def respond(self, head: bytes) -> bytes:
+        """The whole response to the request's head, in less than REQUEST_TIMEOUT_S."""
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serves one connection."""
@@ -49,7 +51,7 @@ class HttpFace:
         try:
             async with asyncio.timeout(REQUEST_TIMEOUT_S):
                 head = await reader.readuntil(b"\r\n\r\n")
-                writer.write(response(head, await self.answer(*request_line(head))))
+                writer.write(await self.respond(head))
                 await writer.drain()
         except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError, ConnectionError):
             return  # the client left, is too slow, or does not speak HTTP
@@ -62,6 +64,19 @@ class HttpFace:
             oldest = next(iter(self._open))
             del self._open[oldest]
             oldest.transport.abort()
+
+
+class HttpFace(HttpServer):
+    def __init__(self, *, health: Health, watch: LoopWatch, clock: Clock, metrics: Metrics) -> None:
+        super().__init__()
+        self._health = health
+        self._watch = watch
+        self._clock = clock
+        self._metrics = metrics
+        self.worker_metrics: WorkerMetrics | None = None
+
+    async def respond(self, head: bytes) -> bytes:
+        return response(head, await self.answer(*request_line(head)))
 
     async def answer(self, method: str, path: str) -> Answer:
         if method not in ("GET", "HEAD"):
@@ -106,22 +121,32 @@ def request_line(head: bytes) -> tuple[str, str]:
     return method, rest.partition(" ")[0]
 
 
-def response(head: bytes, answer: Answer) -> bytes:
+def header(head: bytes, name: str) -> str | None:
+    """The value of the request's only header of that name; None if there is none, or more than one."""
+    lines = head.decode("latin-1").split("\r\n")[1:]
+    split = (line.partition(":") for line in lines)
+    found = [value.strip() for key, _, value in split if key.strip().lower() == name]
+    return found[0] if len(found) == 1 else None
+
+
+def response(head: bytes, answer: Answer, headers: Sequence[str] = ()) -> bytes:
+    """`headers` are whole lines."""
     status, content_type, body = answer
     lines = (
         f"HTTP/1.1 {status.value} {status.phrase}",
         f"Content-Type: {content_type}",
         f"Content-Length: {len(body)}",
         "Connection: close",
+        *headers,
     )
     return "\r\n".join((*lines, "", "")).encode() + (b"" if head.startswith(b"HEAD ") else body)
 
 
 @asynccontextmanager
-async def serving(face: HttpFace, address: str) -> AsyncIterator[str]:
+async def serving(http: HttpServer, address: str) -> AsyncIterator[str]:
     """Yields the address that it listens on. Raises OSError if it cannot listen."""
     host, port = split_address(address)
-    server = await asyncio.start_server(face.serve, host, port, limit=REQUEST_BYTES_MAX)
+    server = await asyncio.start_server(http.serve, host, port, limit=REQUEST_BYTES_MAX)
     try:
         bound_host, bound_port = server.sockets[0].getsockname()[:2]
         yield join_address(bound_host, bound_port)

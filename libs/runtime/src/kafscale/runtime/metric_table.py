@@ -314,11 +314,7 @@ LAG: Final = (
     gauge(f"{_LAG}_offset", "Last group consumed offset of a partition", *_MEMBER),
     gauge(f"{_LAG}_lag", "Group offset lag of a partition", *_MEMBER),
     gauge(f"{_LAG}_lag_seconds", "Group time lag of a partition", *_MEMBER),
-    gauge(
-        f"{_LAG}_eta_seconds",
-        "Time until the group has read all of a partition, at the present rates",
-        *_MEMBER,
-    ),
+    gauge(f"{_LAG}_eta_seconds", "Time until a partition is read to its end, at the present rates", *_MEMBER),
     gauge(
         f"{_LAG}_expires_seconds",
         "Time until retention deletes the group's next record of a partition",
@@ -326,13 +322,15 @@ LAG: Final = (
     ),
     gauge(
         f"{_LAG}_status",
-        "Burrow's status of the group on a partition: 0 unknown, 1 OK, 2 WARN, 4 STOP, 5 STALL, 6 REWIND",
+        "Burrow's status of the group on a partition: 0 unknown, 1 OK, 2 WARN, 4 STOP, 5 STALL, 6 REWIND; 7 LOST",
         *_MEMBER,
     ),
+    gauge(f"{_LAG}_lost", "Records deleted before the group read them, until it commits again", *_MEMBER),
     gauge(f"{_LAG}_max_lag", "Max group offset lag", *_GROUP),
     gauge(f"{_LAG}_max_lag_seconds", "Max group time lag", *_GROUP),
     gauge(f"{_LAG}_sum_lag", "Sum of group offset lag", *_GROUP),
     gauge(f"{_LAG}_topic_sum_lag", "Sum of group offset lag across topic partitions", *_GROUP, "topic"),
+    gauge(f"{_LAG}_uncommitted_lag", "Records in partitions without a committed offset", *_GROUP, "topic"),
 )
 """The names of kafka-lag-exporter. `kafscale.lake.lag.prometheus` computes the values."""
 

@@ -18,7 +18,7 @@ from kafscale.lake.lag.commits import Commit
 from kafscale.lake.lag.page import render
 from kafscale.lake.lag.prometheus import exposition, gauges
 from kafscale.lake.lag.report import Facts, Report, farthest, make_report
-from kafscale.lake.lag.sampler import read_facts, with_history
+from kafscale.lake.lag.sampler import Reader
 from kafscale.lake.lag.tables import partitions_table, write_partitions
 from kafscale.lake.retention.apply import wall_ms
 
@@ -61,8 +61,7 @@ def _arguments() -> argparse.ArgumentParser:
 
 async def read(checkpoints: Sequence[Commit], chosen: frozenset[str] | None) -> Facts:
     async with opened(settings_of(Request())) as lake:
-        facts = await read_facts(lake, wall_ms(), checkpoints=checkpoints, chosen=chosen)
-        return await with_history(lake, facts)
+        return await Reader(lake, chosen).facts(wall_ms(), checkpoints)
 
 
 def write(report: Report, facts: Facts, args: argparse.Namespace) -> bool:

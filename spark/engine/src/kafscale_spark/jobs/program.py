@@ -19,6 +19,7 @@ import pyarrow as pa
 from kafscale.lake.export.plan import ExportRefused
 from kafscale.lake.heads import CorruptSegment
 from kafscale.lake.lag.checkpoints import NoCheckpoint
+from kafscale.lake.lag.sampler import NoSuchGroup
 from kafscale.lake.retention.apply import GRACE_S
 from kafscale.storage.etcd.client import EtcdError
 from kafscale.storage.objects import StoreError
@@ -38,7 +39,7 @@ _RAISED: Final = re.compile(r"^\s*kafscale\S*: (.+)$", re.MULTILINE)
 _PLAN: Final = re.compile(r";\n|\n\nJVM stacktrace")
 """What Spark adds after its sentence: the query's plan, the JVM's stack trace."""
 TROUBLE: Final = (
-    *(NoJava, BadOption, DataLoss, ExportRefused, NoCheckpoint, CorruptSegment, UnreadableValue),
+    *(NoJava, BadOption, DataLoss, ExportRefused, NoCheckpoint, NoSuchGroup, CorruptSegment, UnreadableValue),
     *(EtcdError, StoreError, OSError),
 )
 

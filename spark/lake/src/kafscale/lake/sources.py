@@ -27,8 +27,9 @@ from kafscale.lake.group_tables import (
     lag_table,
 )
 from kafscale.lake.heads import Heads, check_crcs, without_aborted
-from kafscale.lake.lag.commits import Commit, read_commits, read_groups
+from kafscale.lake.lag.commits import Commit, Position, read_commits, read_groups
 from kafscale.lake.lag.measure import measure
+from kafscale.lake.lag.positions import read_positions
 from kafscale.lake.lag.report import Facts, make_report
 from kafscale.lake.lag.sampler import with_history
 from kafscale.lake.pruning import HEADERS, SCHEMA, at, possible, prune
@@ -96,18 +97,18 @@ class TableSource:
             yield batch
 
     async def lag(self, asked: Asked) -> AsyncGenerator[pa.RecordBatch, None]:
-        commits = await self._commits()
+        found, groups = await read_positions(self._lake, self._topics)
         if asked.condition is not None:
-            kept = possible([_of_commit(commit) for commit in commits], asked.condition, LAG)
-            commits = [commits[number] for number in kept]
+            kept = possible([_of_position(each) for each in found], asked.condition, LAG)
+            found = [found[number] for number in kept]
         now_ms = int(time.time() * 1000)
         facts = Facts(
             cluster=self._lake.keys.namespace,
             at_ms=now_ms,
             logs=self._logs,
-            commits=commits,
-            lags=await measure(self._lake, self._logs, commits, now_ms),
-            groups=await read_groups(self._lake),
+            positions=found,
+            lags=await measure(self._lake, self._logs, found, now_ms),
+            groups=groups,
         )
         if OF_HISTORY.intersection(asked.columns):
             facts = await with_history(self._lake, facts)
@@ -118,10 +119,11 @@ class TableSource:
         return await read_commits(self._lake, self._topics)
 
 
-def _of_commit(commit: Commit) -> pc.Expression:
+def _of_position(position: Position) -> pc.Expression:
     """The columns of a row of `lag` that are known before the lag is measured."""
-    group = pc.field("group_id") == commit.group
-    return group & at(commit.topic, commit.partition) & (pc.field("committed") == commit.offset.offset)
+    committed = pc.field("committed")
+    known = committed.is_null() if position.offset is None else committed == position.offset.offset
+    return (pc.field("group_id") == position.group) & at(position.topic, position.partition) & known
 
 
 async def _all(table: pa.Table, asked: Asked) -> AsyncGenerator[pa.RecordBatch, None]:

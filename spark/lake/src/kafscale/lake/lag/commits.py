@@ -17,10 +17,17 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Commit:
+class Position:
+    """Where a group is in a partition. `offset` is None if it has not committed one there (`positions.py`)."""
+
     group: str
     topic: str
     partition: int
+    offset: CommittedOffset | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit(Position):
     offset: CommittedOffset
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import logging
 import uuid
+from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Final
 
@@ -31,6 +32,30 @@ DELETES_MAX: Final = 10_000
 """In one run; a day of one sampler has 2,880 files."""
 
 
+class Files:
+    """Files that were read already. They never change, so a reader that comes again reads only new files."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._bytes = 0
+        self._tables: OrderedDict[str, pa.Table] = OrderedDict()
+
+    def get(self, key: str) -> pa.Table | None:
+        found = self._tables.get(key)
+        if found is not None:
+            self._tables.move_to_end(key)
+        return found
+
+    def put(self, key: str, table: pa.Table) -> None:
+        if key in self._tables:
+            return  # two reads at once
+        self._tables[key] = table
+        self._bytes += table.nbytes + len(key)
+        while self._bytes > self._bytes_max:
+            gone, oldest = self._tables.popitem(last=False)
+            self._bytes -= oldest.nbytes + len(gone)
+
+
 async def write_sample(lake: Lake, found: Sample, now_ms: int) -> str | None:
     """The object's key; None, and no object, for a sample without rows."""
     if not found.rows.num_rows:
@@ -43,9 +68,10 @@ async def write_sample(lake: Lake, found: Sample, now_ms: int) -> str | None:
 
 
 async def read_samples(
-    lake: Lake, since_ms: int, until_ms: int, kinds: Iterable[Kind] = tuple(Kind)
+    lake: Lake, since_ms: int, until_ms: int, kinds: Iterable[Kind] = tuple(Kind), files: Files | None = None
 ) -> pa.Table:
     """Rows of samples in [since, until], by time and place. Only files whose names say so are read."""
+    known = Files(0) if files is None else files
     wanted = {kind.value for kind in kinds}
     first = since_ms - since_ms % 1000  # names are cut to the second
     keys = []
@@ -58,17 +84,22 @@ async def read_samples(
             break  # folders of days and hours are listed in their order
         if name.kind in wanted and name.at_ms >= first:
             keys.append(info.key)
-    tables = await gather_bounded((_read(lake, key) for key in keys), READS_AT_ONCE)
+    tables = await gather_bounded((_read(lake, key, known) for key in keys), READS_AT_ONCE)
     found = pa.concat_tables([SAMPLES.empty_table(), *tables])
     since, until = pa.scalar(since_ms, TIME), pa.scalar(until_ms, TIME)
     found = found.filter((pc.field("ts") >= since) & (pc.field("ts") <= until))
     return found.sort_by([("ts", "ascending"), *((name, "ascending") for name in PLACE)])
 
 
-async def _read(lake: Lake, key: str) -> pa.Table:
+async def _read(lake: Lake, key: str, files: Files) -> pa.Table:
     """A damaged file is a gap in the history, as one that has expired."""
+    found = files.get(key)
+    if found is not None:
+        return found
     try:
-        return pq.read_table(io.BytesIO(await lake.store.get(key)), schema=SAMPLES)
+        found = pq.read_table(io.BytesIO(await lake.store.get(key)), schema=SAMPLES)
+        files.put(key, found)
+        return found
     except ObjectNotFound:
         return SAMPLES.empty_table()
     except (pa.ArrowException, OSError) as error:

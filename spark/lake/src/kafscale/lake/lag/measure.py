@@ -14,7 +14,7 @@ from typing import Final
 from kafscale.lake.catalog import Lake, Log, by_place
 from kafscale.lake.concurrency import gather_bounded
 from kafscale.lake.heads import CorruptSegment
-from kafscale.lake.lag.commits import Commit
+from kafscale.lake.lag.commits import Position
 from kafscale.lake.lag.first_unread import FirstUnread, first_unread
 from kafscale.storage.heads import Seg
 from kafscale.storage.objects import ObjectNotFound, PreconditionFailed
@@ -25,12 +25,13 @@ KNOWN_MAX: Final = 100_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lag:
-    """One group on one partition. None: not applicable, or unknown."""
+    """One group on one partition. None: not applicable, or unknown. Without a committed offset, all that is stored is
+    unread, and nothing is lost."""
 
     group: str
     topic: str
     partition: int
-    committed: int
+    committed: int | None
     log_start: int
     log_end: int
     records: int  # not read yet, as offsets count them
@@ -62,34 +63,34 @@ class Known:
 
 
 async def measure(
-    lake: Lake, logs: Iterable[Log], commits: Sequence[Commit], now_ms: int, known: Known | None = None
+    lake: Lake, logs: Iterable[Log], positions: Sequence[Position], now_ms: int, known: Known | None = None
 ) -> list[Lag]:
-    """In the order of the commits. Each that is behind costs two small reads of one segment, unless it is known.
+    """In the order of the positions. Each that is behind costs two small reads of one segment, unless it is known.
 
     Raises StoreError. A segment that went away meanwhile, or that is corrupt, only leaves the time unknown.
     """
     places = by_place(logs)
     remembered = Known() if known is None else known
-    placed = [(places.get((commit.topic, commit.partition)), commit) for commit in commits]
-    works = (_measure_one(lake, log, commit, now_ms, remembered) for log, commit in placed if log is not None)
+    placed = [(places.get((each.topic, each.partition)), each) for each in positions]
+    works = (_measure_one(lake, log, each, now_ms, remembered) for log, each in placed if log is not None)
     return await gather_bounded(works, READS_AT_ONCE)
 
 
-async def _measure_one(lake: Lake, log: Log, commit: Commit, now_ms: int, known: Known) -> Lag:
-    committed = commit.offset.offset
-    first = max(committed, log.start)
+async def _measure_one(lake: Lake, log: Log, position: Position, now_ms: int, known: Known) -> Lag:
+    begins = position.offset.offset if position.offset is not None else log.start
+    first = max(begins, log.start)
     lag = Lag(
-        group=commit.group,
-        topic=commit.topic,
-        partition=commit.partition,
-        committed=committed,
+        group=position.group,
+        topic=position.topic,
+        partition=position.partition,
+        committed=position.offset.offset if position.offset is not None else None,
         log_start=log.start,
         log_end=log.end,
         records=max(0, log.end - first),
-        lost=max(0, log.start - committed),
+        lost=max(0, log.start - begins),
         bytes=0,
     )
-    unread = log.between(committed, log.end)
+    unread = log.between(begins, log.end)
     if not unread:
         return lag
     found = known.get(unread[0], first)

@@ -1,7 +1,8 @@
-"""Which member of a group owns which partition, as etcd has it. Planned assignments are not in it.
+"""Which member of a group owns which partition, and which topics its members subscribe to, as etcd has it. Planned
+assignments are not in it.
 
-A classic group's assignment is bytes that clients give each other, so nothing in them is believed: one that does
-not say partitions owns none.
+Assignments and subscriptions of a classic group are bytes that clients give each other, so the reader trusts nothing in
+them: bytes that cannot be decoded name no partition and no topic.
 """
 
 from __future__ import annotations
@@ -53,6 +54,39 @@ def owners(groups: Iterable[GroupState], topics: Iterable[Topic]) -> Mapping[Gro
     return found
 
 
+def subscriptions(group: GroupState) -> frozenset[str]:
+    """Topics that its members subscribe to by name. The members of a regular expression's topics own partitions of
+    them, see `owners`."""
+    if not isinstance(group.state, ClassicGroup):
+        return frozenset(name for member in group.state.members for name in member.subscribed)
+    if group.state.protocol_type != CONSUMER:
+        return frozenset()
+    offered = (protocol for member in group.state.members for protocol in member.protocols)
+    return frozenset(name for protocol in offered for name in subscribed(protocol.metadata))
+
+
+def is_managed(group: GroupState | None) -> bool:
+    """Whether coordinators assign the group's partitions. Without it, a consumer assigns partitions to itself and only
+    commits offsets, or a Spark query has a checkpoint: such a reader is no member of anything."""
+    if group is None:
+        return False
+    return not isinstance(group.state, ClassicGroup) or bool(group.state.protocol_type)
+
+
+def subscribed(metadata: bytes) -> list[str]:
+    """Of a ConsumerProtocolSubscription, read as v0: all later versions begin with the same fields."""
+    found: list[str] = []
+    try:
+        (topics,) = _COUNT.unpack_from(metadata, _VERSION.size)
+        at = _VERSION.size + _COUNT.size
+        for _ in range(topics):
+            name, at = _name(metadata, at)
+            found.append(name)
+    except (struct.error, UnicodeDecodeError):
+        return []
+    return found
+
+
 def assigned(assignment: bytes) -> list[tuple[str, int]]:
     """Of a ConsumerProtocolAssignment, read as v0: all later versions begin with the same fields."""
     try:
@@ -65,12 +99,17 @@ def _assigned(data: bytes) -> Iterator[tuple[str, int]]:
     (topics,) = _COUNT.unpack_from(data, _VERSION.size)
     at = _VERSION.size + _COUNT.size
     for _ in range(topics):
-        (length,) = _LENGTH.unpack_from(data, at)
-        at += _LENGTH.size
-        name = data[at : at + max(length, 0)].decode()
-        at += max(length, 0)
+        name, at = _name(data, at)
         (count,) = _COUNT.unpack_from(data, at)
         at += _COUNT.size
         for _ in range(count):
             yield name, *_COUNT.unpack_from(data, at)
             at += _COUNT.size
+
+
+def _name(data: bytes, at: int) -> tuple[str, int]:
+    """The string there, and where it ends."""
+    (length,) = _LENGTH.unpack_from(data, at)
+    begin = at + _LENGTH.size
+    end = begin + max(length, 0)
+    return data[begin:end].decode(), end

@@ -2,8 +2,9 @@
 
 Group and topic names are what clients chose. They are in the page as JSON in which no character can end the element,
 and the script shows them as text; a content security policy allows that script and that style sheet and nothing else,
-no request to anywhere among it. Rows are columns of numbers and lines are a letter for each point, so that a thousand
-partitions with history fit in a few hundred kilobytes.
+no request to anywhere among it. A served page (`live_s`) may also ask its own server for the next report. Rows are
+columns of numbers and lines are a letter for each point, so that a thousand partitions with history fit in a few
+hundred kilobytes.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from importlib.resources import files
 from typing import Any, Final
 
 import numpy as np
+from kafscale.lake.lag.history import DAY_MS
+from kafscale.lake.lag.owners import GroupPartition
 from kafscale.lake.lag.rates import soonest
 from kafscale.lake.lag.report import GroupRow, PartitionRow, Report, TopicRow
 from kafscale.lake.lag.series import Line
@@ -24,22 +27,38 @@ from kafscale.lake.lag.status import Status
 LEVELS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+"
 UNKNOWN: Final = "."
 LINE_POINTS: Final = 49
+CHARTED: Final = 6
+"""Groups in the chart: those with the highest peaks."""
+SCRIPTS: Final = ("words", "chart", "tables", "groups", "page")
 _WEB: Final = "web"
 _FIELD: Final = re.compile(r"\{\{(\w+)\}\}")
 _DANGEROUS: Final = {ord(letter): f"\\u{ord(letter):04x}" for letter in "<>&\u2028\u2029"}
 
 
-def render(report: Report) -> str:
-    """The whole page, to be written as UTF-8."""
+def render(report: Report, live_s: int | None = None) -> str:
+    """The whole page, to be written as UTF-8. `live_s`: seconds after which a served page asks for `data.json`."""
     folder = files(__package__) / _WEB
-    style, script = (folder.joinpath(f"page.{kind}").read_text("utf-8") for kind in ("css", "js"))
+    style = folder.joinpath("page.css").read_text("utf-8")
+    script = "".join(folder.joinpath(f"{name}.js").read_text("utf-8") for name in SCRIPTS)
+    policy = [
+        "default-src 'none'",
+        f"script-src {_hash(script)}",
+        f"style-src {_hash(style)}",
+        "base-uri 'none'",
+    ]
+    if live_s is not None:
+        policy.append("connect-src 'self'")
     parts = {
         "style": style,
         "script": script,
-        "policy": f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; base-uri 'none'",
-        "data": json.dumps(payload(report), separators=(",", ":"), ensure_ascii=False).translate(_DANGEROUS),
+        "policy": "; ".join(policy),
+        "data": encoded({**payload(report), "live": live_s}).translate(_DANGEROUS),
     }
     return _FIELD.sub(lambda found: parts[found[1]], folder.joinpath("page.html").read_text("utf-8"))
+
+
+def encoded(found: dict[str, Any]) -> str:
+    return json.dumps(found, separators=(",", ":"), ensure_ascii=False)
 
 
 def _hash(text: str) -> str:
@@ -58,7 +77,7 @@ def payload(report: Report) -> dict[str, Any]:
         "step": report.series.step_ms,
         "points": report.series.points,
         "statuses": [status.value for status in Status],
-        "groups": [_group(row, report) for row in report.groups],
+        "groups": _groups(report),
         "topics": [_topic(row) for row in report.topics],
         "partitions": _partitions(report, groups, names),
         "names": names.listed,
@@ -91,6 +110,7 @@ def _partitions(report: Report, groups: dict[str, int], names: _Names) -> dict[s
         "topic": [names.number(row.topic) for row in rows],
         "partition": [row.partition for row in rows],
         "status": [numbers[row.status] for row in rows],
+        "committed": [int(row.committed is not None) for row in rows],
         "records": [row.records for row in rows],
         "bytes": [row.bytes for row in rows],
         "time": [_seconds(row.time_ms) for row in rows],
@@ -100,6 +120,7 @@ def _partitions(report: Report, groups: dict[str, int], names: _Names) -> dict[s
         "eta": [_seconds(row.eta_ms) for row in rows],
         "consume": [_rounded(row.consume_per_s) for row in rows],
         "produce": [_rounded(row.produce_per_s) for row in rows],
+        "member": [names.number(row.member) for row in rows],
         "client": [names.number(row.client) for row in rows],
         "host": [names.number(row.host) for row in rows],
         "line": [drawn(line) for line in lines],
@@ -111,8 +132,29 @@ def _expires(row: PartitionRow) -> int | None:
     return soonest(row.expires_in_ms, row.expires_by_size_ms)
 
 
-def _group(row: GroupRow, report: Report) -> dict[str, Any]:
-    line = report.series.total(each.place for each in report.partitions if each.group == row.group)
+def _groups(report: Report) -> list[dict[str, Any]]:
+    places: dict[str, list[GroupPartition]] = {}
+    for row in report.partitions:
+        places.setdefault(row.group, []).append(row.place)
+    lines = [report.series.total(places[row.group]) for row in report.groups]
+    peaks = [max(0, int(line.max(initial=0))) for line in lines]
+    charted = {
+        number for number in sorted(range(len(lines)), key=peaks.__getitem__)[-CHARTED:] if peaks[number]
+    }
+    whole = report.series.points > 1 and report.history_ms is not None and report.history_ms >= DAY_MS
+    return [
+        {
+            **_group(row),
+            "peak": peaks[number],
+            "line": drawn(lines[number]),
+            "series": lines[number].tolist() if number in charted else None,
+            "before": int(lines[number][0]) if whole and lines[number][0] >= 0 else None,
+        }
+        for number, row in enumerate(report.groups)
+    ]
+
+
+def _group(row: GroupRow) -> dict[str, Any]:
     return {
         "name": row.group,
         "status": row.status.value,
@@ -125,9 +167,12 @@ def _group(row: GroupRow, report: Report) -> dict[str, Any]:
         "expires": _seconds(row.expires_in_ms),
         "skew": _rounded(row.skew),
         "trend": _rounded(row.trend_1h_per_s),
+        "managed": row.managed,
         "unowned": len(row.unowned),
-        "series": line.tolist(),
-        "line": drawn(line),
+        "uncommitted": {
+            "records": row.uncommitted_records,
+            "expires": _seconds(row.uncommitted_expires_in_ms),
+        },
     }
 
 

@@ -1,7 +1,8 @@
 """A lag report as Prometheus reads it, by the names and labels of kafka-lag-exporter, so that its dashboards fit.
 
-Added are `_eta_seconds`, `_expires_seconds` and `_status` (Burrow's numbers). Unknown values are left out, because a
-placeholder would be taken for a value.
+Added are `_eta_seconds`, `_expires_seconds`, `_lost`, `_uncommitted_lag` and `_status` (Burrow's numbers, and 7).
+Unknown values are left out, because a placeholder would be taken for a value. So a partition without a committed offset
+is only in `_uncommitted_lag`: a group that starts at the latest record has no lag there, and no alert may say so.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ _OF_MEMBERS: Final[Sequence[tuple[str, str, Callable[[PartitionRow], float | Non
     ("lag_seconds", "Group time lag of a partition", lambda row: _seconds(row.time_ms if row.records else 0)),
     (
         "eta_seconds",
-        "Time until the group has read all of a partition, at the present rates",
+        "Time until a partition is read to its end, at the present rates",
         lambda row: _seconds(row.eta_ms),
     ),
     (
@@ -82,8 +83,13 @@ _OF_MEMBERS: Final[Sequence[tuple[str, str, Callable[[PartitionRow], float | Non
     ),
     (
         "status",
-        "Burrow's status of the group on a partition: 0 unknown, 1 OK, 2 WARN, 4 STOP, 5 STALL, 6 REWIND",
+        "Burrow's status of the group on a partition: 0 unknown, 1 OK, 2 WARN, 4 STOP, 5 STALL, 6 REWIND; 7 LOST",
         lambda row: NUMBERS[row.status],
+    ),
+    (
+        "lost",
+        "Records deleted before the group read them, until it commits again",
+        lambda row: row.lost,
     ),
 )
 
@@ -100,8 +106,9 @@ def _of_logs(cluster: str, logs: Iterable[Log]) -> Iterable[Gauge]:
 
 
 def _of_members(report: Report) -> Iterable[Gauge]:
+    placed = [row for row in report.partitions if row.committed is not None]
     for name, text, value_of in _OF_MEMBERS:
-        found = (((report.cluster, *_labels(row)), value_of(row)) for row in report.partitions)
+        found = (((report.cluster, *_labels(row)), value_of(row)) for row in placed)
         values = [(labels, value) for labels, value in found if value is not None]
         yield Gauge(f"{_PREFIX}_{name}", text, _MEMBER, values)
 
@@ -113,18 +120,22 @@ def _of_groups(report: Report) -> Iterable[Gauge]:
     for group in report.groups:
         labels = (report.cluster, group.group)
         largest.append((labels, group.records_max))
-        total.append((labels, group.records))
-        seconds = _seconds(group.time_ms if group.records else 0)
+        total.append((labels, group.records - group.uncommitted_records))
+        seconds = _seconds(group.time_ms if group.records_max else 0)
         if seconds is not None:
             slowest.append((labels, seconds))
     by_topic: dict[tuple[str, ...], int] = defaultdict(int)
+    unplaced: dict[tuple[str, ...], int] = defaultdict(int)
     for row in report.partitions:
-        by_topic[report.cluster, row.group, row.topic] += row.records
+        sums = by_topic if row.committed is not None else unplaced
+        sums[report.cluster, row.group, row.topic] += row.records
     yield Gauge(f"{_PREFIX}_max_lag", "Max group offset lag", _GROUP, largest)
     yield Gauge(f"{_PREFIX}_max_lag_seconds", "Max group time lag", _GROUP, slowest)
     yield Gauge(f"{_PREFIX}_sum_lag", "Sum of group offset lag", _GROUP, total)
     text = "Sum of group offset lag across topic partitions"
     yield Gauge(f"{_PREFIX}_topic_sum_lag", text, _GROUP_TOPIC, list(by_topic.items()))
+    text = "Records in partitions without a committed offset"
+    yield Gauge(f"{_PREFIX}_uncommitted_lag", text, _GROUP_TOPIC, list(unplaced.items()))
 
 
 def _labels(row: PartitionRow) -> tuple[str, ...]:

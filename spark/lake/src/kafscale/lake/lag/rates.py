@@ -50,7 +50,7 @@ select group_id, topic, partition,
     greatest(min(ts), max(since_ms)) as ts,
     coalesce(max_by(committed, ts) filter (where ts <= since_ms), min_by(committed, ts)) as committed,
     coalesce(max_by(log_end, ts) filter (where ts <= since_ms), min_by(log_end, ts)) as log_end
-from samples cross join rules group by group_id, topic, partition
+from samples cross join rules where committed is not null group by group_id, topic, partition
 """
 """What held at the window's begin, or at the first sample after it."""
 
@@ -65,7 +65,7 @@ def rates(
     for lag in lags:
         place = (lag.group, lag.topic, lag.partition)
         ts, committed, log_end = earlier.get(place, (now_ms, 0, 0))
-        if now_ms - ts < SPAN_MIN_MS:
+        if lag.committed is None or now_ms - ts < SPAN_MIN_MS:
             found[place] = Rates()
             continue
         span_s = (now_ms - ts) / 1000

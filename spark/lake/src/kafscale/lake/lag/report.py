@@ -1,7 +1,11 @@
 """The lag report: what is known of each partition of a group, of each group and of each topic. Pure.
 
 Without history it says what commit records and committed offsets say, and of the rest that it is not known (None, or
-the status UNKNOWN). A partition that is behind is judged only once the history is as long as Burrow's window.
+the status UNKNOWN). A partition that is behind is judged only once the history is as long as Burrow's window. That a
+group has lost records is known without history, so it is said at once.
+
+A partition without a committed offset has its unread records and no judgement: nobody knows where the group begins. So
+`records`, `bytes` and `partitions` of a group count it, and all that needs a position does not.
 """
 
 from __future__ import annotations
@@ -13,11 +17,12 @@ from itertools import groupby
 from typing import Final, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from kafscale.lake.catalog import Log, by_place
-from kafscale.lake.lag.commits import Commit, state_of
+from kafscale.lake.lag.commits import Position, state_of
 from kafscale.lake.lag.history import DAY_MS, HOUR_MS
 from kafscale.lake.lag.measure import Lag
-from kafscale.lake.lag.owners import GroupPartition, Owner, owners
+from kafscale.lake.lag.owners import GroupPartition, Owner, is_managed, owners
 from kafscale.lake.lag.rates import (
     WINDOW_MS,
     Rates,
@@ -37,8 +42,9 @@ from kafscale.storage.topics import Topic
 
 IDLE_MS: Final = HOUR_MS
 TOP: Final = 5
-POINTS: Final = 97
-"""Of the series over a day: one each quarter of an hour."""
+STEPS_MAX: Final = 288
+"""Of the series: one each five minutes of a day."""
+STEP_MIN_MS: Final = 1_000
 
 
 class Life(StrEnum):
@@ -51,7 +57,8 @@ class Life(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionRow:
-    """One group on one partition. Rates are records per second."""
+    """One group on one partition. Rates are records per second. `committed` None: the group committed nothing there,
+    so all that is stored counts as unread."""
 
     group: str
     topic: str
@@ -68,10 +75,10 @@ class PartitionRow:
     consume_per_s: float | None
     produce_per_s: float | None
     net_per_s: float | None
-    committed: int
+    committed: int | None
     log_start: int
     log_end: int
-    committed_ms: int
+    committed_ms: int | None
     member: str | None
     client: str | None
     host: str | None
@@ -84,13 +91,17 @@ class PartitionRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupRow:
-    """`skew`: the largest lag over the mean. Trends: records per second that the total lag grew by."""
+    """`skew`: the largest lag over the mean. Trends: records per second that the total lag grew by. `managed`: whether
+    coordinators assign its partitions; `unowned`: those that no member has then. `uncommitted`: partitions without a
+    committed offset; the three fields after it say what a group that starts at the earliest record would read, and
+    when it would lose the first of it."""
 
     group: str
     status: Status
     life: Life
     state: str | None
     members: int
+    managed: bool
     partitions: int
     records: int
     records_max: int
@@ -104,6 +115,10 @@ class GroupRow:
     trend_24h_per_s: float | None
     complete: float
     unowned: tuple[str, ...]
+    uncommitted: tuple[str, ...]
+    uncommitted_records: int
+    uncommitted_bytes: int
+    uncommitted_expires_in_ms: int | None
     laggards: tuple[str, ...]
 
 
@@ -149,7 +164,7 @@ class Facts:
     cluster: str
     at_ms: int
     logs: Sequence[Log]
-    commits: Sequence[Commit]
+    positions: Sequence[Position]
     lags: Sequence[Lag]
     groups: Mapping[str, GroupState] = field(default_factory=dict)
     recent: pa.Table = field(default_factory=SAMPLES.empty_table)
@@ -171,25 +186,25 @@ def make_report(facts: Facts) -> Report:
     ]
     history_ms = facts.at_ms - min(times) if times else None
     owned = owners(facts.groups.values(), facts.topics.values())
-    live = sample(facts.logs, facts.commits, owned, facts.at_ms)
-    recent, overview = (pa.concat_tables([rows, live]) for rows in (facts.recent, facts.overview))
+    live = sample(facts.logs, facts.positions, owned, facts.at_ms)
+    recent = pa.concat_tables([facts.recent, live])
     known = history_ms is not None and history_ms >= facts.rules.window_ms
     judged = judge(recent, facts.at_ms, facts.rules) if known else {}
     measured = rates(facts.recent, facts.lags, facts.at_ms)
-    committed_ms = {(each.group, each.topic, each.partition): each.offset.commit_ms for each in facts.commits}
+    committed_ms = {
+        (each.group, each.topic, each.partition): each.offset.commit_ms
+        for each in facts.positions
+        if each.offset is not None
+    }
     logs = by_place(facts.logs)
     rows = []
     for lag in facts.lags:
         place = (lag.group, lag.topic, lag.partition)
-        verdict = judged.get(place)
-        if verdict is None or not lag.records:
-            verdict = Judged(
-                Status.UNKNOWN if lag.records else Status.OK, verdict.complete if verdict else 0.0
-            )
         log = logs[lag.topic, lag.partition]
         rates_here = _with_commits(measured[place], log, facts.at_ms)
-        rows.append(_partition(lag, verdict, rates_here, log, owned.get(place), committed_ms[place]))
-    lines = series(overview, facts.at_ms, DAY_MS, POINTS)
+        verdict = _verdict(lag, judged.get(place))
+        rows.append(_partition(lag, verdict, rates_here, log, owned.get(place), committed_ms.get(place)))
+    lines = _lines(facts.overview, recent, facts.at_ms, history_ms or 0)
     return Report(
         cluster=facts.cluster,
         at_ms=facts.at_ms,
@@ -203,6 +218,23 @@ def make_report(facts: Facts) -> Report:
     )
 
 
+def _verdict(lag: Lag, judged: Judged | None) -> Judged:
+    complete = judged.complete if judged is not None else 0.0
+    if lag.lost:
+        return Judged(Status.LOST, complete)
+    if not lag.records:
+        return Judged(Status.OK, complete)
+    return judged if judged is not None else Judged(Status.UNKNOWN, complete)
+
+
+def _lines(overview: pa.Table, recent: pa.Table, at_ms: int, history_ms: int) -> Series:
+    """As long as the history is, a day at most; in the last minutes as fine as the samples are."""
+    span_ms = min(DAY_MS, history_ms)
+    step_ms = max(STEP_MIN_MS, span_ms // STEPS_MAX)
+    older = overview.filter(pc.field("ts") < recent["ts"][0]) if len(recent) else overview
+    return series(pa.concat_tables([older, recent]), at_ms, span_ms, span_ms // step_ms + 1)
+
+
 def _with_commits(found: Rates, log: Log, at_ms: int) -> Rates:
     """Without history, what was produced is known all the same."""
     if found.produced is not None:
@@ -211,7 +243,7 @@ def _with_commits(found: Rates, log: Log, at_ms: int) -> Rates:
 
 
 def _partition(
-    lag: Lag, verdict: Judged, found: Rates, log: Log, owner: Owner | None, committed_ms: int
+    lag: Lag, verdict: Judged, found: Rates, log: Log, owner: Owner | None, committed_ms: int | None
 ) -> PartitionRow:
     weight = bytes_per_record(log)
     by_size = expires_by_size_ms(lag, weight and found.produced and weight * found.produced)
@@ -225,7 +257,7 @@ def _partition(
         bytes=lag.bytes,
         time_ms=lag.time_ms,
         lost=lag.lost,
-        at_risk=at_risk(lag, eta, soonest(lag.expires_in_ms, by_size)),
+        at_risk=lag.committed is not None and at_risk(lag, eta, soonest(lag.expires_in_ms, by_size)),
         expires_in_ms=lag.expires_in_ms,
         expires_by_size_ms=by_size,
         eta_ms=eta,
@@ -246,33 +278,49 @@ def _partition(
 def _group(name: str, rows: Sequence[PartitionRow], facts: Facts, lines: Series) -> GroupRow:
     state = facts.groups.get(name)
     members = len(state.state.members) if state is not None else 0
-    total, largest = sum(row.records for row in rows), max(row.records for row in rows)
+    placed = [row for row in rows if row.committed is not None]
+    unplaced = [row for row in rows if row.committed is None]
+    behind, largest = sum(row.records for row in placed), max((row.records for row in placed), default=0)
     line = lines.total(row.place for row in rows)
-    laggards = sorted((row for row in rows if row.records), key=_distance, reverse=True)[:TOP]
-    quiet = facts.at_ms - max(row.committed_ms for row in rows) > IDLE_MS
+    laggards = sorted((row for row in placed if row.records), key=_distance, reverse=True)[:TOP]
+    newest_ms = max((row.committed_ms for row in rows if row.committed_ms is not None), default=0)
+    quiet = facts.at_ms - newest_ms > IDLE_MS
+    managed = is_managed(state)
+    unowned = [row for row in rows if row.member is None] if managed else []
     return GroupRow(
         group=name,
-        status=worst(row.status for row in rows),
-        life=Life.ACTIVE if members or not quiet else Life.DEAD if total else Life.IDLE,
+        status=worst(row.status for row in placed or rows),
+        life=Life.ACTIVE if members or not quiet else Life.DEAD if behind else Life.IDLE,
         state=state_of(state) if state is not None else None,
         members=members,
+        managed=managed,
         partitions=len(rows),
-        records=total,
+        records=sum(row.records for row in rows),
         records_max=largest,
         bytes=sum(row.bytes for row in rows),
-        time_ms=max((row.time_ms for row in rows if row.time_ms is not None), default=None),
+        time_ms=max((row.time_ms for row in placed if row.time_ms is not None), default=None),
         lost=sum(row.lost for row in rows),
         at_risk=sum(row.at_risk for row in rows),
-        expires_in_ms=soonest(
-            *(each for row in rows for each in (row.expires_in_ms, row.expires_by_size_ms))
-        ),
-        skew=largest * len(rows) / total if total else None,
+        expires_in_ms=_expires(placed),
+        skew=largest * len(placed) / behind if behind else None,
         trend_1h_per_s=slope_per_s(line, lines.step_ms, HOUR_MS),
         trend_24h_per_s=slope_per_s(line, lines.step_ms, DAY_MS),
-        complete=sum(row.complete >= 1 for row in rows) / len(rows),
-        unowned=tuple(f"{row.topic}/{row.partition}" for row in rows if members and row.member is None),
-        laggards=tuple(f"{row.topic}/{row.partition}" for row in laggards),
+        complete=sum(row.complete >= 1 for row in placed) / max(1, len(placed)),
+        unowned=_names(unowned),
+        uncommitted=_names(unplaced),
+        uncommitted_records=sum(row.records for row in unplaced),
+        uncommitted_bytes=sum(row.bytes for row in unplaced),
+        uncommitted_expires_in_ms=_expires(unplaced),
+        laggards=_names(laggards),
     )
+
+
+def _expires(rows: Iterable[PartitionRow]) -> int | None:
+    return soonest(*(each for row in rows for each in (row.expires_in_ms, row.expires_by_size_ms)))
+
+
+def _names(rows: Iterable[PartitionRow]) -> tuple[str, ...]:
+    return tuple(f"{row.topic}/{row.partition}" for row in rows)
 
 
 def farthest(rows: Sequence[Row], top: int | None) -> Sequence[Row]:
@@ -283,10 +331,13 @@ def farthest(rows: Sequence[Row], top: int | None) -> Sequence[Row]:
 
 
 def _distance(row: PartitionRow | GroupRow | TopicRow) -> tuple[int, int]:
-    """By time first: a record of a busy topic weighs less than one of a quiet topic."""
+    """By time first: a record of a busy topic weighs less than one of a quiet topic. A partition without a committed
+    offset comes last, because nobody knows how far behind it is."""
     match row:
         case TopicRow():
             return row.slowest_ms or 0, row.groups
+        case PartitionRow(committed=None):
+            return -1, row.records
         case PartitionRow() | GroupRow():
             return row.time_ms or 0, row.records
 
@@ -298,7 +349,7 @@ def _topics(rows: Sequence[PartitionRow], facts: Facts) -> Iterable[TopicRow]:
     for name, some in groupby(facts.logs, lambda log: log.topic.name):
         logs = list(some)
         topic, mine = logs[0].topic, readers.get(name, [])
-        slowest = max(mine, key=_distance, default=None)
+        slowest = max((row for row in mine if row.committed is not None), key=_distance, default=None)
         slowest_ms = slowest.time_ms if slowest is not None else None
         hour = [produced(log, facts.at_ms - HOUR_MS) for log in logs]
         retention_ms = topic.retention_ms if topic.deletes_records and topic.retention_ms >= 0 else None

@@ -5,19 +5,29 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from kafscale.lake.catalog import Lake, Log, read_topics
 from kafscale.lake.lag.commits import Commit, read_commits, read_groups
-from kafscale.lake.lag.history import DAY_MS, read_samples, write_sample
+from kafscale.lake.lag.history import DAY_MS, Files, read_samples, write_sample
 from kafscale.lake.lag.measure import Known, measure
 from kafscale.lake.lag.outlines import Outlines
 from kafscale.lake.lag.owners import owners
+from kafscale.lake.lag.positions import positions
 from kafscale.lake.lag.report import RECENT_MS, Facts, Report, make_report
 from kafscale.lake.lag.samples import WHOLE_EVERY_MS, Kind, Memory, sample, thinned
 from kafscale.lake.lag.status import Rules
 from kafscale.lake.tables import TIME
+
+READER_CACHE_BYTES: Final = 64 << 20
+"""For manifests, and as much for files of history."""
+
+
+class NoSuchGroup(Exception):
+    """A group was asked for that has neither a member nor a committed offset."""
 
 
 async def read_facts(
@@ -31,33 +41,70 @@ async def read_facts(
 ) -> Facts:
     """What etcd and the segments say now, without history. `chosen`: these groups alone, checkpoints among them.
 
-    Raises EtcdError and StoreError.
+    Raises EtcdError, StoreError and NoSuchGroup.
     """
-    commits = [*await read_commits(lake, await read_topics(lake)), *checkpoints]
+    topics, groups = await read_topics(lake), await read_groups(lake)
+    commits = [*await read_commits(lake, topics), *checkpoints]
+    if chosen is not None:
+        check_groups(chosen, groups.keys() | {each.group for each in commits})
+    found = positions(commits, groups, topics)
     offsets: dict[tuple[str, int], set[int]] = {}
-    for commit in commits:
-        offsets.setdefault((commit.topic, commit.partition), set()).add(commit.offset.offset)
+    for each in found:
+        first = each.offset.offset if each.offset is not None else 0
+        offsets.setdefault((each.topic, each.partition), set()).add(first)
     logs = await (outlines or Outlines(lake)).read(offsets, now_ms - RECENT_MS)
-    commits = [each for each in commits if chosen is None or each.group in chosen]
-    commits.sort(key=lambda each: (each.group, each.topic, each.partition))
+    found = [each for each in found if chosen is None or each.group in chosen]
     return Facts(
         cluster=lake.keys.namespace,
         at_ms=now_ms,
         logs=logs,
-        commits=commits,
-        lags=await measure(lake, logs, commits, now_ms, known),
-        groups=await read_groups(lake),
+        positions=found,
+        lags=await measure(lake, logs, found, now_ms, known),
+        groups=groups,
     )
 
 
-async def with_history(lake: Lake, facts: Facts) -> Facts:
+def check_groups(chosen: Collection[str], existing: Collection[str]) -> None:
+    """Raises NoSuchGroup, with the names that are most like the wrong one."""
+    for name in sorted(chosen):
+        if name not in existing:
+            near = get_close_matches(name, existing, n=1)
+            raise NoSuchGroup(
+                f"there is no group '{name}'" + (f"; did you mean '{near[0]}'?" if near else "")
+            )
+
+
+async def with_history(lake: Lake, facts: Facts, files: Files | None = None) -> Facts:
     """Read from the store: every sample of the last windows, and the whole samples of a day."""
     now_ms = facts.at_ms
     recent, overview = await asyncio.gather(
-        read_samples(lake, now_ms - RECENT_MS, now_ms),
-        read_samples(lake, now_ms - DAY_MS, now_ms, [Kind.WHOLE]),
+        read_samples(lake, now_ms - RECENT_MS, now_ms, files=files),
+        read_samples(lake, now_ms - DAY_MS, now_ms, [Kind.WHOLE], files),
     )
     return replace(facts, recent=recent, overview=overview)
+
+
+class Reader:
+    """Makes reports again and again without writing samples. It reads again only what may have changed."""
+
+    def __init__(self, lake: Lake, chosen: Collection[str] | None = None) -> None:
+        self._lake = lake
+        self._chosen = chosen
+        self._known = Known()
+        self._outlines = Outlines(lake, cache_bytes_max=READER_CACHE_BYTES)
+        self._files = Files(READER_CACHE_BYTES)
+
+    async def facts(self, now_ms: int, checkpoints: Sequence[Commit] = ()) -> Facts:
+        """With history. Raises what `read_facts` raises."""
+        found = await read_facts(
+            self._lake,
+            now_ms,
+            checkpoints=checkpoints,
+            chosen=self._chosen,
+            known=self._known,
+            outlines=self._outlines,
+        )
+        return await with_history(self._lake, found, self._files)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +136,7 @@ class Sampler:
         self._last_ms = now_ms
         facts = await read_facts(self._lake, now_ms, known=self._known, outlines=self._outlines)
         owned = owners(facts.groups.values(), facts.topics.values())
-        found, memory = thinned(sample(facts.logs, facts.commits, owned, now_ms), self._memory, now_ms)
+        found, memory = thinned(sample(facts.logs, facts.positions, owned, now_ms), self._memory, now_ms)
         await write_sample(self._lake, found, now_ms)
         self._memory = memory
         report = await asyncio.to_thread(make_report, replace(facts, recent=self._recent, rules=self._rules))

@@ -1,4 +1,4 @@
-"""Samples of lag: a row for every offset that a group has committed, at one moment. Pure.
+"""Samples of lag: a row for every position of a group, at one moment. Pure.
 
 A sample is written whole at the first moment of every five minutes. Between those, only changed rows are written. So
 the last row of a partition is its current one, and an overview needs only the whole samples.
@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 from kafscale.lake.catalog import Log, by_place
-from kafscale.lake.lag.commits import Commit
+from kafscale.lake.lag.commits import Position
 from kafscale.lake.lag.owners import GroupPartition, Owner
 from kafscale.lake.tables import TIME
 
@@ -34,7 +34,8 @@ SAMPLES: Final = pa.schema(
         "host": pa.string(),
     }
 )
-"""`lag` is what is left to read of what is still there. A place without a member has none of the last three."""
+"""`lag` is what is left to read of what is still there. A place without a member has none of the last three, and one
+without a committed offset has neither `committed` nor `commit_ts`."""
 PLACE: Final = ("group_id", "topic", "partition")
 
 
@@ -58,27 +59,28 @@ class Memory:
 
 
 def sample(
-    logs: Iterable[Log], commits: Sequence[Commit], owners: Mapping[GroupPartition, Owner], now_ms: int
+    logs: Iterable[Log], positions: Sequence[Position], owners: Mapping[GroupPartition, Owner], now_ms: int
 ) -> pa.Table:
-    """Every committed offset of a partition that exists, in the order of the commits."""
+    """Every position in a partition that exists, in their order."""
     places = by_place(logs)
     rows = []
-    for commit in commits:
-        log = places.get((commit.topic, commit.partition))
+    for each in positions:
+        log = places.get((each.topic, each.partition))
         if log is None:
             continue
-        owner = owners.get((commit.group, commit.topic, commit.partition))
+        owner = owners.get((each.group, each.topic, each.partition))
+        committed = each.offset.offset if each.offset is not None else None
         rows.append(
             {
                 "ts": now_ms,
-                "group_id": commit.group,
-                "topic": commit.topic,
-                "partition": commit.partition,
-                "committed": commit.offset.offset,
-                "commit_ts": commit.offset.commit_ms,
+                "group_id": each.group,
+                "topic": each.topic,
+                "partition": each.partition,
+                "committed": committed,
+                "commit_ts": each.offset.commit_ms if each.offset is not None else None,
                 "log_start": log.start,
                 "log_end": log.end,
-                "lag": max(0, log.end - max(commit.offset.offset, log.start)),
+                "lag": max(0, log.end - max(log.start if committed is None else committed, log.start)),
                 "member": owner.member if owner is not None else None,
                 "client": owner.client if owner is not None else None,
                 "host": owner.host if owner is not None else None,

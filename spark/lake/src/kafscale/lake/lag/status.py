@@ -3,7 +3,8 @@
 No threshold: a partition is judged by its last commits and by what its log's end did meanwhile. STOP: nothing was
 committed for longer than the window's commits took, and the group was not at the end recently. REWIND: offsets went
 back and have not been regained. STALL: commits of one offset. WARN: offsets rise and the lag never fell. Only the
-first two are said of one that had no lag at some commit of the window.
+first two are said of one that had no lag at some commit of the window. LOST is not Burrow's: the report gives it to a
+partition whose committed offset is below the log's start, at once and whatever the history says.
 The text keeps to what DuckDB's and Spark's SQL have in common; `ts` and `commit_ts` are milliseconds in it.
 """
 
@@ -20,7 +21,7 @@ from kafscale.lake.lag.query import ask
 
 
 class Status(StrEnum):
-    """Burrow's, and what it answers when it knows nothing."""
+    """Burrow's, what it answers when it knows nothing, and LOST."""
 
     UNKNOWN = "UNKNOWN"
     OK = "OK"
@@ -29,12 +30,13 @@ class Status(StrEnum):
     STOP = "STOP"
     STALL = "STALL"
     REWIND = "REWIND"
+    LOST = "LOST"
 
 
 NUMBERS: Final[Mapping[Status, int]] = {status: number for number, status in enumerate(Status)}
-"""As Burrow numbers them: 0 is its NOTFOUND."""
+"""As Burrow numbers them: 0 is its NOTFOUND. It has no 7."""
 TROUBLE: Final = frozenset({Status.ERR, Status.STOP, Status.STALL, Status.REWIND})
-SEVERITY: Final = (Status.OK, Status.UNKNOWN, Status.WARN, Status.ERR)
+SEVERITY: Final = (Status.OK, Status.UNKNOWN, Status.WARN, Status.ERR, Status.LOST)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +64,7 @@ class Judged:
 SQL: Final = """
 with seen as (
     select group_id, topic, partition, commit_ts, committed, min(ts) as ts, min_by(lag, ts) as lag
-    from samples group by group_id, topic, partition, commit_ts, committed
+    from samples where committed is not null group by group_id, topic, partition, commit_ts, committed
 ), numbered as (
     select seen.*,
         row_number() over (partition by group_id, topic, partition order by commit_ts desc, ts desc) as back
@@ -92,7 +94,7 @@ with seen as (
         coalesce(
             max_by(log_end, ts) filter (where ts <= now_ms - (intervals - 1) * interval_ms), min(log_end)
         ) as least_end
-    from samples cross join rules group by group_id, topic, partition
+    from samples cross join rules where committed is not null group by group_id, topic, partition
 )
 select windows.group_id, windows.topic, windows.partition,
     case
@@ -125,6 +127,6 @@ def judge(samples: pa.Table, now_ms: int, rules: Rules | None = None) -> Mapping
 
 
 def worst(statuses: Iterable[Status]) -> Status:
-    """A group is as its worst partition, and every trouble is an error of the group."""
+    """A group is as its worst partition. Every trouble but LOST is an error of the group."""
     found = [Status.ERR if status in TROUBLE else status for status in statuses]
     return max(found, key=SEVERITY.index, default=Status.UNKNOWN)

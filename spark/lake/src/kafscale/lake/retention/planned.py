@@ -12,7 +12,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 from kafscale.lake.catalog import Lake, read_lake
-from kafscale.lake.lag.commits import Commit, read_commits
+from kafscale.lake.lag.commits import Position
+from kafscale.lake.lag.positions import read_positions
 from kafscale.lake.retention.plan import OWN, Limits, PlannedDeletion, plan, start_after
 from kafscale.lake.retention.summary import merged
 
@@ -60,8 +61,8 @@ async def plan_lake(lake: Lake, names: Iterable[str] | None, now_ms: int, limits
     partitions = by_partition(doomed)
     lost: list[dict[str, Any]] = []
     if limits != OWN:
-        commits = await read_commits(lake, {log.topic.name: log.topic for log in logs}.values())
-        lost = losses(partitions, commits)
+        positions, _ = await read_positions(lake, list({log.topic.name: log.topic for log in logs}.values()))
+        lost = losses(partitions, positions)
     return Planned(
         logs=len(logs),
         bytes=bytes_of(doomed),
@@ -86,21 +87,23 @@ def bytes_of(doomed: Iterable[PlannedDeletion]) -> int:
     return sum(each.segment.size + each.segment.index_size for each in doomed)
 
 
-def losses(partitions: Iterable[dict[str, Any]], commits: Iterable[Commit]) -> list[dict[str, Any]]:
-    """Records that a group has not read and that would be gone (LOSSES), in the order of the commits. Offsets, as lag
-    counts them; `start` is the log start that would be. What a group has lost already is not counted again."""
+def losses(partitions: Iterable[dict[str, Any]], positions: Iterable[Position]) -> list[dict[str, Any]]:
+    """Records that a group has not read and that would be gone (LOSSES), in the order of the positions. Offsets, as lag
+    counts them; `start` is the log start that would be. What a group has lost already is not counted again. Where a
+    group has committed nothing (`committed` is None), it has not read anything."""
     places = {_of_place(row): row for row in partitions}
     found = []
-    for commit in commits:
-        row = places.get((commit.topic, commit.partition))
-        lost = row["start_after"] - max(commit.offset.offset, row["start"]) if row else 0
+    for each in positions:
+        row = places.get((each.topic, each.partition))
+        committed = each.offset.offset if each.offset is not None else None
+        lost = row["start_after"] - max(committed or 0, row["start"]) if row else 0
         if row and lost > 0:
             found.append(
                 {
-                    "group": commit.group,
-                    "topic": commit.topic,
-                    "partition": commit.partition,
-                    "committed": commit.offset.offset,
+                    "group": each.group,
+                    "topic": each.topic,
+                    "partition": each.partition,
+                    "committed": committed,
                     "start": row["start_after"],
                     "records": lost,
                 }
