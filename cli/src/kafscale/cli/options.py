@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import Final
 
+DEFAULT_DATA_DIR: Final = Path("data")
+"""The default of `--data-dir`."""
 SERVICES = ("produce", "fetch", "coordinator", "admin", "frontdoor")
 """The services that clients need, in start order."""
 UPKEEP = "upkeep"
