@@ -115,12 +115,9 @@ def _located(
 ) -> dict[TopicPart, Log]:
     from kafscale.cli.kafka.topics import find_topics
 
-    try:
-        places = [
-            (topic.name, number)
-            for topic in find_topics(client, topics)
-            for number in chosen(topic.name, (part.id for part in topic.partitions), numbers)
-        ]
-    except PositionWrong as wrong:
-        raise fail(str(wrong)) from wrong
+    places = [
+        (topic.name, number)
+        for topic in find_topics(client, topics)
+        for number in chosen(topic.name, (part.id for part in topic.partitions), numbers)
+    ]
     return located(client, places, position)

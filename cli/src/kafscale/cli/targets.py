@@ -198,9 +198,10 @@ def _profile_in_use() -> Path | None:
 def kafka(bootstrap: str | None, data_dir: Path | None, command_config: Path | None) -> Iterator[Client]:
     """A client of that cluster. Its errors end the process with their sentences."""
     from kafscale.cli.kafka.client import Client, KafkaTrouble
+    from kafscale.cli.positions import PositionWrong
 
     place = place_of(bootstrap, data_dir, command_config)
     try:
         yield Client(place.bootstrap, place.security)
-    except KafkaTrouble as trouble:
+    except (KafkaTrouble, PositionWrong) as trouble:
         raise fail(str(trouble)) from trouble

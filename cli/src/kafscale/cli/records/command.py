@@ -207,8 +207,6 @@ def consume(
             for records in run(client, plan, notice, notice if on_terminal() else lambda _: None):
                 sys.stdout.buffer.write(record_line(b"".join(map(write, records))))
                 sys.stdout.buffer.flush()
-        except PositionWrong as wrong:
-            raise fail(str(wrong)) from wrong
         except KeyboardInterrupt:
             raise typer.Exit(0) from None
 

@@ -10,8 +10,9 @@ from typing import IO, Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from kafscale.cli.kafka.client import Client, KafkaTrouble, Refusal, trouble_of
-from kafscale.cli.kafka.topics import of_topic
+from kafscale.cli.kafka.topics import existing_topics, of_topic
 from kafscale.cli.options import Codec
+from kafscale.cli.positions import chosen
 from kafscale.cli.records.json_lines import Headers, LineWrong, Record, from_line
 
 DELIVERY_TIMEOUT_S: Final = 60.0
@@ -58,7 +59,8 @@ class Delivered:
 def produce(
     client: Client, plan: ProducePlan, lines: IO[bytes], on_record: Callable[[Record], None]
 ) -> Delivered:
-    """Sends one record per line. `on_record` gets each one that is durable. Raises KafkaTrouble."""
+    """Sends one record per line. `on_record` gets each one that is durable. Raises KafkaTrouble and PositionWrong."""
+    _check_partition(client, plan)
     refused, delivered = Refusal(client.bootstrap), Delivered()
     producer = Producer(
         {
@@ -89,6 +91,13 @@ def produce(
         delivered.stopped = str(wrong)
     _flush(producer, refused, delivered)
     return delivered
+
+
+def _check_partition(client: Client, plan: ProducePlan) -> None:
+    """librdkafka would wait half a minute for a partition that does not exist. A topic may come into being yet."""
+    if plan.topic is not None and plan.partition is not None:
+        for topic in existing_topics(client, [plan.topic]):
+            chosen(topic.name, (part.id for part in topic.partitions), frozenset({plan.partition}))
 
 
 def _send(
