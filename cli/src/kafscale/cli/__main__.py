@@ -134,6 +134,7 @@ app = typer.Typer(
     name="kafscale",
     cls=Commands,
     rich_markup_mode=None,
+    add_completion=False,  # `kafscale completion` does it
     help="A stateless Kafka-compatible system that keeps its records in an object store. "
     "To begin: `kafscale up` in one terminal; in another `echo hello | kafscale produce greetings` "
     "and `kafscale consume greetings --exit`.",
@@ -271,8 +272,9 @@ def completion(context: typer.Context, shell: Annotated[Shell, typer.Argument(he
     zsh: kafscale completion zsh > ~/.zfunc/_kafscale, with ~/.zfunc in fpath.
     fish: kafscale completion fish > ~/.config/fish/completions/kafscale.fish
     """
-    from typer.completion import shell_complete
+    from typer.completion import completion_init, shell_complete
 
+    completion_init()
     command = context.find_root().command
     raise typer.Exit(shell_complete(command, {}, "kafscale", COMPLETE_VARIABLE, f"source_{shell.value}"))
 
@@ -282,6 +284,10 @@ app.command(rich_help_panel=SHELL)(completion)
 
 
 def main() -> None:
+    if COMPLETE_VARIABLE in os.environ:  # a shell completes a line
+        from typer.completion import completion_init
+
+        completion_init()
     app()
 
 

@@ -16,6 +16,7 @@ from importlib import import_module
 from typing import Any, ClassVar, Final
 
 import typer
+from kafscale.cli.coercion import read_plainly
 from typer.core import TyperGroup
 
 STDOUT: Final = 1
@@ -78,6 +79,7 @@ class LazyGroup(TyperGroup):
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
+        read_plainly()
         self._eager = dict(self.commands)
         self.commands = _Commands(self.LAZY, self._eager)
 

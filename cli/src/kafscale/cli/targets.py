@@ -164,7 +164,6 @@ def place_of(given: str | None, data_dir: Path | None, command_config: Path | No
 
     If none of the three is given, the profile in use is the file: its login is sent to no other address.
     """
-    from kafscale.cli.datadir import DataDir
     from kafscale.cli.kafka.properties import PropertiesWrong
     from kafscale.cli.kafka.security import OPEN, read_security
     from kafscale.cli.kafka.tokens import TokenTrouble
@@ -180,6 +179,8 @@ def place_of(given: str | None, data_dir: Path | None, command_config: Path | No
         raise fail(f"--command-config {command_config}: {trouble}") from trouble
     if (named := given or security.bootstrap) is not None:
         return Place(named, security)
+    from kafscale.cli.datadir import DataDir
+
     running = DataDir(data_dir or DEFAULT_DATA_DIR).running()
     return Place(running.bootstrap_servers if running is not None else DEFAULT_BOOTSTRAP, security)
 
