@@ -1,4 +1,4 @@
-"""Generates every page of docs/ that is made from code, the dashboards, and the alerts for Kubernetes."""
+"""Generates every page of docs/ that is made from code, the dashboards, the alerts for Kubernetes, and the versions."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -14,6 +14,7 @@ from tools import (
     gen_settings_docs,
     gen_store_rights,
     gen_topic_config_docs,
+    gen_version,
 )
 
 GENERATORS: Final[Sequence[Callable[[], int]]] = (
@@ -26,6 +27,7 @@ GENERATORS: Final[Sequence[Callable[[], int]]] = (
     gen_attack_docs.main,
     gen_dashboards.main,
     gen_k8s_rules.main,
+    gen_version.main,
 )
 
 

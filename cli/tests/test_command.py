@@ -102,8 +102,8 @@ def test_a_bad_namespace_is_the_same_sentence_in_each_command(words: tuple[str, 
 
 
 def test_a_shell_completes_a_line_with_a_bad_namespace_in_silence() -> None:
-    done = completed("kafscale fsck --namespace Bad! --js", 4)
-    assert (done.stdout.split(), done.stderr) == (["--json"], "")
+    done = completed("kafscale fsck --namespace Bad! --out", 4)
+    assert (done.stdout.split(), done.stderr) == (["--output"], "")
 
 
 @pytest.mark.parametrize(

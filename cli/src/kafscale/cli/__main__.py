@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from kafscale.cli.lazy import Lazy, LazyGroup
-from kafscale.cli.options import DEFAULT_DATA_DIR, ROLES, SecurityProtocol, Shell, StoreKind
+from kafscale.cli.options import COMPLETE_VARIABLE, DEFAULT_DATA_DIR, ROLES, SecurityProtocol, StoreKind
 from kafscale.cli.targets import checked_namespace
 from kafscale.cli.terminal import fail, report
 
 if TYPE_CHECKING:
     from kafscale.cli.up import UpPlan
 
-COMPLETE_VARIABLE = "_KAFSCALE_COMPLETE"
 RUN, RECORDS, CLUSTER, SHELL = "Run", "Records", "Look after a cluster", "Shell"
 
 
@@ -120,6 +119,9 @@ class Commands(LazyGroup):
             "kafscale.cli.spark.app:app",
             CLUSTER,
             "Query and maintain topics directly in the object store, without a broker.",
+        ),
+        "completion": Lazy(
+            "kafscale.cli.completion:completion", SHELL, "Print the completion script for a shell."
         ),
         "profile": Lazy(
             "kafscale.cli.profile.command:app",
@@ -266,21 +268,7 @@ def _run(plan: UpPlan) -> None:
         raise fail(str(trouble)) from trouble
 
 
-def completion(context: typer.Context, shell: Annotated[Shell, typer.Argument(help="The shell.")]) -> None:
-    """Print the completion script for a shell. Example: source <(kafscale completion bash)
-
-    zsh: kafscale completion zsh > ~/.zfunc/_kafscale, with ~/.zfunc in fpath.
-    fish: kafscale completion fish > ~/.config/fish/completions/kafscale.fish
-    """
-    from typer.completion import completion_init, shell_complete
-
-    completion_init()
-    command = context.find_root().command
-    raise typer.Exit(shell_complete(command, {}, "kafscale", COMPLETE_VARIABLE, f"source_{shell.value}"))
-
-
 app.command(rich_help_panel=RUN)(up)
-app.command(rich_help_panel=SHELL)(completion)
 
 
 def main() -> None:

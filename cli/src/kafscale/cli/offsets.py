@@ -10,6 +10,7 @@ import typer
 from kafscale.cli.positions import (
     HELP,
     Log,
+    PartitionsOption,
     Position,
     PositionWrong,
     chosen,
@@ -23,11 +24,6 @@ from kafscale.cli.terminal import Output, OutputOption, counted, fail, fail_usag
 if TYPE_CHECKING:
     from kafscale.cli.kafka.client import Client
     from kafscale.cli.kafka.topics import TopicPart
-
-PartitionsOption = Annotated[
-    list[str] | None,
-    typer.Option("--partition", "-p", metavar="LIST", help="Only these partitions, such as 0,2,5-7."),
-]
 
 
 def offsets(

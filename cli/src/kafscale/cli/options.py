@@ -68,6 +68,10 @@ class Codec(StrEnum):
     ZSTD = "zstd"
 
 
+COMPLETE_VARIABLE: Final = "_KAFSCALE_COMPLETE"
+"""A shell sets it to get the completions of a line."""
+
+
 class Shell(StrEnum):
     BASH = "bash"
     ZSH = "zsh"

@@ -9,7 +9,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Final
 
 import typer
 from kafscale.cli.options import Codec
-from kafscale.cli.positions import HELP, PositionWrong, parse_partitions, parse_position
+from kafscale.cli.positions import HELP, PartitionsOption, PositionWrong, parse_partitions, parse_position
 from kafscale.cli.targets import BootstrapOption, CommandConfigOption, DataDirOption, kafka
 from kafscale.cli.terminal import (
     TextOutput,
@@ -37,10 +37,6 @@ RESETS: Final = {
 }
 JSON_FIELDS: Final = "topic, partition, offset, timestamp, key, value, headers"
 
-PartitionsOption = Annotated[
-    list[str] | None,
-    typer.Option("--partition", "-p", metavar="LIST", help="Only these partitions, such as 0,2,5-7."),
-]
 RecordsOutputOption = Annotated[
     TextOutput, typer.Option("--output", help=f"json: one JSON object per line, with {JSON_FIELDS}.")
 ]
