@@ -260,7 +260,7 @@ def test_a_topic_is_awaited_and_the_user_is_told(kafka: MockKafka, monkeypatch: 
 
 
 class Member:
-    """A consumer in a group with two records."""
+    """A consumer that has two records."""
 
     stored: ClassVar[list[int]] = []
 
@@ -271,6 +271,8 @@ class Member:
 
     def subscribe(self, _topics: object, **_callbacks: object) -> None:
         return
+
+    assign = pause = subscribe
 
     def poll(self, _timeout_s: float) -> Message[bytes, bytes] | None:
         return self._waiting.pop(0) if self._waiting else None
@@ -292,3 +294,13 @@ def test_a_group_commits_only_what_the_caller_has_taken(
     assert Member.stored == [], "it may be killed before it has printed them"
     assert list(reading) == []
     assert Member.stored == [0, 1]
+
+
+def test_what_had_been_fetched_beyond_the_end_is_not_shown(
+    kafka: MockKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kafka.ok("produce later -p 0", b"a\nb\n")
+    monkeypatch.setattr(module, "Consumer", Member)
+    plan = replace(PLAN, until=Position(Base.ZERO, 1))
+    (batch,) = consume(Client(kafka.bootstrap), plan, nothing, nothing)
+    assert [record.offset for record in batch] == [0]

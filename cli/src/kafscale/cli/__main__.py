@@ -7,7 +7,8 @@ would first import those of fsck, of the clients and of S3.
 from __future__ import annotations
 
 import os
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -28,12 +29,14 @@ class Commands(LazyGroup):
     LAZY = {
         "serve": Lazy("kafscale.cli.serve:app", RUN, "Run one service in this process, until SIGTERM."),
         "produce": Lazy(
-            "kafscale.cli.records.command:produce",
+            "kafscale.cli.records.produce_command:produce",
             RECORDS,
             "Send each line of standard input as a record, and wait until all are durable.",
         ),
         "consume": Lazy(
-            "kafscale.cli.records.command:consume", RECORDS, "Print the records of topics, one per line."
+            "kafscale.cli.records.consume_command:consume",
+            RECORDS,
+            "Print the records of topics, one per line.",
         ),
         "offsets": Lazy(
             "kafscale.cli.offsets:offsets",
@@ -225,14 +228,11 @@ def up(
     security_protocol: ProtocolOption = SecurityProtocol.PLAINTEXT,
 ) -> None:
     """Start etcd, all services and upkeep on this machine. Example: kafscale up --port 9092 --scale produce=2"""
-    from tempfile import TemporaryDirectory
-
     from kafscale.cli.up import UpPlan
 
-    # Of a temporary folder both etcd's state and the objects are removed at exit: neither is of use alone.
-    with TemporaryDirectory(prefix="kafscale-") if in_memory else nullcontext(data_dir) as folder:
+    with _temporary() if in_memory else nullcontext(data_dir) as folder:
         plan = UpPlan(
-            data_dir=Path(folder),
+            data_dir=folder,
             host=listen,
             port=port,
             advertised_host=advertise,
@@ -245,6 +245,15 @@ def up(
             protocol=security_protocol,
         )
         _run(plan)
+
+
+@contextmanager
+def _temporary() -> Iterator[Path]:
+    """Both etcd's state and the objects are removed at exit: neither is of use alone."""
+    from tempfile import TemporaryDirectory
+
+    with TemporaryDirectory(prefix="kafscale-") as folder:
+        yield Path(folder)
 
 
 def _has_authorizer() -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -20,6 +19,7 @@ from kafscale.cli.positions import (
 )
 from kafscale.cli.targets import BootstrapOption, CommandConfigOption, DataDirOption, kafka
 from kafscale.cli.terminal import Output, OutputOption, counted, fail, fail_usage, notice, show_rows
+from kafscale.cli.times import now_ms
 
 if TYPE_CHECKING:
     from kafscale.cli.kafka.client import Client
@@ -100,7 +100,7 @@ def _row(item: tuple[TopicPart, Log]) -> dict[str, Any]:
 
 def _parsed(option: str, text: str, partitions: list[str] | None) -> tuple[Position, frozenset[int] | None]:
     try:
-        position = parse_position(text, int(time.time() * 1000))
+        position = parse_position(text, now_ms())
         return position, None if partitions is None else parse_partitions(partitions)
     except PositionWrong as wrong:
         raise fail_usage(f"{option}: {wrong}") from wrong

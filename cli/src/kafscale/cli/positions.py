@@ -48,8 +48,8 @@ class Position:
     value: int = 0
 
 
-def parse_position(text: str, now_ms: int) -> Position:
-    """Raises PositionWrong."""
+def parse_position(text: str, now: int) -> Position:
+    """`now` in ms since 1970. Raises PositionWrong."""
     if text in _BEGINNING:
         return Position(Base.BEGINNING)
     if text in _END:
@@ -58,7 +58,7 @@ def parse_position(text: str, now_ms: int) -> Position:
     if digits.isascii() and digits.isdecimal():
         base = {"+": Base.BEGINNING, "-": Base.END, "": Base.ZERO}[sign]
         return Position(base, -int(digits) if sign == "-" else int(digits))
-    time_ms = parse_time(text.removeprefix("@"), now_ms)
+    time_ms = parse_time(text.removeprefix("@"), now)
     if time_ms is None:
         raise PositionWrong(f"'{text}' is no position; use {HELP}")
     return Position(Base.TIME, time_ms)

@@ -54,7 +54,7 @@ BootstrapOption = Annotated[
 def file_of_profile(context: typer.Context, given: Path | None) -> Path | None:
     """The callback of every --command-config: `kafscale --profile NAME` names the file of that profile."""
     name = context.find_root().params.get("profile")
-    if name is None or context.resilient_parsing:
+    if context.resilient_parsing or name is None:
         return given
     from kafscale.cli.profile.store import ProfileTrouble, profiles
 

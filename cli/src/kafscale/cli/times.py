@@ -1,8 +1,9 @@
-"""Times on the command line. Pure: the caller gives the time of now."""
+"""Times on the command line. Reading them is pure: the caller gives the time of now."""
 
 from __future__ import annotations
 
 import re
+import time
 from datetime import UTC, datetime
 from typing import Final
 
@@ -11,14 +12,18 @@ _AGE: Final = re.compile(r"-(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
-def parse_time(text: str, now_ms: int) -> int | None:
-    """In ms since 1970; None if the text is no time."""
+def now_ms() -> int:
+    return int(time.time() * 1000)
+
+
+def parse_time(text: str, now: int) -> int | None:
+    """In ms since 1970, as `now`; None if the text is no time."""
     if (age := _AGE.fullmatch(text)) is not None:
-        return max(now_ms - round(float(age[1]) * _UNITS_MS[age[2]]), 0)
+        return max(now - round(float(age[1]) * _UNITS_MS[age[2]]), 0)
     if text.isascii() and text.isdecimal():
         return int(text)
     try:
-        time = datetime.fromisoformat(text)
+        found = datetime.fromisoformat(text)
     except ValueError:
         return None
-    return max(round((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000), 0)
+    return max(round((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000), 0)

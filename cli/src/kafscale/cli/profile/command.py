@@ -22,6 +22,28 @@ LOGIN_MODULES: Final = {
 LOCATIONS: Final = ("ssl.truststore.location", "ssl.keystore.location")
 
 NameArgument = Annotated[str, typer.Argument(help="Name of the profile.")]
+BrokerOption = Annotated[
+    str | None, typer.Option("--bootstrap-server", "-b", help="host:port of a broker; several with commas.")
+]
+FromOption = Annotated[
+    Path | None, typer.Option("--from", help="Copy the settings of this file, as --command-config takes it.")
+]
+ProtocolOption = Annotated[
+    SecurityProtocol | None,
+    typer.Option(
+        "--security-protocol",
+        case_sensitive=False,
+        help="Default: SASL_SSL with --user, SSL with --ca or --certificate, else PLAINTEXT.",
+    ),
+]
+CaOption = Annotated[Path | None, typer.Option(help="PEM file of the CA. Default: the CAs of the system.")]
+CertificateOption = Annotated[
+    Path | None, typer.Option(help="PEM file with the certificate of the client, and its key.")
+]
+UserOption = Annotated[str | None, typer.Option(help="Name for the login.")]
+MechanismOption = Annotated[str, typer.Option(help=f"One of {', '.join(LOGIN_MODULES)}.")]
+ForceOption = Annotated[bool, typer.Option("--force", help="Replace a profile of this name.")]
+UseOption = Annotated[bool, typer.Option("--use/--no-use", help="Use it from now on.")]
 
 app = typer.Typer(
     name="profile",
@@ -33,32 +55,16 @@ app = typer.Typer(
 @app.command()
 def create(
     name: NameArgument,
-    bootstrap_server: Annotated[
-        str | None,
-        typer.Option("--bootstrap-server", "-b", help="host:port of a broker; several with commas."),
-    ] = None,
-    source: Annotated[
-        Path | None,
-        typer.Option("--from", help="Copy the settings of this file, as --command-config takes it."),
-    ] = None,
-    security_protocol: Annotated[
-        SecurityProtocol | None,
-        typer.Option(
-            case_sensitive=False,
-            help="Default: SASL_SSL with --user, SSL with --ca or --certificate, else PLAINTEXT.",
-        ),
-    ] = None,
-    ca: Annotated[
-        Path | None, typer.Option(help="PEM file of the CA. Default: the CAs of the system.")
-    ] = None,
-    certificate: Annotated[
-        Path | None, typer.Option(help="PEM file with the certificate of the client, and its key.")
-    ] = None,
-    user: Annotated[str | None, typer.Option(help="Name for the login.")] = None,
-    mechanism: Annotated[str, typer.Option(help=f"One of {', '.join(LOGIN_MODULES)}.")] = "SCRAM-SHA-512",
+    bootstrap_server: BrokerOption = None,
+    source: FromOption = None,
+    security_protocol: ProtocolOption = None,
+    ca: CaOption = None,
+    certificate: CertificateOption = None,
+    user: UserOption = None,
+    mechanism: MechanismOption = "SCRAM-SHA-512",
     password_file: PasswordFileOption = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace a profile of this name.")] = False,
-    use_it: Annotated[bool, typer.Option("--use/--no-use", help="Use it from now on.")] = True,
+    force: ForceOption = False,
+    use_it: UseOption = True,
 ) -> None:
     """Create a profile, and use it from now on.
 
@@ -66,14 +72,12 @@ def create(
 
     It asks for the password. The profile is a file that only you can read.
     """
-    settings = _copied(source) if source is not None else {}
-    if bootstrap_server is not None:
-        settings[BOOTSTRAP] = bootstrap_server
-    if BOOTSTRAP not in settings:
-        raise fail_usage("--bootstrap-server is missing")
     with _troubles():
         if name in (existing := profiles()).names() and not force:
             raise ProfileTrouble(f"profile '{name}' exists already; --force replaces it")
+    settings = {} if source is None else _copied(source)
+    if bootstrap_server is not None:
+        settings[BOOTSTRAP] = bootstrap_server
     _add_security(settings, security_protocol, ca, certificate)
     if user is not None:
         _add_login(settings, user, mechanism, password_file)
@@ -124,6 +128,8 @@ def _check(settings: dict[str, str]) -> None:
     from kafscale.cli.kafka.properties import PropertiesWrong
     from kafscale.cli.kafka.security import security_of
 
+    if BOOTSTRAP not in settings:
+        raise fail_usage("--bootstrap-server is missing")
     try:
         security_of(settings).context()
     except PropertiesWrong as wrong:
