@@ -218,6 +218,7 @@ def test_a_profile_that_others_can_read_is_refused(home: Path) -> None:
         (("profile", "delete", "nix"), 1, "profile 'nix' does not exist"),
         (("--profile", "nix", "topics", "list"), 2, "profile 'nix' does not exist"),
         (("--profile", "there", "topics", "list", "--command-config", "f"), 2, "give one"),
+        (("--profile", "there", "status"), 2, "`kafscale status` does not use the Kafka protocol"),
     ],
 )
 def test_what_is_wrong_is_a_sentence(words: tuple[str, ...], code: int, sentence: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from io import BytesIO
 from typing import Any, ClassVar
 
 import pytest
@@ -14,6 +15,7 @@ from kafscale.cli.positions import Base, Position
 from kafscale.cli.records import consume as module
 from kafscale.cli.records.consume import ConsumePlan, consume
 from kafscale.cli.records.json_lines import Record, from_line, to_line
+from kafscale.cli.records.produce_command import _hint
 
 from .mock_kafka import MockKafka, mock_kafka
 
@@ -214,6 +216,47 @@ def test_deleting_records_shows_first_and_asks_for_yes(
         kafka.run("delete-records doomed --before -2 --yes").stderr == "deleted 1 record of topic 'doomed'\n"
     )
     assert deleted == [{("doomed", 1): 1}], "partitions that lose nothing are not in the request"
+
+
+@pytest.mark.parametrize(
+    ("answer", "code", "said"),
+    [("y", 0, "deleted 3 records of topic 'asked'"), ("n", 1, "nothing was changed")],
+)
+def test_deleting_records_asks_a_person(
+    kafka: MockKafka, monkeypatch: pytest.MonkeyPatch, answer: str, code: int, said: str
+) -> None:
+    deleted: list[object] = []
+    monkeypatch.setattr("kafscale.cli.kafka.log_starts.delete_before", lambda *words: deleted.append(words))
+    monkeypatch.setattr("kafscale.cli.offsets.can_ask", lambda: True)
+    kafka.ok("produce asked -p 1", b"a\nb\nc\n")
+    done = kafka.run("delete-records asked --before end", answer.encode())
+    assert (done.exit_code, len(deleted)) == (code, 1 - code)
+    assert "Delete 3 records of topic 'asked'?" in done.stderr
+    assert said in done.stderr
+
+
+class Typed(BytesIO):
+    """Standard input of a person."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("is_json", "separator", "hint"),
+    [
+        (False, None, "type one record per line; Ctrl-D ends"),
+        (False, ":", "type one record per line, as key:value; Ctrl-D ends"),
+        (True, None, 'type one JSON object per line, such as {"key": "k", "value": "v"}; Ctrl-D ends'),
+    ],
+)
+def test_a_person_is_told_what_to_type(
+    is_json: bool, separator: str | None, hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _hint(BytesIO(), is_json, separator)
+    assert capsys.readouterr().err == ""
+    _hint(Typed(), is_json, separator)
+    assert capsys.readouterr().err == f"{hint}\n"
 
 
 PLAN = ConsumePlan(

@@ -10,13 +10,13 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from kafscale.cli.lazy import Lazy, LazyGroup
 from kafscale.cli.options import COMPLETE_VARIABLE, DEFAULT_DATA_DIR, ROLES, SecurityProtocol, StoreKind
 from kafscale.cli.targets import checked_namespace
-from kafscale.cli.terminal import fail, report
+from kafscale.cli.terminal import fail, fail_usage, report
 
 if TYPE_CHECKING:
     from kafscale.cli.up import UpPlan
@@ -156,19 +156,42 @@ def _show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
+def _names_of_profiles() -> list[str]:
+    """For a shell that completes a line."""
+    from kafscale.cli.profile.store import profiles
+
+    return profiles().names()
+
+
 @app.callback()
 def root(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", help="Show the version.", is_eager=True, callback=_show_version)
     ] = False,
     profile: Annotated[
         str | None,
         typer.Option(
-            "--profile", envvar="KAFSCALE_PROFILE", help="Use this profile (`kafscale profile create`)."
+            "--profile",
+            envvar="KAFSCALE_PROFILE",
+            autocompletion=_names_of_profiles,
+            help="Use this profile (`kafscale profile create`).",
         ),
     ] = None,
 ) -> None:
-    pass
+    source = context.get_parameter_source("profile")
+    if profile is not None and source is not None and source.name == "COMMANDLINE":
+        name = context.invoked_subcommand
+        if not takes_command_config(context.command.commands[name]):
+            raise fail_usage(f"`kafscale {name}` does not use the Kafka protocol, so it takes no --profile")
+
+
+def takes_command_config(command: Any) -> bool:
+    """Whether it, or one of the commands in it, asks by the Kafka protocol."""
+    below = getattr(command, "commands", {}).values()
+    return any(each.name == "command_config" for each in command.params) or any(
+        map(takes_command_config, below)
+    )
 
 
 def _scale(options: list[str]) -> dict[str, int]:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, cast
 
 import typer
 from kafscale.cli.coercion import read_plainly
@@ -43,26 +43,18 @@ class Lazy:
         return typer.main.get_group(around).commands[name]
 
 
-class _Commands(MutableMapping[str, Any]):
+class _Commands(Mapping[str, Any]):
     """Commands by name. Names need no import."""
 
     def __init__(self, lazy: Mapping[str, Lazy], loaded: Mapping[str, Any]) -> None:
-        self._names = [*loaded, *lazy]
         self._lazy = lazy
         self._loaded = dict(loaded)
+        self._names = [*loaded, *lazy]
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._loaded:
             self._loaded[name] = self._lazy[name].load(name)
         return self._loaded[name]
-
-    def __setitem__(self, name: str, command: Any) -> None:
-        self._loaded[name] = command
-        self._names.append(name)
-
-    def __delitem__(self, name: str) -> None:
-        self._names.remove(name)
-        self._loaded.pop(name, None)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
@@ -81,7 +73,7 @@ class LazyGroup(TyperGroup):
         super().__init__(**attributes)
         read_plainly()
         self._eager = dict(self.commands)
-        self.commands = _Commands(self.LAZY, self._eager)
+        self.commands = cast(MutableMapping[str, Any], _Commands(self.LAZY, self._eager))
 
     def list_commands(self, _context: Any) -> list[str]:
         return list(self.commands)
@@ -116,7 +108,8 @@ def quiet_at_closed_pipe() -> Iterator[None]:
         try:
             yield
         finally:
-            sys.stdout.flush()
+            if sys.stdout is not None:  # None: it was closed at the start
+                sys.stdout.flush()
     except BrokenPipeError:
         if not _reader_has_left():
             raise

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -18,7 +17,7 @@ from kafscale.cli.positions import (
     parse_position,
 )
 from kafscale.cli.targets import BootstrapOption, CommandConfigOption, DataDirOption, kafka
-from kafscale.cli.terminal import Output, OutputOption, counted, fail, fail_usage, notice, show_rows
+from kafscale.cli.terminal import Output, OutputOption, can_ask, counted, fail, fail_usage, notice, show_rows
 from kafscale.cli.times import now_ms
 
 if TYPE_CHECKING:
@@ -67,7 +66,7 @@ def delete_records(
     It shows what goes, and asks on a terminal. A script needs --yes.
     """
     position, numbers = _parsed("--before", before, partition)
-    if not (dry_run or yes or sys.stdin.isatty()):
+    if not (dry_run or yes or can_ask()):
         raise fail_usage("there is no terminal to ask; give --yes, or --dry-run to see what would go")
     with kafka(bootstrap_server, data_dir, command_config) as client:
         found = _located(client, [topic], position, numbers)

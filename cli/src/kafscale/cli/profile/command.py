@@ -21,7 +21,9 @@ LOGIN_MODULES: Final = {
 }
 LOCATIONS: Final = ("ssl.truststore.location", "ssl.keystore.location")
 
-NameArgument = Annotated[str, typer.Argument(help="Name of the profile.")]
+NameArgument = Annotated[
+    str, typer.Argument(autocompletion=lambda: profiles().names(), help="Name of the profile.")
+]
 BrokerOption = Annotated[
     str | None, typer.Option("--bootstrap-server", "-b", help="host:port of a broker; several with commas.")
 ]

@@ -23,7 +23,6 @@ from kafscale.cli.kafka.security import read_settings
 HOME: Final = "KAFSCALE_CONFIG_HOME"
 SUFFIX: Final = ".properties"
 PRIVATE_FOLDER: Final = 0o700
-PRIVATE_FILE: Final = 0o600
 OTHERS: Final = 0o077
 BOOTSTRAP: Final = "bootstrap.servers"
 SHOWN: Final = (
