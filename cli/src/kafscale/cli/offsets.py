@@ -52,7 +52,9 @@ def delete_records(
     topic: Annotated[str, typer.Argument(help="Name of the topic.")],
     before: Annotated[str, typer.Option("--before", help=f"The new start of each partition: {HELP}.")],
     partition: PartitionsOption = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would go; change nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be deleted; change nothing.")
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     bootstrap_server: BootstrapOption = None,
     data_dir: DataDirOption = None,
@@ -63,11 +65,11 @@ def delete_records(
 
     Example: kafscale delete-records orders --before 2026-01-31T08:00 --dry-run
 
-    It shows what goes, and asks on a terminal. A script needs --yes.
+    It shows what will be deleted, and asks on a terminal. A script needs --yes.
     """
     position, numbers = _parsed("--before", before, partition)
     if not (dry_run or yes or can_ask()):
-        raise fail_usage("there is no terminal to ask; give --yes, or --dry-run to see what would go")
+        raise fail_usage("there is no terminal to ask; give --yes, or --dry-run to see what would be deleted")
     with kafka(bootstrap_server, data_dir, command_config) as client:
         found = _located(client, [topic], position, numbers)
         show_rows(
@@ -86,7 +88,7 @@ def delete_records(
 
 
 def _row(item: tuple[TopicPart, Log]) -> dict[str, Any]:
-    """`records`: offsets that go. Of a compacted topic fewer records may be there."""
+    """`records`: the number of offsets. A compacted topic may have fewer records."""
     (topic, number), log = item
     return {
         "topic": topic,

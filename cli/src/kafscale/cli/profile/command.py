@@ -172,7 +172,7 @@ def show(name: NameArgument, output: OutputOption = Output.TABLE) -> None:
 def use(name: NameArgument) -> None:
     """Use a profile from now on. Example: kafscale profile use prod
 
-    It holds where neither --bootstrap-server, --command-config nor --data-dir is given, nor their variables.
+    It applies if none of --bootstrap-server, --command-config, --data-dir and their variables is given.
     """
     with _troubles():
         profiles().use(name)
