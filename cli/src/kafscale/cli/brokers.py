@@ -14,7 +14,7 @@ def brokers(
 ) -> None:
     """Show the brokers of a cluster. Example: kafscale brokers -b kafka:9092
 
-    The brokers of KafScale are its front doors. `kafscale status` shows all instances, each with the address of its /metrics.
+    The brokers of KafScale are its front doors. `kafscale status` shows all instances and where their /metrics are.
     """
     from kafscale.cli.kafka.brokers import describe_brokers
 

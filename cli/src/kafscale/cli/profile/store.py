@@ -29,7 +29,6 @@ SHOWN: Final = (
     BOOTSTRAP,
     "security.protocol",
     "sasl.mechanism",
-    "sasl.oauthbearer.token.endpoint.url",
     "ssl.truststore.type",
     "ssl.truststore.location",
     "ssl.keystore.type",
