@@ -30,6 +30,7 @@ KINDS: list[tuple[Any, ParameterInfo]] = [
     (int, OptionInfo(min=0, max=10)),
     (float, OptionInfo()),
     (float, OptionInfo(min=0.1, max=60)),
+    (float, OptionInfo(min=1)),
     (Fruit, OptionInfo()),
     (Fruit, OptionInfo(case_sensitive=False)),
     (Path, OptionInfo()),
