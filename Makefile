@@ -43,7 +43,7 @@ lint:
 	@$(BIN)/python tools/module_sizes.py
 	@$(BIN)/python tools/mutants.py --fit
 types:
-	$(BIN)/mypy $(MEMBERS) tools e2e bench docs/tutorial/produce.py docs/tutorial/topics.py
+	$(BIN)/mypy $(MEMBERS) tools e2e bench docs/tutorial/produce.py
 contracts:
 	$(BIN)/lint-imports --no-cache > .contracts.log || { cat .contracts.log; exit 1; }
 	@rm -f .contracts.log

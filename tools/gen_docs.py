@@ -1,4 +1,4 @@
-"""Generates every page of docs/ that is made from code, the dashboards, and manifests that are made from others."""
+"""Generates every page of docs/ that is made from code, the dashboards, manifests made from others, and the versions."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -16,6 +16,7 @@ from tools import (
     gen_settings_docs,
     gen_store_rights,
     gen_topic_config_docs,
+    gen_version,
 )
 
 GENERATORS: Final[Sequence[Callable[[], int]]] = (
@@ -30,6 +31,7 @@ GENERATORS: Final[Sequence[Callable[[], int]]] = (
     gen_k8s_addresses.main,
     gen_k8s_rules.main,
     gen_chart_files.main,
+    gen_version.main,
 )
 
 

@@ -85,6 +85,27 @@ def test_each_command_says_what_it_does(words: tuple[str, ...]) -> None:
         "quotas list --ip-defaults --client-defaults",
         "quotas remove",
         "up --scale nobody=2",
+        "consume",
+        "consume orders --offset yesterday",
+        "consume orders --until soon",
+        "consume orders --partition 3-1",
+        "consume orders --count 0",
+        "consume orders --regex [",
+        "consume orders --format %x",
+        "consume orders --format %v --output json",
+        "consume orders --group billing --offset -5",
+        "consume orders --group billing --partition 0",
+        "consume orders --group billing --until end",
+        "produce",
+        "produce orders --timestamp soon",
+        "produce orders --timestamp 1960-01-01",
+        "produce orders --header trace",
+        "produce orders --partition -1",
+        "delete-records orders",
+        "delete-records orders --before soon --yes",
+        "offsets orders --at soon",
+        "profile create prod",
+        "--profile prod",
     ],
 )
 def test_what_was_written_wrongly_ends_with_2_before_anything_is_asked(line: str) -> None:
@@ -102,8 +123,8 @@ def test_a_bad_namespace_is_the_same_sentence_in_each_command(words: tuple[str, 
 
 
 def test_a_shell_completes_a_line_with_a_bad_namespace_in_silence() -> None:
-    done = completed("kafscale fsck --namespace Bad! --js", 4)
-    assert (done.stdout.split(), done.stderr) == (["--json"], "")
+    done = completed("kafscale fsck --namespace Bad! --out", 4)
+    assert (done.stdout.split(), done.stderr) == (["--output"], "")
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 import pytest
+from kafscale.cli.fsck.command import _print
 from kafscale.cli.fsck.run import Fsck, Verdict
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.heads import encode_head, encode_meta
@@ -247,3 +248,24 @@ async def test_a_damaged_topic_is_named_once_and_the_others_are_checked(
     verdict = await check(etcd, keyspace, store)
     assert (verdict.topics, verdict.segments) == (1, 6)
     assert [problem.where for problem in verdict.problems] == [keyspace.topic("bad").decode()]
+
+
+def test_the_report_in_words(capsys: pytest.CaptureFixture[str]) -> None:
+    _print(
+        Verdict(
+            topics=1,
+            partitions=2,
+            segments=1_200,
+            records=1,
+            orphans=["a"],
+            deleted=1,
+            slices=1,
+            slice_bytes=9,
+        )
+    )
+    assert capsys.readouterr().out.splitlines() == [
+        "1 topic, 2 partitions, 1,200 segments, 1 record, 0 bytes, 1 orphan (legal)",
+        "1 segment of deleted records below a log start (legal), 0 of them still stored",
+        "1 slice of bundles among the segments, 9 bytes",
+        "clean: etcd and the object store agree",
+    ]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import gc
+import sys
 from dataclasses import replace
 
 import pytest
 from kafscale.cli.options import ROLES, SERVICES
 from kafscale.cli.status.draw import doing
-from kafscale.cli.status.gather import count_groups, http_address, rates, totals
-from kafscale.cli.status.picture import NO_ANSWER, READY, Kept, Observed, Picture, paint
+from kafscale.cli.status.gather import count_groups, rates, totals
+from kafscale.cli.status.picture import NO_ANSWER, READY, Kept, Observed, Picture, http_address, paint
+from kafscale.cli.targets import finished
 from kafscale.storage.keys import Keyspace, SlotId
 from kafscale.storage.membership.records import Instance, InstanceState, Listener
 
@@ -64,6 +67,7 @@ def test_a_whole_cluster_has_no_warning() -> None:
     by_role = {row.service: row for row in picture.instances}
     assert by_role["frontdoor"].address == "kafka:9092", "what clients dial"
     assert by_role["produce"].address == "10.0.0.1:7000"
+    assert {row.metrics for row in picture.instances} == {"10.0.0.1:8000"}, "an operator asks it for /metrics"
     assert {row.age_s for row in picture.instances} == {65}
     assert [by_role[role].owns for role in ("produce", "coordinator", "fetch")] == [6, 64, None]
     assert picture.partitions_owned == 6
@@ -99,6 +103,11 @@ def test_only_the_newest_boot_of_a_node_counts_and_what_the_old_one_owned_is_tol
     (row,) = (row for row in picture.instances if row.service == "produce")
     assert row.owns == 0
     assert picture.warnings[0].startswith("6 partitions belong to a produce instance that has died")
+
+
+def test_one_partition_belongs_and_two_belong() -> None:
+    for count, said in ((1, "1 partition belongs to a"), (2, "2 partitions belong to a")):
+        assert of(replace(WHOLE, partition_owners=("9/x",) * count)).warnings[0].startswith(said)
 
 
 def test_samples_are_added_up_by_name() -> None:
@@ -153,3 +162,19 @@ def test_groups_are_counted_without_the_keys_of_their_members() -> None:
     groups = [keys.group(SlotId(3), name) for name in ("a", "b")]
     members = [keys.beneath_group(groups[0], kind, "m") for kind in ("m", "a", "t")]
     assert count_groups(keys, [*groups, *members, keys.groups_prefix() + b"03/a/stray"]) == 2
+
+
+def test_ctrl_c_while_libraries_are_imported_is_no_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`status --watch` warned on the terminal that its coroutine was never awaited."""
+
+    class Interrupted:
+        def __getattr__(self, name: str) -> None:
+            raise KeyboardInterrupt
+
+    async def watch() -> None:
+        return
+
+    monkeypatch.setitem(sys.modules, "kafscale.cli.clusters", Interrupted())
+    with pytest.raises(KeyboardInterrupt):
+        finished(watch())
+    gc.collect()

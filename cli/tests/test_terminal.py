@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from kafscale.cli.terminal import Output, fail, plain, record_line, rows_of, show_rows
+from kafscale.cli.terminal import Output, counted, fail, plain, progressing, record_line, rows_of, show_rows
 
 ROW = {"key": b"caf\xc3\xa9", "n": Decimal(200), "headers": [{"key": "h", "value": None}], "at": None}
 
@@ -93,3 +93,17 @@ def test_control_codes_in_rows_and_records_reach_programs_and_no_terminal(
     assert (ESCAPES in shown) is not terminal
     assert any(code in shown for code in "\x1b\x07\x9b") is not terminal
     assert record_line(b"\xff\n") == ("\ufffd\n".encode() if terminal else b"\xff\n")
+
+
+def test_progress_leaves_no_trace_where_no_terminal_is(capsys: pytest.CaptureFixture[str]) -> None:
+    with progressing() as show:
+        show("records", 1, 2)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_one_is_singular_and_thousands_are_readable() -> None:
+    assert [counted(number, "record") for number in (0, 1, 1_200)] == [
+        "0 records",
+        "1 record",
+        "1,200 records",
+    ]

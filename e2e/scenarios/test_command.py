@@ -13,7 +13,6 @@ import re
 import signal
 import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +23,13 @@ from kafscale.runtime.ports import free_port
 from kafscale.wire.errors import ErrorCode
 
 from e2e.harness.cluster import KAFSCALE, Cluster
+from e2e.harness.commands import Commands
 from e2e.harness.group_members import Classic, commit
 from e2e.harness.inside import get
 from e2e.harness.raw import Wire
 from e2e.harness.services import until
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "command.md"
-COMMAND_TIMEOUT_S = 120.0
 WAIT_S = 60.0
 RECORDS = 30
 STEPS = [
@@ -54,41 +53,6 @@ STEPS = [
 """What `trace-one` shows of a record alone in its bundle."""
 
 pytestmark = pytest.mark.timeout(600)
-
-
-@dataclass(frozen=True, slots=True)
-class Commands:
-    """`kafscale …` on one data directory."""
-
-    data_dir: Path
-
-    def run(self, line: str, *, stdin: str = "", **env: str) -> subprocess.CompletedProcess[str]:
-        # Without the width of a terminal, which a process of parallel tests inherits.
-        around = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
-        return subprocess.run(
-            [*KAFSCALE, *line.split()],
-            env={**around, "KAFSCALE_DATA_DIR": str(self.data_dir), **env},
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=COMMAND_TIMEOUT_S,
-            check=False,
-        )
-
-    def ok(self, line: str, *, stdin: str = "") -> str:
-        done = self.run(line, stdin=stdin)
-        assert done.returncode == 0, (line, done.stdout, done.stderr)
-        return done.stdout
-
-    def rows(self, line: str) -> list[dict[str, Any]]:
-        rows: list[dict[str, Any]] = json.loads(self.ok(f"{line} --output json"))
-        return rows
-
-    def refused(self, line: str, code: int = 1) -> str:
-        """The sentence."""
-        done = self.run(line)
-        assert (done.returncode, done.stdout) == (code, ""), (line, done.stdout, done.stderr)
-        return done.stderr.removeprefix("kafscale: ").strip()
 
 
 @pytest.fixture(scope="module")
@@ -285,6 +249,7 @@ def test_the_cluster_at_a_glance(cluster: Cluster, kafscale: Commands) -> None:
     door, coordinator, upkeep = (seen["instances"][number] for number in (0, -3, -1))
     assert door["address"] == cluster.bootstrap
     assert coordinator["owns"] == 64
+    assert all(get(row["metrics"], "/metrics")[0] == 200 for row in seen["instances"])
     assert upkeep["works"]
     assert all(row["requests_per_s"] is not None for row in seen["instances"][:-1])
     by_etcd = json.loads(kafscale.ok(f"status --etcd {cluster.inside().etcd} --output json"))
@@ -342,6 +307,7 @@ def test_watching_draws_again_and_again_until_ctrl_c(kafscale: Commands, tmp_pat
         until("it has drawn thrice", lambda: text.read_text().count("rates over the last") >= 3, WAIT_S)
         process.send_signal(signal.SIGINT)
         assert process.wait(WAIT_S) == 0, text.read_text()
+        assert "Warning" not in text.read_text()
     finally:
         process.kill()
         process.wait()

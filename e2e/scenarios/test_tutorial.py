@@ -128,10 +128,12 @@ def walk(cluster: Cluster, count: int, timeout_s: float) -> None:
 
 
 def produced(walk: Walk) -> None:
-    walk.page.run("python docs/tutorial/topics.py create orders")
+    walk.page.run("kafscale topics create orders")
     began_ms = now_ms()
     told = walk.page.run("python docs/tutorial/produce.py")
     assert f"{walk.count + sum(map(len, walk.customers)):,} records are acknowledged" in told
+    firsts = walk.page.run("kafscale consume orders --exit --until +1")
+    assert len(firsts.splitlines()) == len(walk.orders)
     walk.page.run("kafscale settle")
     there = read(walk)
     walk.now_ms = min(found.first_ms for found in there) + oracle.SPAN_MS
@@ -200,7 +202,7 @@ def retained(walk: Walk) -> None:
         if start[partition] > offset
     }
     assert found["losses"], "the page says that the group would lose records"
-    page.run("python docs/tutorial/topics.py set orders retention.ms=")
+    page.run("kafscale configs set orders retention.ms=")
     began_ms = now_ms()
     plan = page.ask("kafscale spark retention --dry-run")
     between(starts(7 * DAY_MS, began_ms), planned(walk, plan), starts(7 * DAY_MS, now_ms()))
@@ -247,7 +249,7 @@ def compacted(walk: Walk) -> None:
         "customers": len(np.unique(oracle.customer_of(kept))),
         "deletions": int(oracle.is_deletion(kept).sum()),
     }
-    page.run("python docs/tutorial/topics.py set orders cleanup.policy=compact,delete")
+    page.run("kafscale configs set orders cleanup.policy=compact,delete")
     left = compact(walk, "orders", [oracle.order_of(numbers) for numbers in walk.orders])
     kept = np.concatenate([numbers[offsets] for numbers, offsets in zip(walk.orders, left, strict=True)])
     rows = page.ask("kafscale spark sql --file - <<'SQL'\nselect decode(value) ->> '$.status'")

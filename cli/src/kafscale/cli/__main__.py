@@ -1,67 +1,204 @@
 """The `kafscale` command.
 
-Each command imports its libraries when it runs. Otherwise `up` would first import those of fsck, of the clients and of
-S3, which takes longer than the start of etcd.
+Each command's module is imported when the command is used, and its libraries when its work begins. Otherwise `--help`
+would first import those of fsck, of the clients and of S3.
 """
 
 from __future__ import annotations
 
-import asyncio
 import os
-import sys
 from contextlib import nullcontext
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from kafscale.cli.acls import app as acls_app
-from kafscale.cli.backup.command import app as backup_app
-from kafscale.cli.configs import app as configs_app
-from kafscale.cli.cost.command import cost
-from kafscale.cli.datadir import DEFAULT_DATA_DIR, DataDirBusy
-from kafscale.cli.dump.command import dump
-from kafscale.cli.etcd_repair import etcd_repair
-from kafscale.cli.fsck.command import fsck
-from kafscale.cli.groups import app as groups_app
-from kafscale.cli.options import ROLES, Codec, SecurityProtocol, Shell, StoreKind
-from kafscale.cli.quotas import app as quotas_app
-from kafscale.cli.rights.command import etcd_roles, s3_policy
-from kafscale.cli.serve import app as serve_app
-from kafscale.cli.settle.command import settle
-from kafscale.cli.spark.app import app as spark_app
-from kafscale.cli.spark.lag import lag
-from kafscale.cli.status.command import status
-from kafscale.cli.targets import (
-    BootstrapOption,
-    CommandConfigOption,
-    DataDirOption,
-    checked_namespace,
-    place_of,
-)
-from kafscale.cli.terminal import fail, record_line, report
-from kafscale.cli.topics import app as topics_app
-from kafscale.cli.trace_one import trace_one
-from kafscale.cli.up_plan import UpPlan
-from kafscale.cli.users import app as users_app
-from kafscale.runtime.etcd_binary import EtcdFailed, EtcdMissing
+from kafscale.cli.lazy import Lazy, LazyGroup
+from kafscale.cli.options import COMPLETE_VARIABLE, DEFAULT_DATA_DIR, ROLES, SecurityProtocol, StoreKind
+from kafscale.cli.targets import checked_namespace
+from kafscale.cli.terminal import fail, fail_usage, report
 
 if TYPE_CHECKING:
     import socket
 
-COMPLETE_VARIABLE = "_KAFSCALE_COMPLETE"
+    from kafscale.cli.up_plan import UpPlan
+
 RUN, RECORDS, CLUSTER, SHELL = "Run", "Records", "Look after a cluster", "Shell"
+
+
+class Commands(LazyGroup):
+    PANELS = (RUN, RECORDS, CLUSTER, SHELL)
+    LAZY = {
+        "serve": Lazy("kafscale.cli.serve:app", RUN, "Run one service in this process, until SIGTERM."),
+        "produce": Lazy(
+            "kafscale.cli.records.produce_command:produce",
+            RECORDS,
+            "Send each line of standard input as a record, and wait until all are durable.",
+        ),
+        "consume": Lazy(
+            "kafscale.cli.records.consume_command:consume",
+            RECORDS,
+            "Print the records of topics, one per line.",
+        ),
+        "offsets": Lazy(
+            "kafscale.cli.offsets:offsets",
+            RECORDS,
+            "Show the offset of a time or position in each partition.",
+        ),
+        "delete-records": Lazy(
+            "kafscale.cli.offsets:delete_records",
+            RECORDS,
+            "Delete the records of a topic before a position.",
+        ),
+        "dump": Lazy(
+            "kafscale.cli.dump.command:dump",
+            RECORDS,
+            "Print the content of a segment or a bundle, with all checksums; exits 1 if it is damaged.",
+        ),
+        "status": Lazy(
+            "kafscale.cli.status.command:status",
+            CLUSTER,
+            "Show the cluster: its instances, their partitions, health and rates; exits 1 if clients are not served.",
+        ),
+        "brokers": Lazy("kafscale.cli.brokers:brokers", CLUSTER, "Show the brokers of a cluster."),
+        "lag": Lazy(
+            "kafscale.cli.spark.lag:lag",
+            CLUSTER,
+            "Show each group's lag, whether it keeps up, and when it loses records.",
+        ),
+        "cost": Lazy(
+            "kafscale.cli.cost.command:cost",
+            CLUSTER,
+            "Show the requests to S3 and their price: for a load, or what a running cluster does now.",
+        ),
+        "fsck": Lazy(
+            "kafscale.cli.fsck.command:fsck",
+            CLUSTER,
+            "Check that etcd and the object store agree; exits 1 if they do not.",
+        ),
+        "trace-one": Lazy(
+            "kafscale.cli.trace_one:trace_one",
+            CLUSTER,
+            "Send records of zeros one at a time, and print the median time of each step of their way.",
+        ),
+        "settle": Lazy(
+            "kafscale.cli.settle.command:settle",
+            CLUSTER,
+            "Move the records in bundles into segments now, and wait until none is left; exits 1 if some are.",
+        ),
+        "etcd-repair": Lazy(
+            "kafscale.cli.etcd_repair:etcd_repair",
+            CLUSTER,
+            "Free space in a full etcd (NOSPACE) and clear its alarm.",
+        ),
+        "etcd-roles": Lazy(
+            "kafscale.cli.rights.command:etcd_roles",
+            CLUSTER,
+            "Print the etcd roles and users of all processes as etcdctl commands, or give them to an etcd.",
+        ),
+        "s3-policy": Lazy(
+            "kafscale.cli.rights.command:s3_policy",
+            CLUSTER,
+            "Print the IAM policy of a role for the bucket, as JSON.",
+        ),
+        "topics": Lazy(
+            "kafscale.cli.topics:app",
+            CLUSTER,
+            "List, describe, create and delete topics, and add partitions.",
+        ),
+        "configs": Lazy("kafscale.cli.configs:app", CLUSTER, "Show and change the settings of a topic."),
+        "groups": Lazy(
+            "kafscale.cli.groups:app",
+            CLUSTER,
+            "List, describe and delete consumer groups, and reset their offsets.",
+        ),
+        "users": Lazy(
+            "kafscale.cli.users:app",
+            CLUSTER,
+            "Create, list and remove the users of SASL/SCRAM and SASL/PLAIN, and change their passwords.",
+        ),
+        "acls": Lazy(
+            "kafscale.cli.acls:app", CLUSTER, "Add, list and remove ACLs: which principal may do what."
+        ),
+        "quotas": Lazy(
+            "kafscale.cli.quotas:app",
+            CLUSTER,
+            "Set, list and remove quotas: how much a user, a client id or an address may use.",
+        ),
+        "backup": Lazy("kafscale.cli.backup.command:app", CLUSTER, "Store snapshots of etcd in the object store, and read them."),
+        "spark": Lazy(
+            "kafscale.cli.spark.app:app",
+            CLUSTER,
+            "Query and maintain topics directly in the object store, without a broker.",
+        ),
+        "completion": Lazy(
+            "kafscale.cli.completion:completion", SHELL, "Print the completion script for a shell."
+        ),
+        "profile": Lazy(
+            "kafscale.cli.profile.command:app",
+            SHELL,
+            "Name clusters: their addresses and logins, for all commands that use the Kafka protocol.",
+        ),
+        "version": Lazy("kafscale.cli.version:version", SHELL, "Show the version of KafScale."),
+    }
+
 
 app = typer.Typer(
     name="kafscale",
+    cls=Commands,
+    rich_markup_mode=None,
+    add_completion=False,  # `kafscale completion` does it
     help="A stateless Kafka-compatible system that keeps its records in an object store. "
     "To begin: `kafscale up` in one terminal; in another `echo hello | kafscale produce greetings` "
     "and `kafscale consume greetings --exit`.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from kafscale.cli.version import line
+
+        typer.echo(line())
+        raise typer.Exit
+
+
+def _names_of_profiles() -> list[str]:
+    """For a shell that completes a line."""
+    from kafscale.cli.profile.store import profiles
+
+    return profiles().names()
+
+
+@app.callback()
+def root(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version.", is_eager=True, callback=_show_version)
+    ] = False,
+    profile: Annotated[
+        str | None,
+        typer.Option(
+            "--profile",
+            envvar="KAFSCALE_PROFILE",
+            autocompletion=_names_of_profiles,
+            help="Use this profile (`kafscale profile create`).",
+        ),
+    ] = None,
+) -> None:
+    source = context.get_parameter_source("profile")
+    if profile is not None and source is not None and source.name == "COMMANDLINE":
+        name = context.invoked_subcommand
+        if not takes_command_config(context.command.commands[name]):
+            raise fail_usage(f"`kafscale {name}` does not use the Kafka protocol, so it takes no --profile")
+
+
+def takes_command_config(command: Any) -> bool:
+    """Whether it, or one of the commands in it, asks by the Kafka protocol."""
+    below = getattr(command, "commands", {}).values()
+    return any(each.name == "command_config" for each in command.params) or any(
+        map(takes_command_config, below)
+    )
 
 
 def _scale(options: list[str]) -> dict[str, int]:
@@ -121,6 +258,8 @@ def up(
     security_protocol: ProtocolOption = SecurityProtocol.PLAINTEXT,
 ) -> None:
     """Start etcd, all services and upkeep on this machine. Example: kafscale up --port 9092 --scale produce=2"""
+    from kafscale.cli.up_plan import UpPlan
+
     _run(
         UpPlan(
             data_dir=data_dir,
@@ -146,6 +285,8 @@ def _has_authorizer() -> bool:
 
 def _run(plan: UpPlan) -> None:
     """Ends the process, and each process that it forks."""
+    from functools import partial
+
     os.umask(0o077)  # the children inherit it: other users must not read what they write
     # Processes are forked before gRPC has a channel or a thread; its fork handlers would only log warnings.
     os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
@@ -156,8 +297,14 @@ def _run(plan: UpPlan) -> None:
 
 def _supervise(plan: UpPlan, channel: socket.socket) -> int:
     """Runs the supervisor; its exit code."""
+    import asyncio
+    from dataclasses import replace
+    from tempfile import TemporaryDirectory
+
+    from kafscale.cli.datadir import DataDirBusy
     from kafscale.cli.forked import ForkClient
     from kafscale.cli.up import CannotStart, Up
+    from kafscale.runtime.etcd_binary import EtcdFailed, EtcdMissing
 
     # Of a temporary folder both etcd's state and the objects are removed at exit: neither is of use alone.
     with TemporaryDirectory(prefix="kafscale-") if plan.in_memory else nullcontext(plan.data_dir) as folder:
@@ -168,116 +315,14 @@ def _supervise(plan: UpPlan, channel: socket.socket) -> int:
     return 0
 
 
-def produce(
-    topic: Annotated[str, typer.Argument(help="Name of the topic.")],
-    bootstrap_server: BootstrapOption = None,
-    data_dir: DataDirOption = None,
-    command_config: CommandConfigOption = None,
-    partition: Annotated[
-        int | None, typer.Option("--partition", "-p", help="Send to this partition only.")
-    ] = None,
-    key_separator: Annotated[
-        str | None, typer.Option("--key-separator", "-K", help="Separator between key and value.")
-    ] = None,
-    header: Annotated[
-        list[str] | None, typer.Option("--header", "-H", help="name=value, added to every record.")
-    ] = None,
-    codec: Annotated[
-        Codec, typer.Option("--compression", "-z", help="Compression codec of batches.")
-    ] = Codec.NONE,
-) -> None:
-    """Send each line of standard input as a record, and wait until all are durable.
-
-    Example: echo 'k1:hello' | kafscale produce greetings --key-separator :
-    """
-    from kafscale.cli import records
-
-    headers = {name: value for name, _, value in (item.partition("=") for item in header or [])}
-    plan = records.ProducePlan(
-        topic=topic, partition=partition, key_separator=key_separator, headers=headers, codec=codec
-    )
-    place = place_of(bootstrap_server, data_dir, command_config)
-    try:
-        delivered = records.produce_lines(place, plan, sys.stdin.buffer)
-    except records.ClientTrouble as trouble:
-        raise fail(str(trouble)) from trouble
-    count = delivered.acknowledged
-    typer.echo(f"{count} record{'s' * (count != 1)} acknowledged", err=True)
-    if delivered.failures:
-        raise fail(f"{len(delivered.failures)} failed, the first with: {delivered.failures[0]}")
-
-
-def consume(
-    topic: Annotated[str, typer.Argument(help="Name of the topic.")],
-    bootstrap_server: BootstrapOption = None,
-    data_dir: DataDirOption = None,
-    command_config: CommandConfigOption = None,
-    group: Annotated[
-        str | None,
-        typer.Option("--group", "-g", help="Read as a member of this group, from its committed offsets."),
-    ] = None,
-    partition: Annotated[int | None, typer.Option("--partition", "-p", help="Only this partition.")] = None,
-    offset: Annotated[str, typer.Option("--offset", "-o", help="beginning, end, N or -N.")] = "beginning",
-    exit_at_end: Annotated[bool, typer.Option("--exit", "-e", help="Stop at the end of the topic.")] = False,
-    count: Annotated[int | None, typer.Option("--count", "-c", help="Stop after N records.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", "-J", help="One JSON object per record.")] = False,
-    with_keys: Annotated[bool, typer.Option("--keys", "-k", help="Print key, tab, value.")] = False,
-) -> None:
-    """Print the records of a topic, one per line. Example: kafscale consume greetings --offset -10 --exit"""
-    from kafscale.cli import records
-
-    plan = records.ConsumePlan(
-        topic=topic,
-        group=group,
-        partition=partition,
-        start=offset,
-        stop_at_end=exit_at_end,
-        count_max=count,
-        as_json=as_json,
-        with_keys=with_keys,
-    )
-    try:
-        for line in records.consume_lines(place_of(bootstrap_server, data_dir, command_config), plan):
-            sys.stdout.buffer.write(record_line(line) + b"\n")
-            sys.stdout.buffer.flush()
-    except records.ClientTrouble as trouble:
-        raise fail(str(trouble)) from trouble
-    except KeyboardInterrupt:
-        raise typer.Exit(0) from None
-
-
-def completion(context: typer.Context, shell: Annotated[Shell, typer.Argument(help="The shell.")]) -> None:
-    """Print the completion script for a shell. Example: source <(kafscale completion bash)
-
-    zsh: kafscale completion zsh > ~/.zfunc/_kafscale, with ~/.zfunc in fpath.
-    fish: kafscale completion fish > ~/.config/fish/completions/kafscale.fish
-    """
-    from typer.completion import shell_complete
-
-    command = context.find_root().command
-    raise typer.Exit(shell_complete(command, {}, "kafscale", COMPLETE_VARIABLE, f"source_{shell.value}"))
-
-
 app.command(rich_help_panel=RUN)(up)
-app.add_typer(serve_app, rich_help_panel=RUN)
-app.command(rich_help_panel=RECORDS)(produce)
-app.command(rich_help_panel=RECORDS)(consume)
-app.command(rich_help_panel=RECORDS)(dump)
-app.command(rich_help_panel=CLUSTER)(status)
-app.command(rich_help_panel=CLUSTER)(lag)
-app.command(rich_help_panel=CLUSTER)(cost)
-app.command(rich_help_panel=CLUSTER)(trace_one)
-app.command(rich_help_panel=CLUSTER)(fsck)
-app.command(rich_help_panel=CLUSTER)(settle)
-app.command(rich_help_panel=CLUSTER)(etcd_repair)
-app.command(rich_help_panel=CLUSTER)(etcd_roles)
-app.command(rich_help_panel=CLUSTER)(s3_policy)
-for _group in (topics_app, configs_app, groups_app, users_app, acls_app, quotas_app, backup_app, spark_app):
-    app.add_typer(_group, rich_help_panel=CLUSTER)
-app.command(rich_help_panel=SHELL)(completion)
 
 
 def main() -> None:
+    if COMPLETE_VARIABLE in os.environ:  # a shell completes a line
+        from typer.completion import completion_init
+
+        completion_init()
     app()
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from kafscale.cli.targets import BootstrapOption, CommandConfigOption, DataDirOption, kafka
-from kafscale.cli.terminal import Output, OutputOption, fail, fail_usage, notice, show_rows
+from kafscale.cli.terminal import Output, OutputOption, counted, fail, fail_usage, notice, show_rows
 
 if TYPE_CHECKING:
     from kafscale.access.acl import AclBinding
@@ -95,7 +95,7 @@ def add(
         raise fail_usage(str(wrong)) from wrong
     with kafka(bootstrap_server, data_dir, command_config) as client:
         create_acls(client, acls)
-    notice(f"{_counted(acls)} added")
+    notice(f"{counted(len(acls), 'ACL')} added")
 
 
 @app.command()
@@ -133,7 +133,7 @@ def remove(
     _show(deleted, output)
     if not deleted:
         raise fail("no ACL fits; `kafscale acls list` shows all")
-    notice(f"{_counted(deleted)} removed")
+    notice(f"{counted(len(deleted), 'ACL')} removed")
 
 
 @app.command("list")
@@ -219,7 +219,3 @@ def _show(acls: Iterable[AclBinding], output: Output) -> None:
         for acl in acls
     ]
     show_rows(COLUMNS, rows, output)
-
-
-def _counted(acls: list[AclBinding]) -> str:
-    return f"{len(acls)} ACL{'s' * (len(acls) != 1)}"

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from kafscale.cli.datadir import DEFAULT_DATA_DIR, DataDir, started_etcd
-from kafscale.cli.options import StoreKind, Target
+from kafscale.cli.datadir import DataDir, started_etcd
+from kafscale.cli.options import DEFAULT_DATA_DIR, StoreKind, Target
 from kafscale.runtime.dependencies import connect_etcd, etcd_need, open_object_store
 from kafscale.runtime.settings import ServiceSettings
 from kafscale.runtime.settings_load import read_settings

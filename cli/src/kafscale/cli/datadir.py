@@ -27,8 +27,6 @@ from kafscale.runtime.etcd_binary import QUOTA_BYTES, EtcdProcess, find_etcd, so
 
 PRIVATE_FOLDER: Final = 0o700
 PRIVATE_FILE: Final = 0o600
-DEFAULT_DATA_DIR: Final = Path("data")
-"""The default of `--data-dir`."""
 
 
 class DataDirBusy(Exception):

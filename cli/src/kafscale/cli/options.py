@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import Final
 
+DEFAULT_DATA_DIR: Final = Path("data")
+"""The default of `--data-dir`."""
 SERVICES = ("produce", "fetch", "coordinator", "admin", "frontdoor")
 """The services that clients need, in start order."""
 UPKEEP = "upkeep"
@@ -63,6 +66,10 @@ class Codec(StrEnum):
     SNAPPY = "snappy"
     LZ4 = "lz4"
     ZSTD = "zstd"
+
+
+COMPLETE_VARIABLE: Final = "_KAFSCALE_COMPLETE"
+"""A shell sets it to get the completions of a line."""
 
 
 class Shell(StrEnum):

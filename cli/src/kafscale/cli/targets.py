@@ -6,7 +6,6 @@ process with a sentence.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,10 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
-from kafscale.cli.datadir import DEFAULT_DATA_DIR, DataDir, DataDirBusy
-from kafscale.cli.options import StoreKind, Target
+from kafscale.cli.options import DEFAULT_DATA_DIR, StoreKind, Target
 from kafscale.cli.terminal import fail, fail_usage, notice
-from kafscale.runtime.etcd_binary import EtcdFailed, EtcdMissing
 
 if TYPE_CHECKING:
     from kafscale.cli.clusters import Bucket, Cluster
@@ -52,12 +49,30 @@ BootstrapOption = Annotated[
         "--bootstrap-server", "-b", envvar="KAFSCALE_BOOTSTRAP_SERVERS", help="host:port of a front door."
     ),
 ]
+
+
+def file_of_profile(context: typer.Context, given: Path | None) -> Path | None:
+    """The callback of every --command-config: `kafscale --profile NAME` names the file of that profile."""
+    name = context.find_root().params.get("profile")
+    if context.resilient_parsing or name is None:
+        return given
+    from kafscale.cli.profile.store import ProfileTrouble, profiles
+
+    if given is not None:
+        raise fail_usage("--profile and --command-config both name the settings; give one")
+    try:
+        return profiles().path(name)
+    except ProfileTrouble as trouble:
+        raise fail_usage(str(trouble)) from trouble
+
+
 CommandConfigOption = Annotated[
     Path | None,
     typer.Option(
         "--command-config",
         envvar="KAFSCALE_COMMAND_CONFIG",
         help="File of settings as Kafka's tools take them: security.protocol, sasl.*, ssl.* (PEM).",
+        callback=file_of_profile,
     ),
 ]
 StoreOption = Annotated[
@@ -114,7 +129,18 @@ def on_lake(work: Callable[[Lake], Coroutine[Any, Any, T]], target: Target) -> T
 
 def finished(work: Coroutine[Any, Any, T]) -> T:
     """What `work` returns. A known error ends the process with its sentence."""
+    try:
+        return _finished(work)
+    finally:
+        work.close()  # if Ctrl-C came before its first step, Python would warn that it never ran
+
+
+def _finished(work: Coroutine[Any, Any, T]) -> T:
+    import asyncio
+
     from kafscale.cli.clusters import NoCluster
+    from kafscale.cli.datadir import DataDirBusy
+    from kafscale.runtime.etcd_binary import EtcdFailed, EtcdMissing
     from kafscale.runtime.settings_load import BadSettings
     from kafscale.storage.etcd.client import EtcdError
     from kafscale.storage.objects import StoreError
@@ -145,11 +171,16 @@ class Place:
 
 def place_of(given: str | None, data_dir: Path | None, command_config: Path | None) -> Place:
     """The given address, or that of the file, or of the cluster that runs on the data directory, or Kafka's default
-    port here."""
+    port here.
+
+    If none of the three is given, the profile in use is the file: its login is sent to no other address.
+    """
     from kafscale.cli.kafka.properties import PropertiesWrong
     from kafscale.cli.kafka.security import OPEN, read_security
     from kafscale.cli.kafka.tokens import TokenTrouble
 
+    if given is None and data_dir is None and command_config is None:
+        command_config = _profile_in_use()
     try:
         security = OPEN if command_config is None else read_security(command_config)
         security.check_token()
@@ -159,17 +190,30 @@ def place_of(given: str | None, data_dir: Path | None, command_config: Path | No
         raise fail(f"--command-config {command_config}: {trouble}") from trouble
     if (named := given or security.bootstrap) is not None:
         return Place(named, security)
+    from kafscale.cli.datadir import DataDir
+
     running = DataDir(data_dir or DEFAULT_DATA_DIR).running()
     return Place(running.bootstrap_servers if running is not None else DEFAULT_BOOTSTRAP, security)
+
+
+def _profile_in_use() -> Path | None:
+    from kafscale.cli.profile.store import ProfileTrouble, profiles
+
+    found = profiles()
+    try:
+        return None if (name := found.current()) is None else found.path(name)
+    except ProfileTrouble as trouble:
+        raise fail_usage(f"{trouble} (it is in use; `kafscale profile leave` ends that)") from trouble
 
 
 @contextmanager
 def kafka(bootstrap: str | None, data_dir: Path | None, command_config: Path | None) -> Iterator[Client]:
     """A client of that cluster. Its errors end the process with their sentences."""
     from kafscale.cli.kafka.client import Client, KafkaTrouble
+    from kafscale.cli.positions import PositionWrong
 
     place = place_of(bootstrap, data_dir, command_config)
     try:
         yield Client(place.bootstrap, place.security)
-    except KafkaTrouble as trouble:
+    except (KafkaTrouble, PositionWrong) as trouble:
         raise fail(str(trouble)) from trouble

@@ -32,16 +32,23 @@ class Output(StrEnum):
 OutputOption = Annotated[Output, typer.Option("--output", "-o", help="Output format.")]
 
 
+class TextOutput(StrEnum):
+    """For commands whose text is no table."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+TextOutputOption = Annotated[TextOutput, typer.Option("--output", "-o", help="Output format.")]
+
+
 FAILED_EXIT_CODE: Final = 1
 USAGE_EXIT_CODE: Final = 2
 
 
 def fail(message: str, code: int = FAILED_EXIT_CODE) -> typer.Exit:
     """Prints the message in red on the error stream. The caller raises the result."""
-    from rich.console import Console
-    from rich.markup import escape
-
-    Console(stderr=True, highlight=False).print(f"[red]kafscale:[/red] {escape(message)}", soft_wrap=True)
+    typer.echo(f"{typer.style('kafscale:', fg=typer.colors.RED)} {message}", err=True)
     return typer.Exit(code)
 
 
@@ -59,6 +66,21 @@ def notice(line: str) -> None:
     typer.echo(line, err=True)
 
 
+def counted(number: int, noun: str) -> str:
+    """`1 record`, `1,200 records`."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
+def on_terminal() -> bool:
+    """Whether a person reads the messages and sees the output."""
+    return sys.stdout.isatty() and sys.stderr.isatty()
+
+
+def can_ask() -> bool:
+    """Whether a person can answer a question."""
+    return sys.stdin.isatty()
+
+
 Progress = Callable[[str, int, int], None]
 """Of what is being done: its name, how much is done, and the total, which is 0 if it is not known."""
 
@@ -66,11 +88,13 @@ Progress = Callable[[str, int, int], None]
 @contextmanager
 def progressing() -> Iterator[Progress]:
     """A progress bar on the error stream, if it is a terminal. It disappears at the end."""
+    if not sys.stderr.isatty():
+        yield lambda what, done, total: None
+        return
     from rich.console import Console
     from rich.progress import Progress as Bar
 
-    console = Console(stderr=True)
-    with Bar(transient=True, console=console, disable=not console.is_terminal) as bar:
+    with Bar(transient=True, console=Console(stderr=True)) as bar:
         task = bar.add_task("reading", total=None)
 
         def show(what: str, done: int, total: int) -> None:
@@ -171,7 +195,11 @@ def screen() -> Console:
     """As wide as the terminal. Output to a file or another program is not folded."""
     from rich.console import Console
 
-    console = Console()
+    class Screen(Console):
+        def on_broken_pipe(self) -> None:
+            raise  # rich calls this while it handles the BrokenPipeError; `lazy.quiet_at_closed_pipe` ends the command
+
+    console = Screen()
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = UNFOLDED
     return console

@@ -10,7 +10,7 @@ import typer
 from kafscale.cli.cost.load import MB, Load, Prices, Requests, Tuning
 from kafscale.cli.status.command import EtcdOption, settings_of
 from kafscale.cli.targets import DataDirOption, NamespaceOption, finished
-from kafscale.cli.terminal import Output, OutputOption, notice, screen, show_rows
+from kafscale.cli.terminal import Output, OutputOption, counted, notice, screen, show_rows
 
 if TYPE_CHECKING:
     from kafscale.cli.cost.measure import Measured
@@ -106,11 +106,11 @@ async def _measure(
 
 def _counted(measured: Measured) -> dict[str, Requests]:
     notice(
-        f"counted {measured.over_s:.1f} s over {measured.partitions:,} partitions; a month is 30 days at this rate; "
-        "DELETEs are derived: every object that is written is deleted later"
+        f"counted {measured.over_s:.1f} s over {counted(measured.partitions, 'partition')}; "
+        "a month is 30 days at this rate; DELETEs are derived: every object that is written is deleted later"
     )
     if measured.silent:
-        notice(f"{measured.silent} fetch instances did not answer, so the GETs are not known")
+        notice(f"{counted(measured.silent, 'fetch instance')} did not answer, so the GETs are not known")
     return {"now": measured.requests}
 
 

@@ -15,7 +15,7 @@ from kafscale.cli.dump.rows import (
     rest_of,
     time_of,
 )
-from kafscale.cli.terminal import Output, OutputOption, fail, fail_usage, report, show_rows
+from kafscale.cli.terminal import Output, OutputOption, counted, fail, fail_usage, report, show_rows
 
 if TYPE_CHECKING:
     from kafscale.cli.dump.read import Segment
@@ -58,7 +58,7 @@ def dump(
     else:
         problems = _segment(what, data, index, records=records, output=output)
     if problems:
-        raise fail(f"{what} is damaged: {len(problems)} problem{'s' * (len(problems) > 1)}")
+        raise fail(f"{what} is damaged: {counted(len(problems), 'problem')}")
 
 
 def _segment(name: str, data: bytes, index: bytes | None, *, records: bool, output: Output) -> list[str]:

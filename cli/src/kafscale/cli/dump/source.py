@@ -29,8 +29,6 @@ def read_source(name: str) -> tuple[bytes, bytes | None]:
 
     Raises NoSource, and BadSettings of an S3.
     """
-    if not name.endswith((SEGMENT, INDEX, BUNDLE)):
-        raise NoSource(f"'{name}' is no segment (*{SEGMENT}), no index (*{INDEX}) and no bundle (*{BUNDLE})")
     beside = index_beside(name) if name.endswith(SEGMENT) else None
     parts = urlsplit(name)
     if parts.scheme == S3:
@@ -39,8 +37,17 @@ def read_source(name: str) -> tuple[bytes, bytes | None]:
     return _file(Path(name)), _file(Path(beside)) if beside and Path(beside).exists() else None
 
 
+def _check_kind(name: str) -> None:
+    """After the check that the object exists, which is the more likely mistake."""
+    if not name.endswith((SEGMENT, INDEX, BUNDLE)):
+        raise NoSource(f"'{name}' is no segment (*{SEGMENT}), no index (*{INDEX}) and no bundle (*{BUNDLE})")
+
+
 def _file(path: Path) -> bytes:
     try:
+        if not path.exists():
+            raise NoSource(f"{path} does not exist")
+        _check_kind(path.name)
         if path.stat().st_size > BYTES_MAX:
             raise NoSource(f"{path} is larger than {BYTES_MAX} bytes: no object of KafScale is")
         return path.read_bytes()
@@ -55,6 +62,7 @@ async def _from_s3(bucket: str, key: str, index_key: str | None) -> tuple[bytes,
         info = await store.head(key)
         if info is None:
             raise NoSource(f"bucket {bucket} has no object {key}")
+        _check_kind(key)
         if info.size > BYTES_MAX:
             raise NoSource(f"{key} is larger than {BYTES_MAX} bytes: no object of KafScale is")
         data = await store.get(key)

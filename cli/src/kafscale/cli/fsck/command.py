@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 from kafscale.cli.options import StoreKind, Target
 from kafscale.cli.rollforward.command import Wish, roll_forward, topic_names
 from kafscale.cli.targets import DataDirOption, NamespaceOption, StoreOption, on_cluster
-from kafscale.cli.terminal import fail, fail_usage, progressing, report
+from kafscale.cli.terminal import (
+    Output,
+    OutputOption,
+    counted,
+    fail,
+    fail_usage,
+    progressing,
+    report,
+    show_rows,
+)
 
 if TYPE_CHECKING:
     from kafscale.cli.clusters import Cluster
@@ -37,7 +46,7 @@ def fsck(
     data_dir: DataDirOption = None,
     namespace: NamespaceOption = None,
     store: StoreOption = StoreKind.DIR,
-    as_json: Annotated[bool, typer.Option("--json", "-J", help="One JSON object instead of lines.")] = False,
+    output: OutputOption = Output.TABLE,
     forward: ForwardOption = False,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
@@ -46,10 +55,11 @@ def fsck(
     """Check that etcd and the object store agree; exits 1 if they do not.
 
     Example: kafscale fsck --data-dir data. A stopped cluster can be checked as well as one that runs.
+    CSV has only the problems.
     """
     if not forward and (dry_run or yes or topic_name):
         raise fail_usage("--dry-run, --yes and --topic-name need --roll-forward")
-    wish = Wish(dry_run=dry_run, yes=yes, with_table=not as_json, names=topic_names(topic_name or ()))
+    wish = Wish(dry_run=dry_run, yes=yes, with_table=output is Output.TABLE, names=topic_names(topic_name or ()))
 
     async def check(cluster: Cluster) -> Verdict | None:
         from kafscale.cli.fsck.run import Fsck
@@ -62,23 +72,31 @@ def fsck(
     verdict = on_cluster(check, Target(data_dir, namespace, store))
     if verdict is None:
         return
-    if as_json:
-        typer.echo(json.dumps(asdict(verdict) | {"clean": verdict.clean}, indent=1))
-    else:
-        _print(verdict)
+    match output:
+        case Output.JSON:
+            typer.echo(json.dumps(asdict(verdict) | {"clean": verdict.clean}, indent=1))
+        case Output.CSV:
+            show_rows(["where", "what"], [asdict(problem) for problem in verdict.problems], output)
+        case Output.TABLE:
+            _print(verdict)
     if not verdict.clean:
-        raise fail(f"{len(verdict.problems)} problems: etcd and the object store do not agree")
+        raise fail(f"{counted(len(verdict.problems), 'problem')}: etcd and the object store do not agree")
 
 
 def _print(verdict: Verdict) -> None:
-    report(
-        f"{verdict.topics} topics, {verdict.partitions} partitions, {verdict.segments} segments, "
-        f"{verdict.records} records, {verdict.bytes} bytes, {len(verdict.orphans)} orphans (legal)"
+    totals = (
+        (verdict.topics, "topic"),
+        (verdict.partitions, "partition"),
+        (verdict.segments, "segment"),
+        (verdict.records, "record"),
+        (verdict.bytes, "byte"),
+        (len(verdict.orphans), "orphan"),
     )
+    report(f"{', '.join(counted(number, noun) for number, noun in totals)} (legal)")
     if verdict.deleted:
         report(
-            f"{verdict.deleted} segments of deleted records below a log start (legal), "
-            f"{verdict.deleted_stored} of them still stored"
+            f"{counted(verdict.deleted, 'segment')} of deleted records below a log start (legal), "
+            f"{verdict.deleted_stored:,} of them still stored"
         )
     _print_bundles(verdict)
     for problem in verdict.problems:
@@ -91,10 +109,12 @@ def _print_bundles(verdict: Verdict) -> None:
     found = verdict.bundles
     if found.stored:
         report(
-            f"{found.stored} bundles: {found.named} named by heads, {found.pinned} that an owner may still commit "
-            f"(legal), {found.dead} that wait for deletion (legal)"
+            f"{counted(found.stored, 'bundle')}: {found.named:,} named by heads, {found.pinned:,} that an owner may "
+            f"still commit (legal), {found.dead:,} waiting for deletion (legal)"
         )
     if verdict.slices:
-        report(f"{verdict.slices} segments are slices of bundles, {verdict.slice_bytes} bytes")
+        report(
+            f"{counted(verdict.slices, 'slice')} of bundles among the segments, {counted(verdict.slice_bytes, 'byte')}"
+        )
     for key, why in sorted(found.unreadable.items()):
         report(f"UNKNOWN {key}: {why}; no head names it, and upkeep does not delete it")

@@ -56,6 +56,15 @@ _KNOWN: Final[Mapping[ErrorCode, str]] = {
     ErrorCode.NON_EMPTY_GROUP: _HAS_MEMBERS,
     ErrorCode.UNKNOWN_MEMBER_ID: _HAS_MEMBERS,
 }
+_NO_ANSWER: Final = "no answer in time"
+_LOCAL: Final[Mapping[int, str]] = {
+    KafkaError._TIMED_OUT: _NO_ANSWER,
+    KafkaError._TIMED_OUT_QUEUE: _NO_ANSWER,
+    KafkaError._MSG_TIMED_OUT: _NO_ANSWER,
+    KafkaError._TRANSPORT: "the connection was lost",
+    KafkaError._ALL_BROKERS_DOWN: "no server can be reached any more",
+}
+"""Errors that librdkafka finds itself."""
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
@@ -69,6 +78,10 @@ class Passing(KafkaTrouble):
     """An error that a later try may not meet."""
 
 
+class NoTopic(KafkaTrouble):
+    """The topic does not exist."""
+
+
 def failure(what: str, code: int, message: str | None = None) -> KafkaTrouble:
     """For a broker's error code. `what` is the subject of the sentence: "topic 'orders'"."""
     try:
@@ -76,10 +89,24 @@ def failure(what: str, code: int, message: str | None = None) -> KafkaTrouble:
     except ValueError:
         return KafkaTrouble(f"{what}: error {code}, which Kafka does not know")
     if error in _KNOWN:
-        return KafkaTrouble(f"{what} {_KNOWN[error]}")
+        known = NoTopic if _KNOWN[error] is _NO_TOPIC else KafkaTrouble
+        return known(f"{what} {_KNOWN[error]}")
     kind = Passing if error in _PASSING else KafkaTrouble
     again = "; try again in a moment" if error.retriable else ""
     return kind(f"{what}: {(message or error.message).rstrip('.')} ({error.name}){again}")
+
+
+def trouble_of(what: str, error: KafkaError) -> KafkaTrouble:
+    """For an error of librdkafka or of a broker. No sentence contains librdkafka's own text if it is generic."""
+    code, text = error.code(), error.str()
+    if code >= 0 or code == ErrorCode.UNKNOWN_SERVER_ERROR:
+        return failure(what, code, None if text.startswith(_GENERIC) else text)
+    if code == KafkaError._UNKNOWN_TOPIC:
+        return NoTopic(f"{what} {_NO_TOPIC}")
+    if code == KafkaError._UNKNOWN_PARTITION:
+        return KafkaTrouble(f"{what} has no such partition")
+    why = _LOCAL.get(code, text.removeprefix("Local: "))
+    return KafkaTrouble(f"{what}: {why}; try again in a moment")
 
 
 def patiently(ask: Callable[[], T], *, patience_s: float = PATIENCE_S) -> T:
@@ -135,7 +162,10 @@ class _Reasons(logging.Handler):
             if self._security.protocol is SecurityProtocol.PLAINTEXT:
                 why += "; if it wants TLS or a login, give --command-config"
         elif "Timed out" in self.last or not self.last:
-            why = "no answer in time"
+            why = _NO_ANSWER
+        elif "Failed to resolve" in self.last:
+            name = self.last.partition("'")[2].partition("'")[0].rpartition(":")[0]
+            why = f"the name {name} does not resolve" if name else "the name does not resolve"
         elif "Invalid response size" in self.last or "ApiVersionRequest failed" in self.last:
             return (
                 f"what listens at {bootstrap} is no Kafka server; name a front door with --bootstrap-server"
@@ -146,6 +176,24 @@ class _Reasons(logging.Handler):
             f"no Kafka server answers at {bootstrap} ({why}); "
             "start one with `kafscale up`, or name another with --bootstrap-server"
         )
+
+
+class Refusal:
+    """Remembers that a server has not let a producer or a consumer in. librdkafka itself would try for ever."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._bootstrap = bootstrap
+        self._reason: str | None = None
+
+    def on_error(self, error: KafkaError) -> None:
+        """The `error_cb`. Lost connections show as a failed delivery or an empty poll."""
+        if error.code() in REFUSALS and self._reason is None:
+            self._reason = error.str()
+
+    def check(self) -> None:
+        """Raises KafkaTrouble."""
+        if self._reason is not None:
+            raise KafkaTrouble(refusal(self._bootstrap, self._reason))
 
 
 class Client:
@@ -163,7 +211,7 @@ class Client:
                 split_address(address.strip())
         except ValueError as wrong:
             raise KafkaTrouble(f"--bootstrap-server: {wrong}") from wrong
-        self._bootstrap = bootstrap
+        self.bootstrap = bootstrap
         self.security = security
         self._reasons = _Reasons(security)
         logger = logging.Logger(CLIENT_ID)
@@ -183,6 +231,16 @@ class Client:
         self.admin = AdminClient(config, logger=logger)
         self.brokers = self._connect()
 
+    def settings(self, refused: Refusal) -> dict[str, Any]:
+        """Of a producer or a consumer of the same cluster."""
+        return {
+            "bootstrap.servers": self.bootstrap,
+            "client.id": CLIENT_ID,
+            "log_level": 0,
+            "error_cb": refused.on_error,
+            **self.security.librdkafka(),
+        }
+
     def _connect(self) -> list[tuple[str, int]]:
         """Metadata's brokers, from the first server that answers."""
         cluster = self.admin.describe_cluster()
@@ -191,7 +249,7 @@ class Client:
             down_at = self._reasons.all_down_at
             down = down_at is not None and time.monotonic() > down_at + _OTHER_ADDRESSES_S
             if down or self._reasons.refused is not None:
-                raise KafkaTrouble(self._reasons.sentence(self._bootstrap))
+                raise KafkaTrouble(self._reasons.sentence(self.bootstrap))
         with self.failing("the cluster"):
             return [(node.host, node.port) for node in cluster.result().nodes]
 
@@ -214,9 +272,4 @@ class Client:
         try:
             yield
         except KafkaException as exception:
-            error: KafkaError = exception.args[0]
-            text = error.str()
-            if error.code() >= 0 or error.code() == ErrorCode.UNKNOWN_SERVER_ERROR:
-                raise failure(what, error.code(), None if text.startswith(_GENERIC) else text) from exception
-            why = "no answer in time" if error.code() == KafkaError._TIMED_OUT else text
-            raise KafkaTrouble(f"{what}: {why}; try again in a moment") from exception
+            raise trouble_of(what, exception.args[0]) from exception

@@ -6,7 +6,7 @@ Law: a file means here what it means to Kafka's own tools. No error contains a v
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -17,6 +17,9 @@ _BLANKS: Final = " \t\f"
 _KEY: Final = re.compile(r"(?:\\.|[^\\=: \t\f])*", re.DOTALL)
 _SEPARATOR: Final = re.compile(r"[ \t\f]*[=:]?[ \t\f]*")
 _ESCAPE: Final = re.compile(r"\\(?:u(?P<hex>[0-9A-Fa-f]{4})|(?P<char>.)|$)", re.DOTALL)
+_MARKS: Final = "\\"
+_KEY_MARKS: Final = "\\ =:#!"
+_UTF16: Final = "utf-16-be"
 _CONTROLS: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _JAAS_TOKEN: Final = re.compile(
     r"""(?P<blank>\s+|/\*.*?\*/|/[^\n]*)|"(?P<double>(?:\\.|[^"\\\n])*)"|'(?P<single>(?:\\.|[^'\\\n])*)'"""
@@ -80,7 +83,29 @@ def _unescaped(text: str, what: str) -> str:
         char: str = found["char"] or ""
         return _CONTROLS.get(char, char)
 
-    return _ESCAPE.sub(one, text)
+    # Java's strings are UTF-16: two escapes may be one character.
+    return _ESCAPE.sub(one, text).encode(_UTF16, "surrogatepass").decode(_UTF16, "surrogatepass")
+
+
+def format_properties(settings: Mapping[str, str]) -> str:
+    """The text of a file that `parse_properties` and Java read as these settings."""
+    return "".join(
+        f"{_escaped(key, _KEY_MARKS)}={_escaped(value, _MARKS)}\n" for key, value in settings.items()
+    )
+
+
+def _escaped(text: str, marks: str) -> str:
+    found = "".join(_escaped_char(char, marks) for char in text)
+    return f"\\{found}" if found.startswith(" ") else found
+
+
+def _escaped_char(char: str, marks: str) -> str:
+    if char in marks:
+        return f"\\{char}"
+    if " " <= char <= "~":
+        return char
+    units = char.encode(_UTF16, "surrogatepass")
+    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
 
 
 def parse_jaas(text: str) -> LoginModule:
@@ -100,6 +125,20 @@ def parse_jaas(text: str) -> LoginModule:
             raise PropertiesWrong('sasl.jaas.config: each option is name="value"; one has no value')
         options[name[1]] = rest[1][1]
     return LoginModule(head[0][1].rpartition(".")[2], options)
+
+
+def format_jaas(module: str, options: Mapping[str, str]) -> str:
+    """A `sasl.jaas.config` that `parse_jaas` and Java read as these options. `module` is the class with its package."""
+    pairs = "".join(f' {name}="{_jaas_quoted(value)}"' for name, value in options.items())
+    return f"{module} required{pairs};"
+
+
+def _jaas_quoted(text: str) -> str:
+    return re.sub(r"[\x00-\x1f\"\\]", lambda found: _jaas_escaped(found.group()), text)
+
+
+def _jaas_escaped(char: str) -> str:
+    return f"\\{char}" if char >= " " else f"\\{ord(char):03o}"
 
 
 def _jaas_tokens(text: str) -> Iterator[tuple[bool, str]]:

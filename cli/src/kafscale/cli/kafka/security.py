@@ -6,13 +6,11 @@ settings of Java's clients (timeouts, sizes, lists of suites) are ignored. No re
 
 from __future__ import annotations
 
-import ssl
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kafscale.cli.kafka.properties import (
     ENCODING,
@@ -23,6 +21,9 @@ from kafscale.cli.kafka.properties import (
 )
 from kafscale.cli.kafka.tokens import TokenSource, TokenTrouble, fetch_token
 from kafscale.cli.options import SecurityProtocol
+
+if TYPE_CHECKING:
+    import ssl
 
 FILE_BYTES_MAX: Final = 1 << 20
 OAUTH: Final = "OAUTHBEARER"
@@ -107,6 +108,8 @@ class ClientSecurity:
         """For a connection by hand; None without TLS. Raises PropertiesWrong."""
         if not self.protocol.encrypts:
             return None
+        import ssl
+
         try:
             trust = self.trust or Pem()
             context = ssl.create_default_context(cafile=trust.path, cadata=trust.text)
@@ -125,6 +128,17 @@ OPEN: Final = ClientSecurity()
 
 def read_security(path: Path) -> ClientSecurity:
     """Raises PropertiesWrong. The text names the file."""
+    settings = read_settings(path)
+    try:
+        security = security_of(settings)
+        security.context()  # so that a wrong file is a sentence before anything is sent
+    except PropertiesWrong as wrong:
+        raise PropertiesWrong(f"{path}: {wrong}") from wrong
+    return security
+
+
+def read_settings(path: Path) -> dict[str, str]:
+    """Raises PropertiesWrong. The text names the file."""
     try:
         with path.open("rb") as file:
             content = file.read(FILE_BYTES_MAX + 1)
@@ -133,11 +147,9 @@ def read_security(path: Path) -> ClientSecurity:
     if len(content) > FILE_BYTES_MAX:
         raise PropertiesWrong(f"{path}: more than {FILE_BYTES_MAX} bytes")
     try:
-        security = security_of(parse_properties(content.decode(ENCODING)))
-        security.context()  # so that a wrong file is a sentence before anything is sent
+        return parse_properties(content.decode(ENCODING))
     except PropertiesWrong as wrong:
         raise PropertiesWrong(f"{path}: {wrong}") from wrong
-    return security
 
 
 def security_of(settings: Mapping[str, str]) -> ClientSecurity:
@@ -244,6 +256,8 @@ def _as_file(pem: Pem) -> Iterator[Path]:
     if pem.path is not None:
         yield pem.path
         return
+    import tempfile
+
     with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:
         file.write(pem.text or "")
         file.flush()

@@ -6,9 +6,7 @@ token is not looked into; the server does that.
 
 from __future__ import annotations
 
-import http.client
 import json
-import ssl
 import time
 from base64 import b64encode
 from dataclasses import dataclass, field
@@ -47,6 +45,8 @@ def fetch_token(source: TokenSource) -> tuple[str, float]:
 
     Raises TokenTrouble.
     """
+    import http.client
+
     url = urlsplit(source.url)
     try:
         if url.scheme == "file":
@@ -62,6 +62,9 @@ def fetch_token(source: TokenSource) -> tuple[str, float]:
 
 def _asked(source: TokenSource) -> dict[str, object]:
     """The issuer's answer. No redirect is followed: the secret is for this address alone."""
+    import http.client
+    import ssl
+
     url = urlsplit(source.url)
     assert url.hostname is not None, "an https address has a host"
     secret = b64encode(f"{source.client_id}:{source.client_secret}".encode()).decode()

@@ -49,13 +49,16 @@ def of_topic(name: str) -> str:
 
 def list_topics(client: Client) -> list[Row]:
     """By name: topic, topic_id (32 hexadecimal digits), partitions."""
-    with client.failing("the list of topics"):
-        names = client.admin.list_topics(timeout=ANSWER_TIMEOUT_S).topics
-    topics = existing_topics(client, names)
+    topics = existing_topics(client, topic_names(client))
     return [
         {"topic": topic.name, "topic_id": _hex(topic), "partitions": len(topic.partitions)}
         for topic in sorted(topics, key=lambda topic: topic.name)
     ]
+
+
+def topic_names(client: Client) -> list[str]:
+    with client.failing("the list of topics"):
+        return sorted(client.admin.list_topics(timeout=ANSWER_TIMEOUT_S).topics)
 
 
 def _hex(topic: TopicDescription) -> str:

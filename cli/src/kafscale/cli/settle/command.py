@@ -9,7 +9,7 @@ import typer
 from kafscale.cli.options import StoreKind, Target
 from kafscale.cli.spark.options import seconds
 from kafscale.cli.targets import DataDirOption, NamespaceOption, StoreOption, Trouble, on_cluster
-from kafscale.cli.terminal import Output, OutputOption, fail, notice, progressing, show_rows
+from kafscale.cli.terminal import Output, OutputOption, counted, fail, notice, progressing, show_rows
 
 if TYPE_CHECKING:
     from kafscale.cli.clusters import Cluster
@@ -52,8 +52,8 @@ def settle(
 def _show(outcome: Outcome, allow_newer: bool, output: Output) -> None:
     left = [*outcome.left] if allow_newer else [*outcome.left, *outcome.newer]
     show_rows(COLUMNS, [asdict(each) for each in left], output)
-    notice(f"{outcome.settled} partitions were settled")
+    notice(f"settled {counted(outcome.settled, 'partition')}")
     if outcome.newer and allow_newer:
-        notice(f"{len(outcome.newer)} partitions have newer records in bundles")
+        notice(f"newer records of {counted(len(outcome.newer), 'partition')} are in bundles")
     if left:
-        raise fail(f"{len(left)} partitions still have records in bundles")
+        raise fail(f"records of {counted(len(left), 'partition')} are still in bundles")

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Final
 
 from kafscale.cli.spark.lag_table import duration, rate, size
 from kafscale.cli.status.picture import READY
+from kafscale.cli.terminal import counted
 from kafscale.runtime.redaction import harmless
 
 if TYPE_CHECKING:
     from kafscale.cli.status.picture import InstanceRow, Picture
     from rich.console import Group
 
-COLUMNS: Final = ("service", "node", "address", "health", "up", "doing")
+COLUMNS: Final = ("service", "node", "address", "metrics", "health", "up", "doing")
 
 
 def draw(picture: Picture) -> Group:
@@ -29,6 +30,7 @@ def draw(picture: Picture) -> Group:
             row.service,
             str(row.node),
             harmless(row.address),
+            harmless(row.metrics),
             Text(READY if good else harmless(row.health), style="green" if good else "red"),
             duration(row.age_s * 1000),
             doing(row),
@@ -42,8 +44,8 @@ def heading(picture: Picture) -> tuple[str, ...]:
     lines = (
         f"KafScale '{picture.namespace}', cluster {picture.cluster_id or 'without an id yet'}",
         f"etcd {', '.join(picture.etcd)}",
-        f"{_count(picture.topics, 'topic')}, {_count(picture.partitions, 'partition')} "
-        f"({picture.partitions_owned} with an owner), {_count(picture.groups, 'group')}",
+        f"{counted(picture.topics, 'topic')}, {counted(picture.partitions, 'partition')} "
+        f"({picture.partitions_owned} with an owner), {counted(picture.groups, 'group')}",
     )
     return (*lines, unsettled(picture)) if picture.slices else lines
 
@@ -51,7 +53,7 @@ def heading(picture: Picture) -> tuple[str, ...]:
 def unsettled(picture: Picture) -> str:
     oldest = duration((picture.oldest_slice_s or 0) * 1000)
     return (
-        f"{_count(picture.slices, 'slice')} of bundles not settled yet, "
+        f"{counted(picture.slices, 'slice')} of bundles not settled yet, "
         f"{size(picture.slice_bytes)}B, the oldest {oldest} old"
     )
 
@@ -62,18 +64,14 @@ def doing(row: InstanceRow) -> str:
     if row.works is not None:
         parts.append("active" if row.works else "standby")
     if row.owns is not None:
-        parts.append(_count(row.owns, "slot" if row.service == "coordinator" else "partition"))
+        parts.append(counted(row.owns, "slot" if row.service == "coordinator" else "partition"))
     if row.groups is not None:
-        parts.append(_count(row.groups, "group"))
+        parts.append(counted(row.groups, "group"))
     if row.connections is not None:
-        parts.append(_count(row.connections, "connection"))
+        parts.append(counted(row.connections, "connection"))
     if row.bytes_per_s is not None:
         parts.append(f"{rate(row.records_per_s)} records/s")
         parts.append(f"{size(round(row.bytes_per_s))}B/s")
     elif row.requests_per_s is not None:
         parts.append(f"{rate(row.requests_per_s)} requests/s")
     return ", ".join(parts)
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'s' * (number != 1)}"

@@ -9,9 +9,18 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Final, TypeVar
 
-from kafscale.cli.status.picture import NO_ANSWER, READY, Kept, Observed, Picture, Totals, newest, paint
+from kafscale.cli.status.picture import (
+    NO_ANSWER,
+    READY,
+    Kept,
+    Observed,
+    Picture,
+    Totals,
+    http_address,
+    newest,
+    paint,
+)
 from kafscale.cli.status.unsettled import read_unsettled
-from kafscale.runtime.addresses import join_address, split_address
 from kafscale.storage.cluster_record import decode_cluster_id
 from kafscale.storage.etcd.client import EtcdClient, KeyValue
 from kafscale.storage.heads import decode_owner
@@ -26,7 +35,6 @@ T = TypeVar("T")
 HTTP_TIMEOUT_S: Final = 3.0
 BODY_BYTES_MAX: Final = 32 * 1024 * 1024
 AT_ONCE: Final = 16
-_WILDCARDS: Final = ("0.0.0.0", "::")  # noqa: S104  (what others listen on)
 
 
 async def look(etcd: EtcdClient, keys: Keyspace, endpoints: tuple[str, ...], interval_s: float) -> Picture:
@@ -120,14 +128,6 @@ async def _each(instances: list[Instance], path: str, read: Callable[[int, str],
 
     answers = await asyncio.gather(*map(ask, instances))
     return {each.role + each.id: answer for each, answer in zip(instances, answers, strict=True)}
-
-
-def http_address(instance: Instance) -> str:
-    """An address to connect to. An instance that listens on all addresses has one only in its gRPC address."""
-    host, port = split_address(instance.http_address)
-    if host in _WILDCARDS:
-        host = split_address(instance.address)[0]
-    return join_address(host, port)
 
 
 def _get(address: str, path: str) -> tuple[int, str]:

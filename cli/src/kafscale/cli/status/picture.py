@@ -12,10 +12,13 @@ from typing import Final
 
 from kafscale.cli.options import SERVICES, UPKEEP, WHAT_THEY_DO
 from kafscale.cli.status.unsettled import Unsettled
+from kafscale.cli.terminal import counted
+from kafscale.runtime.addresses import join_address, split_address
 from kafscale.storage.membership.records import Instance
 
 READY: Final = "ready"
 NO_ANSWER: Final = "no answer"
+_WILDCARDS: Final = ("0.0.0.0", "::")  # noqa: S104  (what others listen on)
 _MOVERS: Final = ("produce", "fetch")
 _WITHOUT: Final = {
     "frontdoor": "no client can connect",
@@ -60,6 +63,8 @@ class InstanceRow:
     service: str
     node: int
     address: str
+    metrics: str
+    """host:port that answers /metrics and /readyz by HTTP."""
     state: str
     health: str
     age_s: int
@@ -136,6 +141,14 @@ def newest(instances: Iterable[Instance]) -> list[Instance]:
     return [found[key] for key in sorted(found, key=lambda key: (order.index(key[0]), key))]
 
 
+def http_address(instance: Instance) -> str:
+    """An address to connect to. An instance that listens on all addresses has one only in its gRPC address."""
+    host, port = split_address(instance.http_address)
+    if host in _WILDCARDS:
+        host = split_address(instance.address)[0]
+    return join_address(host, port)
+
+
 def _row(
     instance: Instance, observed: Observed, owners: Mapping[str, Counter[str]], now_ms: int
 ) -> InstanceRow:
@@ -159,6 +172,7 @@ def _row(
         service=role,
         node=instance.node_id,
         address=f"{listener.host}:{listener.port}" if listener is not None else instance.address,
+        metrics=http_address(instance),
         state=instance.state.name.lower(),
         health=observed.health,
         age_s=max(now_ms - instance.started_ms, 0) // 1000,
@@ -188,4 +202,5 @@ def _warnings(
     live = {each.id for each in instances if each.role == "produce"}
     gone = sum(count for owner, count in partitions.items() if owner not in live)
     if gone:
-        yield f"{gone} partitions belong to a produce instance that has died; each moves at its next request"
+        of_it = f"{counted(gone, 'partition')} belong{'s' * (gone == 1)} to a produce instance that has died"
+        yield f"{of_it}; each moves at its next request"

@@ -1,0 +1,21 @@
+"""`kafscale completion`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from kafscale.cli.options import COMPLETE_VARIABLE, Shell
+
+
+def completion(context: typer.Context, shell: Annotated[Shell, typer.Argument(help="The shell.")]) -> None:
+    """Print the completion script for a shell. Example: source <(kafscale completion bash)
+
+    zsh: kafscale completion zsh > ~/.zfunc/_kafscale, with ~/.zfunc in fpath.
+    fish: kafscale completion fish > ~/.config/fish/completions/kafscale.fish
+    """
+    from typer.completion import completion_init, shell_complete
+
+    completion_init()
+    command = context.find_root().command
+    raise typer.Exit(shell_complete(command, {}, "kafscale", COMPLETE_VARIABLE, f"source_{shell.value}"))

@@ -1,0 +1,1 @@
+"""`kafscale profile`: named clusters, each with its address and its login."""

@@ -1,0 +1,60 @@
+"""A Kafka in this process, which librdkafka brings along. Topics come into being with the first record.
+
+It has no controller, so what AdminClient asks a controller is answered here from Metadata.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, Producer
+from kafscale.cli.__main__ import app
+from kafscale.cli.kafka import topics
+from kafscale.cli.kafka.client import ANSWER_TIMEOUT_S, Client
+from typer.testing import CliRunner, Result
+
+PARTITIONS = 4
+
+
+@contextmanager
+def mock_kafka(monkeypatch: pytest.MonkeyPatch) -> Iterator[MockKafka]:
+    server = Producer({"test.mock.num.brokers": 1, "bootstrap.servers": "replaced:1", "log_level": 0})
+    (broker,) = server.list_topics(timeout=ANSWER_TIMEOUT_S).brokers.values()
+    monkeypatch.setattr(Client, "_connect", lambda _: [(broker.host, broker.port)])
+    monkeypatch.setattr(topics, "_describing", _described)
+    monkeypatch.delenv("KAFSCALE_COMMAND_CONFIG", raising=False)
+    yield MockKafka(f"{broker.host}:{broker.port}")
+    server.purge()
+
+
+class MockKafka:
+    def __init__(self, bootstrap: str) -> None:
+        self.bootstrap = bootstrap
+
+    def run(self, line: str | Iterable[str], stdin: bytes = b"") -> Result:
+        words = line.split() if isinstance(line, str) else list(line)
+        return CliRunner().invoke(app, [*words, "-b", self.bootstrap], input=stdin)
+
+    def ok(self, line: str | Iterable[str], stdin: bytes = b"") -> bytes:
+        done = self.run(line, stdin)
+        assert done.exit_code == 0, (done.output, done.exception)
+        return done.stdout_bytes
+
+
+def _described(client: Client, names: Iterable[str]) -> dict[str, Future[Any]]:
+    there = client.admin.list_topics(timeout=ANSWER_TIMEOUT_S).topics
+    found: dict[str, Future[Any]] = {}
+    for name in names:
+        found[name] = Future()
+        if name in there:
+            parts = [SimpleNamespace(id=number) for number in there[name].partitions]
+            internal = name.startswith("__")
+            found[name].set_result(SimpleNamespace(name=name, partitions=parts, is_internal=internal))
+        else:
+            found[name].set_exception(KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)))
+    return found
