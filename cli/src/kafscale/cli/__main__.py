@@ -124,7 +124,11 @@ class Commands(LazyGroup):
             CLUSTER,
             "Set, list and remove quotas: how much a user, a client id or an address may use.",
         ),
-        "backup": Lazy("kafscale.cli.backup.command:app", CLUSTER, "Store snapshots of etcd in the object store, and read them."),
+        "backup": Lazy(
+            "kafscale.cli.backup.command:app",
+            CLUSTER,
+            "Store snapshots of etcd in the object store, and read them.",
+        ),
         "spark": Lazy(
             "kafscale.cli.spark.app:app",
             CLUSTER,

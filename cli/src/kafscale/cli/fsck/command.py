@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from kafscale.cli.options import StoreKind, Target
@@ -59,7 +59,9 @@ def fsck(
     """
     if not forward and (dry_run or yes or topic_name):
         raise fail_usage("--dry-run, --yes and --topic-name need --roll-forward")
-    wish = Wish(dry_run=dry_run, yes=yes, with_table=output is Output.TABLE, names=topic_names(topic_name or ()))
+    wish = Wish(
+        dry_run=dry_run, yes=yes, with_table=output is Output.TABLE, names=topic_names(topic_name or ())
+    )
 
     async def check(cluster: Cluster) -> Verdict | None:
         from kafscale.cli.fsck.run import Fsck
