@@ -1,4 +1,4 @@
-"""Generates the pages of docs/ that are made from code, the dashboards, manifests made from others, and the versions."""
+"""Generates the pages of docs/ that are made from code, the dashboards, manifests and the versions."""
 
 import sys
 from collections.abc import Callable, Sequence

@@ -74,6 +74,12 @@ def fsck(
     verdict = on_cluster(check, Target(data_dir, namespace, store))
     if verdict is None:
         return
+    _show(verdict, output)
+    if not verdict.clean:
+        raise fail(f"{counted(len(verdict.problems), 'problem')}: etcd and the object store do not agree")
+
+
+def _show(verdict: Verdict, output: Output) -> None:
     match output:
         case Output.JSON:
             typer.echo(json.dumps(asdict(verdict) | {"clean": verdict.clean}, indent=1))
@@ -81,8 +87,6 @@ def fsck(
             show_rows(["where", "what"], [asdict(problem) for problem in verdict.problems], output)
         case Output.TABLE:
             _print(verdict)
-    if not verdict.clean:
-        raise fail(f"{counted(len(verdict.problems), 'problem')}: etcd and the object store do not agree")
 
 
 def _print(verdict: Verdict) -> None:

@@ -120,9 +120,7 @@ class Gateway:
     ) -> None:
         """`served`: by API key. `left` is called when a connection has ended. `with_logins`: of any listener.
         `shows_steps`: whether a client may see step times."""
-        self._access = access
-        self._served = served
-        self._left = left
+        self._access, self._served, self._left = access, served, left
         self._budget = budget
         self._tracer, self._shows_steps = tracer, shows_steps
         self._log_requests = settings.log_level == "debug"  # otherwise nothing is built for a line
@@ -135,8 +133,7 @@ class Gateway:
         self.alone_with_logins = self.has_large_answer | SASL_KEYS
         self.settings, self.limits = settings, limits_of(settings)
         self.frame_timeouts = FrameTimeouts(frame_ms_max=settings.connections_max_idle_ms)
-        self.clock = clock
-        self.metrics = metrics
+        self.clock, self.metrics = clock, metrics
         self.complaints = Complaints(clock)
         self.requests, self.strangers = request_memory(budget, settings, with_logins=with_logins)
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
