@@ -92,7 +92,9 @@ def test_what_was_written_wrongly_ends_with_2_before_anything_is_asked(line: str
 
 
 def test_the_commands_that_take_a_namespace_are_found() -> None:
-    assert {("up",), ("status",), ("fsck",), ("lag",), ("spark", "sql")} <= set(IN_A_NAMESPACE)
+    assert {("up",), ("status",), ("fsck",), ("lag",), ("sql",), ("retention", "apply")} <= set(
+        IN_A_NAMESPACE
+    )
 
 
 @pytest.mark.parametrize("words", IN_A_NAMESPACE, ids=" ".join)

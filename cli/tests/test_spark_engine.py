@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from kafscale.cli.datadir import DataDir, Endpoints
-from kafscale.cli.spark.app import app
+from kafscale.cli.lake.app import app
 from kafscale.lake.compaction.report import DONE, DUE, Summary
 from kafscale.lake.retention.apply import Report
 from kafscale.lake.retention.deletes import Fate

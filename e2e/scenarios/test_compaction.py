@@ -205,7 +205,7 @@ class Follower:
 
 
 class Compactions:
-    """Rounds of `kafscale spark compact`, each a process that may be killed in its work."""
+    """Rounds of `kafscale compact`, each a process that may be killed in its work."""
 
     def __init__(self, cluster: Cluster, seed: int) -> None:
         self._cluster = cluster
@@ -215,7 +215,7 @@ class Compactions:
 
     def _command(self, *words: str) -> list[str]:
         folder = str(self._cluster.data_dir)
-        return [*KAFSCALE, "spark", *words, "--data-dir", folder, "--output", "json"]
+        return [*KAFSCALE, *words, "--data-dir", folder, "--output", "json"]
 
     def written(self) -> set[Path]:
         return set(self._tree.rglob("*.kfs")) if self._tree.is_dir() else set()

@@ -2,7 +2,7 @@
 
 Law: a log's start only rises, and every record from it on exists. A consumer below it gets OFFSET_OUT_OF_RANGE and
 continues at the start, which ListOffsets returns too. In the end no expired record, no bundle and no unreferenced
-object is left, and fsck is clean. This holds for upkeep's job, for `kafscale spark retention` at the same time, and
+object is left, and fsck is clean. This holds for upkeep's job, for `kafscale retention apply` at the same time, and
 when either is killed. Log starts move past slices of bundles and past segments, while owners settle slices. A topic
 without limits has slices in the same bundles and loses nothing.
 """
@@ -77,7 +77,7 @@ def create(cluster: Cluster, name: str, partitions: int = PARTITIONS, **configs:
 
 
 def command(cluster: Cluster, *words: str) -> list[str]:
-    return [*KAFSCALE, "spark", *words, "--data-dir", str(cluster.data_dir)]
+    return [*KAFSCALE, *words, "--data-dir", str(cluster.data_dir)]
 
 
 def answer(cluster: Cluster, *words: str) -> Any:

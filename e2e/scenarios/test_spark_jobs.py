@@ -80,7 +80,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 def kafscale(cluster: Cluster, *words: str) -> list[dict[str, Any]]:
     """A command to its end; the rows that it shows."""
     done = subprocess.run(
-        [*KAFSCALE, "spark", *words, "--data-dir", str(cluster.data_dir), "--output", "json"],
+        [*KAFSCALE, *words, "--data-dir", str(cluster.data_dir), "--output", "json"],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
         text=True,

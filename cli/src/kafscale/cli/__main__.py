@@ -23,13 +23,17 @@ from kafscale.cli.dump.command import dump
 from kafscale.cli.etcd_repair import etcd_repair
 from kafscale.cli.fsck.command import fsck
 from kafscale.cli.groups import app as groups_app
+from kafscale.cli.lake.compact import compact
+from kafscale.cli.lake.export import export
+from kafscale.cli.lake.lag import lag
+from kafscale.cli.lake.orphans import orphans
+from kafscale.cli.lake.retention import app as retention_app
+from kafscale.cli.lake.sql import sql
 from kafscale.cli.options import ROLES, Codec, SecurityProtocol, Shell, StoreKind
 from kafscale.cli.quotas import app as quotas_app
 from kafscale.cli.rights.command import etcd_roles, s3_policy
 from kafscale.cli.serve import app as serve_app
 from kafscale.cli.settle.command import settle
-from kafscale.cli.spark.app import app as spark_app
-from kafscale.cli.spark.lag import lag
 from kafscale.cli.status.command import status
 from kafscale.cli.targets import (
     BootstrapOption,
@@ -48,6 +52,7 @@ if TYPE_CHECKING:
 
 COMPLETE_VARIABLE = "_KAFSCALE_COMPLETE"
 RUN, RECORDS, CLUSTER, SHELL = "Run", "Records", "Look after a cluster", "Shell"
+STORE = "Without a broker, from etcd and the object store"
 
 app = typer.Typer(
     name="kafscale",
@@ -249,15 +254,17 @@ app.command(rich_help_panel=RECORDS)(produce)
 app.command(rich_help_panel=RECORDS)(consume)
 app.command(rich_help_panel=RECORDS)(dump)
 app.command(rich_help_panel=CLUSTER)(status)
-app.command(rich_help_panel=CLUSTER)(lag)
 app.command(rich_help_panel=CLUSTER)(cost)
 app.command(rich_help_panel=CLUSTER)(fsck)
 app.command(rich_help_panel=CLUSTER)(settle)
 app.command(rich_help_panel=CLUSTER)(etcd_repair)
 app.command(rich_help_panel=CLUSTER)(etcd_roles)
 app.command(rich_help_panel=CLUSTER)(s3_policy)
-for _group in (topics_app, configs_app, groups_app, users_app, acls_app, quotas_app, spark_app):
+for _group in (topics_app, configs_app, groups_app, users_app, acls_app, quotas_app):
     app.add_typer(_group, rich_help_panel=CLUSTER)
+for _command in (lag, sql, export, compact, orphans):
+    app.command(rich_help_panel=STORE)(_command)
+app.add_typer(retention_app, rich_help_panel=STORE)
 app.command(rich_help_panel=SHELL)(completion)
 
 

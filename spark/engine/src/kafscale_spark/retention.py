@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 
-from kafscale.lake.catalog import Lake, read_topics
+from kafscale.lake.catalog import Lake, check_topics, read_topics
 from kafscale.lake.retention.apply import Report, Retention
 from kafscale.lake.retention.orphans import Orphans
 from kafscale.lake.retention.plan import OWN, Limits
@@ -31,7 +31,7 @@ from kafscale_spark.shares import Found, Work, in_tasks, shares
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A session, a cluster, and the selected topics (None: all)."""
+    """A session, a cluster, and the selected topics (None: all). Its methods raise UnknownTopic."""
 
     spark: SparkSession
     settings: ServiceSettings
@@ -53,6 +53,7 @@ class Job:
 
     async def _shares(self, count: int) -> list[list[str]]:
         async with opened(self.settings) as lake:
+            await check_topics(lake, self.topics)
             return shares(await read_topics(lake, self.topics), count)
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kafscale.lake.catalog import Lake
+from kafscale.lake.lag.owners import owners
+from kafscale.lake.unread import Readers
 from kafscale.storage.consumer_groups import KEYS_PER_PAGE, stored_groups
 from kafscale.storage.etcd.client import KeyValue
 from kafscale.storage.groups import ClassicGroup, CommittedOffset, GroupState, decode_committed
@@ -54,6 +57,18 @@ async def read_groups(lake: Lake) -> Mapping[str, GroupState]:
         except UnreadableValue as error:
             _pass_over(group.record, error)
     return states
+
+
+async def read_readers(lake: Lake, topics: Sequence[Topic]) -> Readers:
+    """The groups that have committed in these topics, or whose members read them. Raises EtcdError."""
+    found: dict[tuple[str, str], dict[int, int]] = defaultdict(dict)
+    for commit in await read_commits(lake, topics):
+        found[commit.group, commit.topic][commit.partition] = commit.offset.offset
+    names = {topic.name for topic in topics}
+    for group, topic, _ in owners((await read_groups(lake)).values(), topics):
+        if topic in names:
+            found.setdefault((group, topic), {})
+    return found
 
 
 def _pass_over(kv: KeyValue, error: Exception) -> None:

@@ -1,4 +1,4 @@
-"""`kafscale spark lag` on a stopped data directory, in every form that it has."""
+"""`kafscale lag` on a stopped data directory, in every form that it has."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from kafscale.cli.__main__ import app
-from kafscale.cli.spark.lag_table import bars, duration, rate, size
+from kafscale.cli.lake.lag_table import bars, duration, rate, size
 from kafscale.lake.lag.sampler import Sampler
 from kafscale.storage.groups import CommittedOffset, encode_committed
 from kafscale.storage.slots import slot_of
@@ -44,7 +44,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(root: Path, *words: str) -> Result:
-    return CliRunner().invoke(app, ["spark", "lag", "--data-dir", str(root), *words])
+    return CliRunner().invoke(app, ["lag", "--data-dir", str(root), *words])
 
 
 def test_rows_as_json_have_every_field_and_the_worst_first(root: Path) -> None:

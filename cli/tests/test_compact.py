@@ -1,4 +1,4 @@
-"""`kafscale spark compact` on a stopped data directory: the plan, the work, and what is left to do then."""
+"""`kafscale compact` on a stopped data directory: the plan, the work, and what is left to do then."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def run(root: Path, *words: str) -> Result:
-    return CliRunner().invoke(app, ["spark", *words, "--data-dir", str(root), "--output", "json"])
+    return CliRunner().invoke(app, [*words, "--data-dir", str(root), "--output", "json"])
 
 
 def rows(done: Result) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from kafscale.cli.__main__ import app
-from kafscale.cli.spark.retention import loss_sentence
+from kafscale.cli.lake.retention import loss_sentence
 from kafscale.testkit.logbuilder import LogBuilder, create_topic, records
 from typer.testing import CliRunner, Result
 
@@ -33,7 +33,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(root: Path, *words: str) -> Result:
-    done = CliRunner().invoke(app, ["spark", "retention", *words, "--data-dir", str(root)])
+    done = CliRunner().invoke(app, ["retention", *words, "--data-dir", str(root)])
     assert done.exit_code == 0, done.output
     return done
 

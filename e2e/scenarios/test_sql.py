@@ -1,4 +1,4 @@
-"""`kafscale spark sql` beside real clients: no broker is asked, and the rows are those that a consumer reads.
+"""`kafscale sql` beside real clients: no broker is asked, and the rows are those that a consumer reads.
 
 Law: after producers with every codec, SQL gives each record that a consumer read, with its place, time, key, value and
 headers, and no other; while the cluster runs, and again after it stopped.
