@@ -73,10 +73,13 @@ def test_a_person_sees_a_table(root: Path, by: str, monkeypatch: pytest.MonkeyPa
     assert ("orders" if by != "group" else HOSTILE.replace("\x1b", "\ufffd")) in done.stdout
 
 
-def test_an_empty_choice_is_an_empty_answer(root: Path) -> None:
-    assert json.loads(run(root, "-o", "json", "--group", "nobody").stdout) == []
-    assert run(root, "-o", "csv", "--group", "nobody").exit_code == 0
-    assert run(root, "--group", "nobody").stdout == "no group has committed an offset\n"
+def test_a_group_that_does_not_exist_is_an_error(root: Path) -> None:
+    for words in ((), ("-o", "json"), ("--by", "group", "--group", "readers")):
+        done = run(root, "--group", "nobody", *words)
+        assert (done.exit_code, done.stdout) == (1, "")
+        assert (
+            done.stderr == "kafscale: group 'nobody' does not exist; `kafscale groups list` shows what does\n"
+        )
 
 
 def test_files_for_machines(root: Path, tmp_path: Path) -> None:

@@ -7,22 +7,24 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 import pytest
-from kafscale.lake.catalog import read_lake
+from kafscale.lake.catalog import Lake, read_lake
 from kafscale.lake.columns import Wanted
 from kafscale.lake.compaction.run import Bounds, Round
 from kafscale.lake.retention.orphans import Orphans
 from kafscale.lake.retention.plan import Limits
 from kafscale.lake.retention.planned import PLAN, plan_lake
 from kafscale.lake.scan import scan
+from kafscale.lake.unknown import UnknownTopic
 from kafscale.storage.topics import Topic
 from kafscale.testkit.logbuilder import LogBuilder, records
 from kafscale.wire.records import records_in
 from kafscale_spark.clusters import settings_of
 from kafscale_spark.compaction import Turn, compact, plan, take_turn, turns
+from kafscale_spark.jobs import retention_what_if
 from kafscale_spark.jobs.program import run
 from kafscale_spark.options import parse
 from kafscale_spark.retention import Job
-from kafscale_spark.shares import shares
+from kafscale_spark.shares import in_tasks, shares
 from lakes import World
 from pyspark.sql import SparkSession
 
@@ -131,7 +133,7 @@ async def read(world: World, log: LogBuilder) -> list[Row]:
 
 
 async def nothing_is_left_over(world: World) -> None:
-    assert await asyncio.to_thread(plan, settings_of(parse(world.options)), None) == []
+    assert (await asyncio.to_thread(plan, settings_of(parse(world.options)), None)).rows == []
     assert (await Orphans(world.lake, grace_s=0).collect(dry=True)).orphans == []
 
 
@@ -139,7 +141,7 @@ async def test_each_log_is_compacted_by_a_task_the_dirtiest_first(world: World, 
     settings = settings_of(parse(world.options))
     logs = await compacted_topic(world, "users", 3)
     due = await asyncio.to_thread(plan, settings, None)
-    assert [(row["topic"], row["partition"], row["reason"]) for row in due] == [
+    assert [(row["topic"], row["partition"], row["reason"]) for row in due.rows] == [
         ("users", number, "dirty ratio") for number in range(3)
     ]
     done = await asyncio.to_thread(compact, spark.sparkContext, settings, None, 10_000_000, 0.0)
@@ -187,15 +189,33 @@ async def test_a_task_that_is_tried_again_finds_its_work_done(world: World) -> N
 async def test_what_a_task_cannot_read_ends_the_job_with_its_sentence(
     world: World, spark: SparkSession
 ) -> None:
-    await compacted_topic(world, "users", 1)
-    (manifest,) = world.objects.rglob("@kafscale/manifest/**/*.mf")
-    manifest.unlink()
-    job = Job(spark=spark, settings=settings_of(parse(world.options)))
+    async def missing(lake: Lake, key: str) -> bytes:
+        return await lake.store.get(key)
 
     def main() -> None:
-        job.plan(NOW_MS)
+        in_tasks(spark.sparkContext, settings_of(parse(world.options)), missing, ["a/manifest"])
 
     with pytest.raises(SystemExit) as ending:
         await asyncio.to_thread(run, main)
     assert "manifest" in str(ending.value.code)
     assert "Traceback" not in str(ending.value.code)
+
+
+async def test_a_topic_that_does_not_exist_ends_a_job(world: World, spark: SparkSession) -> None:
+    await world.filled("orders", segments=1)
+    settings = settings_of(parse(world.options))
+    job = Job(spark=spark, settings=settings, topics=["orders", "nowhere"])
+    for work in (
+        lambda: job.plan(NOW_MS),
+        lambda: job.retain(NOW_MS, 0.0),
+        lambda: job.collect(0.0, dry=True),
+        lambda: plan(settings, ["nowhere"]),
+    ):
+        with pytest.raises(UnknownTopic, match="topic 'nowhere' does not exist"):
+            await asyncio.to_thread(work)
+
+
+def test_what_if_needs_a_limit(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        retention_what_if.main(["--topic", "orders"])
+    assert "give --retention-ms or --retention-bytes" in capsys.readouterr().err

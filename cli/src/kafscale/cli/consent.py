@@ -90,6 +90,10 @@ def loss_sentence(losses: Sequence[Row], losing: str = "would lose") -> str:
     return f"groups that {losing} records that they have not read: {', '.join(named)}"
 
 
+def listed(names: Sequence[str]) -> str:
+    return ", ".join(f"'{name}'" for name in names)
+
+
 # --- the shell -----------------------------------------------------------------------------------
 
 

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Annotated, Any
 
 import typer
-from kafscale.cli.consent import Doomed, DryRunOption, YesOption, agreed, chosen_way
+from kafscale.cli.consent import Doomed, DryRunOption, YesOption, agreed, chosen_way, listed
 from kafscale.cli.targets import BootstrapOption, CommandConfigOption, DataDirOption, kafka
 from kafscale.cli.terminal import Output, OutputOption, fail, fail_usage, notice, show_rows
 
@@ -88,7 +88,7 @@ def delete(
         offsets = sum(row["committed"] is not None for row in rows)
         doomed = Doomed(
             what=f"{len(names)} group{'s' * (len(names) != 1)} with {offsets} committed offsets",
-            question=f"Delete {', '.join(f"'{name}'" for name in names)}? Consumers start as a new group does.",
+            question=f"Delete {listed(names)}? Its consumers then start as those of a new group.",
             columns=("group", "topic", "partition", "committed", "end", "lag"),
             rows=rows,
         )

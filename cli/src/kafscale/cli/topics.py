@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from kafscale.cli.consent import Doomed, DryRunOption, Row, YesOption, agreed, chosen_way
+from kafscale.cli.consent import Doomed, DryRunOption, Row, YesOption, agreed, chosen_way, listed
 from kafscale.cli.targets import BootstrapOption, CommandConfigOption, DataDirOption, kafka
 from kafscale.cli.terminal import Output, OutputOption, fail_usage, notice, show_rows
 
@@ -144,10 +144,9 @@ def _doomed(client: Client, names: list[str]) -> Doomed:
         known = f"{sum(row['records'] for row in rows):,} records"
     except KafkaTrouble as trouble:
         known = f"records or groups that cannot be read ({trouble})"
-    listed = ", ".join(f"'{name}'" for name in names)
     return Doomed(
         what=f"{len(names)} topic{'s' * (len(names) != 1)} with {len(places)} partitions and {known}",
-        question=f"Delete {listed}? This cannot be undone.",
+        question=f"Delete {listed(names)}? This cannot be undone.",
         columns=("topic", "partitions", "records"),
         rows=rows,
         losses=losses,

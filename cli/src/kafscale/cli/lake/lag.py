@@ -83,18 +83,8 @@ async def _report(
 
     now_ms = int(time.time() * 1000)
     facts = await read_facts(lake, now_ms, checkpoints=checkpoints, chosen=chosen)
-    _check_groups(facts, chosen)
     facts = await with_history(lake, facts)
     return make_report(facts), facts
-
-
-def _check_groups(facts: Facts, chosen: frozenset[str] | None) -> None:
-    """Raises UnknownGroup for a group that has neither members nor commits, and is no checkpoint."""
-    from kafscale.lake.unknown import UnknownGroup
-
-    known = {*facts.groups, *(commit.group for commit in facts.commits)}
-    for name in sorted((chosen or frozenset()) - known):
-        raise UnknownGroup(name)
 
 
 def _rows(report: Report, by: By, top: int | None) -> list[dict[str, Any]]:

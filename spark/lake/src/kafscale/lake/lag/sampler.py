@@ -18,6 +18,7 @@ from kafscale.lake.lag.report import RECENT_MS, Facts, Report, make_report
 from kafscale.lake.lag.samples import WHOLE_EVERY_MS, Kind, Memory, sample, thinned
 from kafscale.lake.lag.status import Rules
 from kafscale.lake.tables import TIME
+from kafscale.lake.unknown import UnknownGroup
 
 
 async def read_facts(
@@ -31,12 +32,16 @@ async def read_facts(
 ) -> Facts:
     """What etcd and the segments say now, without history. `chosen`: these groups alone, checkpoints among them.
 
-    Raises EtcdError and StoreError.
+    Raises EtcdError and StoreError; UnknownGroup for a chosen group that has neither a state nor commits.
     """
     commits = [*await read_commits(lake, await read_topics(lake)), *checkpoints]
     offsets: dict[tuple[str, int], set[int]] = {}
     for commit in commits:
         offsets.setdefault((commit.topic, commit.partition), set()).add(commit.offset.offset)
+    groups = await read_groups(lake)
+    known = {*groups, *(commit.group for commit in commits)}
+    for name in sorted(set(chosen or ()) - known):
+        raise UnknownGroup(name)
     logs = await (outlines or Outlines(lake)).read(offsets, now_ms - RECENT_MS)
     commits = [each for each in commits if chosen is None or each.group in chosen]
     commits.sort(key=lambda each: (each.group, each.topic, each.partition))
@@ -46,7 +51,7 @@ async def read_facts(
         logs=logs,
         commits=commits,
         lags=await measure(lake, logs, commits, now_ms, known),
-        groups=await read_groups(lake),
+        groups=groups,
     )
 
 
