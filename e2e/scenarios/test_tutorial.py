@@ -191,19 +191,15 @@ def retained(walk: Walk) -> None:
     began_ms = now_ms()
     found = page.ask("kafscale retention what-if --topic orders --retention-ms 86400000")
     between(starts(DAY_MS, began_ms), planned(walk, found["plan"]), starts(DAY_MS, now_ms()))
-    start = planned(walk, found["plan"])
-    assert {loss["partition"]: loss["records"] for loss in found["losses"]} == {
-        partition: start[partition] - offset
-        for partition, offset in committed.items()
-        if start[partition] > offset
-    }
+    assert losses(found) == unread(planned(walk, found["plan"]), committed)
     assert found["losses"], "the page says that the group would lose records"
     page.run("python docs/tutorial/topics.py set orders retention.ms=")
     began_ms = now_ms()
-    plan = page.ask("kafscale retention apply --dry-run")
-    between(starts(7 * DAY_MS, began_ms), planned(walk, plan), starts(7 * DAY_MS, now_ms()))
+    found = page.ask("kafscale retention apply --dry-run")
+    between(starts(7 * DAY_MS, began_ms), planned(walk, found["plan"]), starts(7 * DAY_MS, now_ms()))
+    assert losses(found) == unread(planned(walk, found["plan"]), committed)
     assert walk.counts("orders") == list(map(len, walk.orders)), "nothing was changed"
-    (done,) = page.ask("kafscale retention apply --grace")
+    (done,) = page.ask("kafscale retention apply --yes --grace")
     rows = page.ask('kafscale sql "select partition, log_start')
     found_starts = [row["log_start"] for row in rows]
     between(starts(7 * DAY_MS, began_ms), found_starts, starts(7 * DAY_MS, now_ms()))
@@ -218,6 +214,16 @@ def retained(walk: Walk) -> None:
     assert walk.counts("orders") == left
     for row in page.ask_besides("lag"):
         assert row["lost"] == max(0, found_starts[row["partition"]] - row["committed"]), row
+
+
+def losses(found: dict[str, Any]) -> dict[int, int]:
+    return {loss["partition"]: loss["records"] for loss in found["losses"]}
+
+
+def unread(starts: list[int], committed: dict[int, int]) -> dict[int, int]:
+    """A partition without a commit is one of which the group has read nothing."""
+    rest = {partition: start - committed.get(partition, 0) for partition, start in enumerate(starts)}
+    return {partition: count for partition, count in rest.items() if count > 0}
 
 
 def planned(walk: Walk, rows: list[dict[str, Any]]) -> list[int]:
@@ -258,7 +264,7 @@ def compact(walk: Walk, topic: str, keys: list[Numbers]) -> list[Numbers]:
     segments = walk.segments(topic)
 
     def handed_over() -> bool:
-        rows = walk.page.ask_besides(f"compact --dry-run --topic {topic}")
+        rows = walk.page.ask_besides(f"compact --dry-run --topic {topic}")["plan"]
         due = {row["partition"]: row["dirty_segments"] for row in rows}
         return [due.get(partition) for partition in range(len(keys))] == [len(some) - 1 for some in segments]
 
@@ -269,7 +275,7 @@ def compact(walk: Walk, topic: str, keys: list[Numbers]) -> list[Numbers]:
     starts = [row["log_start"] for row in rows]
     ends = [some[-1].base for some in segments]
     left = [oracle.compacted(*each) for each in zip(keys, starts, ends, strict=True)]
-    rows = walk.page.ask(f"kafscale compact --topic {topic}")
+    rows = walk.page.ask(f"kafscale compact --yes --topic {topic}")
     assert {row["partition"]: (row["records"], row["records_after"]) for row in rows} == {
         partition: (end - start, int((left[partition] < end).sum()))
         for partition, (start, end) in enumerate(zip(starts, ends, strict=True))

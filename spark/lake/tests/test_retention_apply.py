@@ -271,7 +271,7 @@ async def test_a_log_that_cannot_be_read_is_named_in_the_plan_and_the_others_are
 
 
 async def test_no_log_starts_later_than_was_agreed(shop: Shop) -> None:
-    """After the plan was shown, more segments have expired: by time in one log, in a second that was not in the plan."""
+    """After the plan was shown, more segments have expired: in its log, and in one that was not in the plan."""
     for name in ("shown", "later"):
         await grow(await shop.topic(name, retention_ms=str(KEPT_MS)), 8)
     planned = await plan_lake(shop.lake(), ["shown"], NOW)
