@@ -110,10 +110,11 @@ def test_a_person_sees_what_goes_and_who_has_not_read_it_and_then_says_yes() -> 
     assert lines[9].startswith("Delete them? [y/N]")
 
 
-@pytest.mark.parametrize("answer", ["n\n", "\n", ""])
+@pytest.mark.parametrize("answer", ["n\n", "\n", "", "yesterday\n"])
 def test_anything_but_a_yes_is_a_no(answer: str) -> None:
     done = run(doomed(), terminal=True, answer=answer)
     assert (done.exit_code, done.stdout) == (1, "")
+    assert done.stderr.splitlines()[-1].endswith("nothing was changed")
 
 
 def test_a_long_plan_is_cut_above_the_question() -> None:

@@ -90,6 +90,11 @@ def loss_sentence(losses: Sequence[Row], losing: str = "would lose") -> str:
     return f"groups that {losing} records that they have not read: {', '.join(named)}"
 
 
+def is_yes(answer: str) -> bool:
+    """An empty line and the end of the input are no."""
+    return answer.strip().lower() in ("y", "yes")
+
+
 def listed(names: Sequence[str]) -> str:
     return ", ".join(f"'{name}'" for name in names)
 
@@ -151,7 +156,8 @@ def _ask(doomed: Doomed) -> bool:
         notice(f"and {len(doomed.rows) - ROWS_ASKED_MAX:,} more rows, which --dry-run shows")
     for fact in doomed.facts():
         notice(fact)
-    if not typer.confirm(harmless(doomed.question), err=True):
+    typer.echo(f"{harmless(doomed.question)} [y/N]: ", nl=False, err=True)
+    if not is_yes(sys.stdin.readline()):  # typer.confirm would write a blank to standard output
         notice("nothing was changed")
         raise typer.Exit(1)
     return True
