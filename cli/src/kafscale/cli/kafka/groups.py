@@ -147,13 +147,7 @@ def _readers(client: Client, name: str) -> dict[TopicPart, MemberDescription]:
 
 def committed_offsets(client: Client, name: str) -> dict[TopicPart, int]:
     """The next offset of each partition for which the group has committed one."""
-
-    def ask() -> dict[TopicPart, int]:
-        wanted = [ConsumerGroupTopicPartitions(name)]
-        found = client.ask_one(of_group(name), client.admin.list_consumer_group_offsets(wanted))
-        return _offsets(name, found)
-
-    return patiently(ask)
+    return _committed(client, [name])[name]
 
 
 def readers_of(client: Client, places: Sequence[TopicPart]) -> Readers:
@@ -179,10 +173,10 @@ def readers_of(client: Client, places: Sequence[TopicPart]) -> Readers:
 
 
 def _committed(
-    client: Client, names: Sequence[str], places: Sequence[TopicPart]
+    client: Client, names: Sequence[str], places: Sequence[TopicPart] | None = None
 ) -> dict[str, dict[TopicPart, int]]:
-    """The committed offsets of these groups in these partitions. The requests are sent at once."""
-    parts = [TopicPartition(topic, partition) for topic, partition in places]
+    """The committed offsets of these groups, in these partitions or in all. The requests are sent at once."""
+    parts = None if places is None else [TopicPartition(topic, number) for topic, number in places]
 
     def ask() -> dict[str, dict[TopicPart, int]]:
         futures = {

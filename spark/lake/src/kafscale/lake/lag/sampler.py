@@ -39,8 +39,7 @@ async def read_facts(
     for commit in commits:
         offsets.setdefault((commit.topic, commit.partition), set()).add(commit.offset.offset)
     groups = await read_groups(lake)
-    known = {*groups, *(commit.group for commit in commits)}
-    for name in sorted(set(chosen or ()) - known):
+    for name in sorted(set(chosen or ()).difference(groups, (commit.group for commit in commits))):
         raise UnknownGroup(name)
     logs = await (outlines or Outlines(lake)).read(offsets, now_ms - RECENT_MS)
     commits = [each for each in commits if chosen is None or each.group in chosen]
