@@ -154,10 +154,10 @@ def test_a_plan_of_retention_comes_back_with_what_if(spark: Spark, data: DataDir
         "losses": [LOSS_ROW],
     }
     assert spark.args == ["retention_what_if", "--topic=orders", "--retention-ms=-1"]
-    shown = run(data, "retention", "apply", "--dry-run", "--grace", "0s", *by_segment)
+    shown = run(data, "retention", "apply", "--dry-run", "--topic", "orders", *by_segment)
     assert json.loads(shown.stdout)["plan"] == [PLAN_ROW]
     assert "1 segments of 4 logs, 100 bytes\n" in shown.stderr
-    assert spark.args == ["retention", "--grace-s=0.0", "--dry-run"]
+    assert spark.args == ["retention", "--topic=orders", "--dry-run"]
 
 
 def test_a_run_of_retention_that_missed_a_log_fails(spark: Spark, data: DataDir) -> None:

@@ -155,11 +155,7 @@ def test_a_group_that_reads_and_one_that_is_moved(cluster: Cluster, kafscale: Co
         assert {(row["group"], row["state"], row["client"]) for row in rows} == {
             ("billing", "Stable", "biller")
         }
-        sentence = kafscale.refused("groups reset-offsets billing -t read --to latest -o csv --yes")
-        assert sentence.endswith("group 'billing' has members now; stop its consumers first")
-        assert "stop its consumers first" in kafscale.refused("groups delete billing --yes")
-        planned = json.loads(kafscale.ok("topics delete read --dry-run -o json"))
-        assert planned["losses"] == [loss("billing", 0, 10, RECORDS, RECORDS - 10)]
+        a_group_with_members_is_left_alone(kafscale)
     finally:
         consumer.close()
     assert {"group": "billing", "type": "classic", "state": "Empty", "protocol": "consumer"} in kafscale.rows(
@@ -175,6 +171,19 @@ def test_a_group_that_reads_and_one_that_is_moved(cluster: Cluster, kafscale: Co
     assert kafscale.ok("consume read -g billing --exit --count 1").strip() == "record 20"
     kafscale.ok("groups reset-offsets newcomer -t read --to 5 --yes")
     assert kafscale.rows("groups describe newcomer")[0]["committed"] == 5, "a group comes into being by it"
+    deleted(kafscale)
+
+
+def a_group_with_members_is_left_alone(kafscale: Commands) -> None:
+    sentence = kafscale.refused("groups reset-offsets billing -t read --to latest -o csv --yes")
+    assert sentence.endswith("group 'billing' has members now; stop its consumers first")
+    assert "stop its consumers first" in kafscale.refused("groups delete billing --yes")
+    planned = json.loads(kafscale.ok("topics delete read --dry-run -o json"))
+    assert planned["losses"] == [loss("billing", 0, 10, RECORDS, RECORDS - 10)]
+
+
+def deleted(kafscale: Commands) -> None:
+    """Two groups; before, none of them together with one that does not exist."""
     assert kafscale.refused("groups delete billing nix --yes").endswith("what does; nothing was deleted")
     going = json.loads(kafscale.ok("groups delete billing --dry-run -o json"))["plan"]
     assert [(row["partition"], row["committed"], row["lag"]) for row in going] == [(0, 21, RECORDS - 21)]

@@ -67,7 +67,6 @@ def what_if(
     Example: kafscale retention what-if --retention-ms 86400000
     """
     from kafscale.lake.retention.plan import Limits
-    from kafscale.lake.retention.planned import Planned
 
     limits = Limits(retention_ms=retention_ms, retention_bytes=retention_bytes)
     if limits == Limits():
@@ -75,13 +74,7 @@ def what_if(
             "give --retention-ms or --retention-bytes; "
             "`kafscale retention apply --dry-run` shows the plan with the settings of the topics"
         )
-    target = Target(data_dir, namespace, store)
-    match engine:
-        case Engine.LOCAL:
-            planned = on_lake(partial(_plan, topic, limits), target)
-        case Engine.SPARK:
-            words = [f"--topic={name}" for name in topic or ()] + _words(limits)
-            planned = Planned(**json.loads(run_job("retention_what_if", words, target)))
+    planned = _planned(topic, limits, Target(data_dir, namespace, store), engine)
     saved = planned.bytes - planned.bytes_own
     than_now = f": {abs(saved):,} {'less' if saved < 0 else 'more'} than now"
     agreed(Way.SHOW, _doomed(planned, by, than_now), output)
@@ -108,7 +101,6 @@ def apply(
     No log starts later than was shown. Segments that expire meanwhile stay until the next run.
     """
     from kafscale.lake.retention.plan import OWN
-    from kafscale.lake.retention.planned import Planned
     from kafscale.lake.retention.summary import report_from_json
 
     way, grace_s, target = (
@@ -116,12 +108,7 @@ def apply(
         seconds(grace),
         Target(data_dir, namespace, store),
     )
-    match engine:
-        case Engine.LOCAL:
-            planned = on_lake(partial(_plan, topic, OWN), target)
-        case Engine.SPARK:
-            words = job_arguments(topic, grace, dry_run=True)
-            planned = Planned(**json.loads(run_job("retention", words, target)))
+    planned = _planned(topic, OWN, target, engine)
     if not agreed(way, _doomed(planned, by), output):
         _check(planned.missed)
         return
@@ -134,10 +121,20 @@ def apply(
     _show_done(done, output)
 
 
-def _words(limits: Limits) -> list[str]:
-    """The same limits for the job of Spark."""
-    given = {"--retention-ms": limits.retention_ms, "--retention-bytes": limits.retention_bytes}
-    return [f"{option}={value}" for option, value in given.items() if value is not None]
+def _planned(topics: list[str] | None, limits: Limits, target: Target, engine: Engine) -> Planned:
+    from kafscale.lake.retention.plan import OWN
+    from kafscale.lake.retention.planned import Planned
+
+    if engine is Engine.LOCAL:
+        return on_lake(partial(_plan, topics, limits), target)
+    words = [f"--topic={name}" for name in topics or ()]
+    if limits == OWN:
+        answer = run_job("retention", [*words, "--dry-run"], target)
+    else:
+        given = {"--retention-ms": limits.retention_ms, "--retention-bytes": limits.retention_bytes}
+        words += [f"{option}={value}" for option, value in given.items() if value is not None]
+        answer = run_job("retention_what_if", words, target)
+    return Planned(**json.loads(answer))
 
 
 async def _plan(topics: list[str] | None, limits: Limits, lake: Lake) -> Planned:
