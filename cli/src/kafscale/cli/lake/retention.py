@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from enum import StrEnum
 from functools import partial
+from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -101,13 +102,9 @@ def apply(
     No log starts later than was shown. Segments that expire meanwhile stay until the next run.
     """
     from kafscale.lake.retention.plan import OWN
-    from kafscale.lake.retention.summary import report_from_json
 
-    way, grace_s, target = (
-        chosen_way(dry_run=dry_run, yes=yes),
-        seconds(grace),
-        Target(data_dir, namespace, store),
-    )
+    way, grace_s = chosen_way(dry_run=dry_run, yes=yes), seconds(grace)
+    target = Target(data_dir, namespace, store)
     planned = _planned(topic, OWN, target, engine)
     if not agreed(way, _doomed(planned, by), output):
         _check(planned.missed)
@@ -116,8 +113,7 @@ def apply(
         case Engine.LOCAL:
             done = on_lake(partial(_apply, planned, topic, grace_s), target)
         case Engine.SPARK:
-            words = job_arguments(topic, grace, dry_run=False)
-            done = report_from_json(json.loads(run_job("retention", words, target)))
+            done = _apply_by_spark(planned, job_arguments(topic, grace, dry_run=False), target)
     _show_done(done, output)
 
 
@@ -152,6 +148,16 @@ async def _apply(planned: Planned, topics: list[str] | None, grace_s: float, lak
     with progressing() as progress:
         run = Retention(lake, grace_s=grace_s, progress=progress, starts_max=planned.starts)
         return await run.run(topics)
+
+
+def _apply_by_spark(planned: Planned, words: list[str], target: Target) -> Report:
+    from kafscale.lake.retention.summary import report_from_json
+
+    with NamedTemporaryFile("w", prefix="kafscale-", suffix=".json") as starts:
+        json.dump([[*place, start] for place, start in planned.starts.items()], starts)
+        starts.flush()
+        answer = run_job("retention", [*words, f"--starts-max={starts.name}"], target)
+    return report_from_json(json.loads(answer))
 
 
 def _doomed(planned: Planned, by: By, than_now: str = "") -> Doomed:

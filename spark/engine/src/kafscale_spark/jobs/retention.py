@@ -6,11 +6,13 @@ May be killed at any point and run again, also while upkeep runs: log starts mov
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 from kafscale.lake.retention.apply import Report, wall_ms
+from kafscale.lake.retention.log_starts import StartsMax
 from kafscale.lake.retention.planned import LOSSES, PLAN, Planned
 from kafscale.lake.retention.summary import report_to_json
 from pyspark.sql import SparkSession
@@ -33,13 +35,24 @@ from kafscale_spark.retention import Job
 def main(argv: Sequence[str] | None = None) -> None:
     parser = arguments(__doc__)
     add_scope(parser)
+    parser.add_argument(
+        "--starts-max",
+        type=Path,
+        help="a JSON file, [[topic, partition, offset], …]: no log starts later, and no other log is changed",
+    )
     args = parser.parse_args(argv)
     with job_session("retention") as spark:
         job = Job(spark=spark, settings=settings_of(Request()), topics=args.topic)
         if args.dry_run:
             show_plan(spark, job.plan(wall_ms()), args.answer)
         else:
-            show_result(job.retain(wall_ms(), args.grace_s), args.answer)
+            starts_max = None if args.starts_max is None else read_starts(args.starts_max)
+            show_result(job.retain(wall_ms(), args.grace_s, starts_max), args.answer)
+
+
+def read_starts(path: Path) -> StartsMax:
+    """Raises OSError."""
+    return {(topic, partition): start for topic, partition, start in json.loads(path.read_text())}
 
 
 def show_plan(spark: SparkSession, planned: Planned, answer: Path | None) -> None:
