@@ -24,7 +24,7 @@ READER = WRITERS[0]
 RECORDS = 200
 PARTITIONS = 3
 COMMAND_TIMEOUT_S = 120
-AS_WRITTEN = """spark sql "select count(*) from records where topic like 'a-%'" --data-dir d --output json"""
+AS_WRITTEN = """sql "select count(*) from records where topic like 'a-%'" --data-dir d --output json"""
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -73,7 +73,7 @@ def kafscale(line: str, folder: Path) -> str:
 def ask(cluster: Cluster, text: str) -> list[dict[str, Any]]:
     (cluster.data_dir.parent / "query.sql").write_text(text)
     rows: list[dict[str, Any]] = json.loads(
-        kafscale("spark sql --file query.sql --data-dir d -o json", cluster.data_dir.parent)
+        kafscale("sql --file query.sql --data-dir d -o json", cluster.data_dir.parent)
     )
     return rows
 
