@@ -135,7 +135,7 @@ def _doomed(client: Client, names: list[str]) -> Doomed:
     rows: list[Row] = [
         {"topic": topic.name, "partitions": len(topic.partitions), "records": None} for topic in topics
     ]
-    losses = None
+    losses: list[Row] | None = None
     try:
         going = bounds_of(client, places)
         for row in rows:
