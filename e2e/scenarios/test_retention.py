@@ -256,7 +256,7 @@ def endure(cluster: Cluster, load: Load, reader: Reader, cycles: int, victims: t
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        nap(chance.uniform(0.2, 3))  # the moment of death is what is random here
+        nap(chance.uniform(0.2, 4))  # the moment of death is what is random here
         run.kill()
         run.wait(ANSWER_S)
         if cycle % 2:
