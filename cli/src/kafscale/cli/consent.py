@@ -107,7 +107,7 @@ def chosen_way(*, dry_run: bool, yes: bool) -> Way:
     way = way_of(dry_run=dry_run, yes=yes, terminal=on_terminal())
     if way is None:
         raise fail_usage(
-            "nothing was changed: nobody can be asked here, because this is no terminal; "
+            "nothing was changed: nobody can be asked here, because there is no terminal; "
             "--dry-run shows what would go, --yes does it without a question"
         )
     return way
