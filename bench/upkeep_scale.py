@@ -76,7 +76,7 @@ async def survey(lake: Lake) -> Figures:
     for topic in topics:
         compacted = replace(topic, configs={"cleanup.policy": "compact"})
         await lake.etcd.put(lake.keys.topic(topic.name), encode_topic(compacted))
-    due = await candidates(lake, None, time.time_ns() // 1_000_000)
+    due, _ = await candidates(lake, None, time.time_ns() // 1_000_000)
     for topic in topics:
         await lake.etcd.put(lake.keys.topic(topic.name), encode_topic(topic))
     return {"due": len(due), "segments": sum(each.dirty.segments for each in due)}

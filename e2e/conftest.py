@@ -25,7 +25,7 @@ LONGEST = (
     "test_tutorial",
     "test_spark_connector",
     "test_shared_cache",
-    "test_spark_sql",
+    "test_sql",
     "test_old_clients",
     "test_spark_jobs",
     "test_scans_across_settling",

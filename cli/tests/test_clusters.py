@@ -20,7 +20,7 @@ from kafscale.storage.etcd.client import EtcdUnknown
 from kafscale.storage.etcd.errors import UnknownKind
 from typer.testing import CliRunner
 
-COMMANDS = ["status", "fsck", "lag", "spark lag", "spark retention --dry-run"]
+COMMANDS = ["status", "fsck", "lag", "retention apply --dry-run", "orphans --yes"]
 
 
 @pytest.fixture(autouse=True)

@@ -68,6 +68,14 @@ def test_each_command_says_what_it_does(words: tuple[str, ...]) -> None:
         "groups reset-offsets billing --topic orders --to yesterday",
         "groups describe billing --output xml",
         "completion tcsh",
+        "topics delete orders",
+        "groups delete billing",
+        "groups reset-offsets billing --topic orders --to earliest",
+        "retention what-if",
+        "retention apply --retention-ms 1 --yes",
+        "retention apply",
+        "compact",
+        "orphans",
         "users",
         "users add",
         "users add alice --iterations 4095",
@@ -113,7 +121,9 @@ def test_what_was_written_wrongly_ends_with_2_before_anything_is_asked(line: str
 
 
 def test_the_commands_that_take_a_namespace_are_found() -> None:
-    assert {("up",), ("status",), ("fsck",), ("lag",), ("spark", "sql")} <= set(IN_A_NAMESPACE)
+    assert {("up",), ("status",), ("fsck",), ("lag",), ("sql",), ("retention", "apply")} <= set(
+        IN_A_NAMESPACE
+    )
 
 
 @pytest.mark.parametrize("words", IN_A_NAMESPACE, ids=" ".join)

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kafscale.cli.spark import lag_server
-from kafscale.cli.spark.lag_server import LagServer, LiveReport, made
+from kafscale.cli.lake import lag_server
+from kafscale.cli.lake.lag_server import LagServer, LiveReport, made
 from kafscale.cli.targets import Trouble
 from kafscale.lake.catalog import Log
 from kafscale.lake.lag.report import Facts

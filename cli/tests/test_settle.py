@@ -150,7 +150,7 @@ async def test_without_a_produce_instance_nothing_is_waited_for(etcd: EtcdClient
     await build(etcd, keyspace, "t")
     with pytest.raises(CannotSettle, match="no produce instance runs"):
         await run(etcd, keyspace)
-    with pytest.raises(CannotSettle, match="there is no topic other"):
+    with pytest.raises(CannotSettle, match="topic 'other' does not exist"):
         await run(etcd, keyspace, "other")
     assert not (await etcd.prefix(keyspace.settle_requests_prefix())).kvs
 

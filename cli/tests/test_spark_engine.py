@@ -14,9 +14,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from kafscale.cli.__main__ import app
 from kafscale.cli.datadir import DataDir, Endpoints
-from kafscale.cli.spark.app import app
-from kafscale.lake.compaction.report import DONE, DUE, Summary
+from kafscale.lake.compaction.report import DONE, DUE, DuePlan, Summary
 from kafscale.lake.retention.apply import Report
 from kafscale.lake.retention.deletes import Fate
 from kafscale.lake.retention.summary import OrphanSummary, report_to_json
@@ -32,7 +32,7 @@ with open({heard!r}, "w") as file:
 print("this is for people")
 code = int(os.environ.get("TEST_CODE", "0"))
 if not code:
-    shutil.copy({answer!r}, sys.argv[4])
+    shutil.copy({plan!r} if "--dry-run" in sys.argv else {answer!r}, sys.argv[4])
 sys.exit(code)
 """
 
@@ -43,9 +43,15 @@ class Spark:
     def __init__(self, folder: Path) -> None:
         self.python = folder / "python"
         self.answer = folder / "to-answer"
+        self.plan = folder / "to-plan"
         self._heard = folder / "heard.json"
         self.python.write_text(
-            PROGRAM.format(python=sys.executable, heard=str(self._heard), answer=str(self.answer))
+            PROGRAM.format(
+                python=sys.executable,
+                heard=str(self._heard),
+                answer=str(self.answer),
+                plan=str(self.plan),
+            )
         )
         self.python.chmod(0o755)
 
@@ -55,6 +61,10 @@ class Spark:
 
     def answers(self, told: Any) -> None:
         self.answer.write_text(json.dumps(told))
+
+    def plans(self, told: Any) -> None:
+        """The answer to --dry-run."""
+        self.plan.write_text(json.dumps(told))
 
     @property
     def heard(self) -> dict[str, Any]:
@@ -94,8 +104,10 @@ def data(tmp_path: Path, etcd_server: EtcdProcess) -> DataDir:
 
 
 def run(data: DataDir, *words: str) -> Result:
-    command, *rest = words
-    return CliRunner().invoke(app, [command, "--engine", "spark", "--data-dir", str(data.root), *rest])
+    """`words`: a command or a command of a group, then options."""
+    at = 2 if words[0] == "retention" else 1
+    line = [*words[:at], "--engine", "spark", "--data-dir", str(data.root), *words[at:]]
+    return CliRunner().invoke(app, line)
 
 
 def test_a_query_goes_to_spark_with_its_cluster_and_comes_back_as_rows(
@@ -132,38 +144,47 @@ LOSS_ROW = {"group": "g", "topic": "orders", "partition": 0, "committed": 3, "st
 def test_a_plan_of_retention_comes_back_with_what_if(spark: Spark, data: DataDir) -> None:
     planned = {"logs": 4, "bytes": 100, "bytes_own": 40, "rows": [PLAN_ROW], "losses": [LOSS_ROW]}
     spark.answers(planned)
-    done = run(data, "retention", "--retention-ms", "-1", "--topic", "orders", "-o", "json")
+    spark.plans(planned)
+    by_segment = ("--by", "segment", "-o", "json")
+    done = run(data, "retention", "what-if", "--retention-ms", "-1", "--topic", "orders", *by_segment)
     assert json.loads(done.stdout) == {
         "plan": [PLAN_ROW],
         "bytes": 100,
         "bytes_saved": 60,
         "losses": [LOSS_ROW],
     }
-    assert spark.args == ["retention", "--topic=orders", "--grace-s=300.0", "--retention-ms=-1"]
-    shown = run(data, "retention", "--dry-run", "--grace", "0s", "-o", "json")
-    assert json.loads(shown.stdout) == [PLAN_ROW]
-    assert "1 segments of 4 logs, 100 bytes; nothing was changed" in shown.stderr
-    assert spark.args == ["retention", "--grace-s=0.0", "--dry-run"]
+    assert spark.args == ["retention_what_if", "--topic=orders", "--retention-ms=-1"]
+    shown = run(data, "retention", "apply", "--dry-run", "--topic", "orders", *by_segment)
+    assert json.loads(shown.stdout)["plan"] == [PLAN_ROW]
+    assert "1 segments of 4 logs, 100 bytes\n" in shown.stderr
+    assert spark.args == ["retention", "--topic=orders", "--dry-run"]
 
 
 def test_a_run_of_retention_that_missed_a_log_fails(spark: Spark, data: DataDir) -> None:
     report = Report(logs=2, moved=1, segments=3, bytes=10, fates=Counter({Fate.DELETED: 6}))
+    spark.plans({"logs": 2, "bytes": 10, "bytes_own": 10, "rows": [PLAN_ROW], "losses": [LOSS_ROW]})
     spark.answers(report_to_json(report))
-    done = run(data, "retention", "-o", "json")
+    done = run(data, "retention", "apply", "--yes", "-o", "json")
     assert done.exit_code == 0, done.output
+    assert "records that they have not read: g 7" in done.stderr
+    assert [word.partition("/")[0] for word in spark.args] == [
+        "retention",
+        "--grace-s=300.0",
+        "--starts-max=",
+    ]
     (row,) = json.loads(done.stdout)
     assert (row["moved"], row["objects_deleted"], row["objects_failed"]) == (1, 6, 0)
     spark.answers(report_to_json(replace(report, missed={"orders/0": "it is damaged"})))
-    done = run(data, "retention")
+    done = run(data, "retention", "apply", "--yes")
     assert done.exit_code == 1
     assert "orders/0 was skipped: it is damaged" in done.stderr
 
 
 def test_a_collection_of_orphans_goes_to_spark(spark: Spark, data: DataDir) -> None:
     row = {"topic": "orders", "object": "x.kfs", "bytes": 5}
-    spark.answers(asdict(OrphanSummary(partitions=3, orphans=[row], bytes=5, failed=1)))
+    spark.plans(asdict(OrphanSummary(partitions=3, orphans=[row], bytes=5, failed=1)))
     done = run(data, "orphans", "--dry-run", "-o", "json")
-    assert json.loads(done.stdout) == [row]
+    assert json.loads(done.stdout) == {"plan": [row]}
     assert spark.args == ["orphans", "--grace-s=300.0", "--dry-run"]
     assert done.exit_code == 1
     assert "1 objects could not be deleted" in done.stderr
@@ -171,15 +192,15 @@ def test_a_collection_of_orphans_goes_to_spark(spark: Spark, data: DataDir) -> N
 
 def test_compaction_goes_to_spark(spark: Spark, data: DataDir) -> None:
     due = dict.fromkeys(DUE.names, 1)
-    spark.answers([due])
+    spark.plans(asdict(DuePlan(rows=[due], losses=[LOSS_ROW])))
     shown = run(data, "compact", "--dry-run", "--io-bytes-per-s", "9", "-o", "json")
-    assert json.loads(shown.stdout) == [due]
-    assert spark.args == ["compaction", "--grace-s=300.0", "--dry-run", "--io-bytes-per-s=9"]
+    assert json.loads(shown.stdout) == {"plan": [due], "losses": [LOSS_ROW]}
+    assert spark.args == ["compaction", "--grace-s=300.0", "--dry-run"]
     row = dict.fromkeys(DONE.names, 1)
     spark.answers(asdict(Summary(rows=[row], uncleanable=1, objects_left=2)))
-    done = run(data, "compact", "--topic", "users", "-o", "json")
+    done = run(data, "compact", "--yes", "--topic", "users", "--io-bytes-per-s", "9", "-o", "json")
     assert json.loads(done.stdout) == [row]
-    assert spark.args == ["compaction", "--topic=users", "--grace-s=300.0"]
+    assert spark.args == ["compaction", "--topic=users", "--grace-s=300.0", "--io-bytes-per-s=9"]
     assert done.exit_code == 1
     assert "2 replaced objects could not be deleted" in done.stderr
 

@@ -61,14 +61,14 @@ class Page:
         return self._run(self._next(beginning))
 
     def ask(self, beginning: str) -> Any:
-        """Runs the next block, a command of `kafscale spark`, with its answer as JSON."""
-        assert beginning.startswith("kafscale spark ")
-        command = " ".join(beginning.split()[:3])
+        """Runs the next block, a command that prints rows, with its answer as JSON."""
+        words = beginning.split()
+        command = " ".join(words[: 3 if words[1] == "retention" else 2])
         return json.loads(self._run(self._next(beginning).replace(command, f"{command} --output json")))
 
     def ask_besides(self, command: str) -> Any:
-        """The answer to a command of `kafscale spark` that is not on the page."""
-        return json.loads(self._run(f"kafscale spark {command} --output json"))
+        """The answer to a command that is not on the page."""
+        return json.loads(self._run(f"kafscale {command} --output json"))
 
     @property
     def is_read(self) -> bool:

@@ -157,7 +157,7 @@ def shared(cluster: Cluster) -> bool:
 
 def by_sql(cluster: Cluster, topic: str) -> Contents:
     text = f"""select partition, "offset", value from records where topic = '{topic}' order by all"""
-    line = [*KAFSCALE, "spark", "sql", text, "--data-dir", str(cluster.data_dir), "--output", "json"]
+    line = [*KAFSCALE, "sql", text, "--data-dir", str(cluster.data_dir), "--output", "json"]
     done = subprocess.run(line, capture_output=True, text=True, timeout=ANSWER_S, check=False)
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
     found: dict[int, list[tuple[int, bytes]]] = {partition: [] for partition in range(PARTITIONS)}

@@ -94,7 +94,12 @@ def test_a_topic_from_its_making_to_its_end(kafscale: Commands) -> None:
     assert table[2].split() == [str(value) for value in described[1].values()]
     kafscale.ok("topics alter life -p 3")
     assert len(kafscale.rows("topics describe life")) == 3
-    kafscale.ok("topics delete life")
+    planned = json.loads(kafscale.ok("topics delete life --dry-run -o json"))
+    assert planned["plan"] == [{"topic": "life", "partitions": 3, "records": 2}]
+    assert "nobody can be asked here" in kafscale.refused("topics delete life", 2)
+    assert kafscale.refused("topics delete life nix --yes").endswith("what does; nothing was deleted")
+    assert "life" in {row["topic"] for row in kafscale.rows("topics list")}
+    kafscale.ok("topics delete life --yes")
     assert "life" not in {row["topic"] for row in kafscale.rows("topics list")}
 
 
@@ -142,23 +147,46 @@ def test_a_group_that_reads_and_one_that_is_moved(cluster: Cluster, kafscale: Co
         assert {(row["group"], row["state"], row["client"]) for row in rows} == {
             ("billing", "Stable", "biller")
         }
-        sentence = kafscale.refused("groups reset-offsets billing -t read --to latest -o csv")
-        assert sentence == "group 'billing' has members now; stop its consumers first"
-        assert "stop its consumers first" in kafscale.refused("groups delete billing")
+        a_group_with_members_is_left_alone(kafscale)
     finally:
         consumer.close()
     assert {"group": "billing", "type": "classic", "state": "Empty", "protocol": "consumer"} in kafscale.rows(
         "groups list"
     )
-    planned = kafscale.rows("groups reset-offsets billing -t read --to 20 --dry-run")
-    assert [(row["partition"], row["before"], row["after"]) for row in planned] == [(0, 10, 20), (1, None, 0)]
+    planned = json.loads(kafscale.ok("groups reset-offsets billing -t read --to 20 --dry-run -o json"))
+    moves = [(row["partition"], row["before"], row["after"]) for row in planned["plan"]]
+    assert moves == [(0, 10, 20), (1, None, 0)]
+    assert planned["losses"] == [loss("billing", 0, 10, 20, 10)]
     assert kafscale.rows("groups describe billing")[0]["committed"] == 10, "a dry run moves nothing"
-    kafscale.ok("groups reset-offsets billing -t read -p 0 --to 20")
+    moved = kafscale.rows("groups reset-offsets billing -t read -p 0 --to 20 --yes")
+    assert list(moved[0]) == documented("groups reset-offsets")
     assert kafscale.ok("consume read -g billing --exit --count 1").strip() == "record 20"
-    kafscale.ok("groups reset-offsets newcomer -t read --to 5")
+    kafscale.ok("groups reset-offsets newcomer -t read --to 5 --yes")
     assert kafscale.rows("groups describe newcomer")[0]["committed"] == 5, "a group comes into being by it"
-    kafscale.ok("groups delete billing newcomer")
+    deleted(kafscale)
+
+
+def a_group_with_members_is_left_alone(kafscale: Commands) -> None:
+    sentence = kafscale.refused("groups reset-offsets billing -t read --to latest -o csv --yes")
+    assert sentence.endswith("group 'billing' has members now; stop its consumers first")
+    assert "stop its consumers first" in kafscale.refused("groups delete billing --yes")
+    planned = json.loads(kafscale.ok("topics delete read --dry-run -o json"))
+    assert planned["losses"] == [loss("billing", 0, 10, RECORDS, RECORDS - 10)]
+
+
+def deleted(kafscale: Commands) -> None:
+    """Two groups; before, none of them together with one that does not exist."""
+    assert kafscale.refused("groups delete billing nix --yes").endswith("what does; nothing was deleted")
+    going = json.loads(kafscale.ok("groups delete billing --dry-run -o json"))["plan"]
+    assert [(row["partition"], row["committed"], row["lag"]) for row in going] == [(0, 21, RECORDS - 21)]
+    kafscale.ok("groups delete billing newcomer --yes")
     assert "billing" not in {row["group"] for row in kafscale.rows("groups list")}
+
+
+def loss(group: str, partition: int, committed: int, start: int, records: int) -> dict[str, Any]:
+    """A row of what a group has not read of topic `read`."""
+    place = {"group": group, "topic": "read", "partition": partition}
+    return {**place, "committed": committed, "start": start, "records": records}
 
 
 def polled(consumer: Consumer) -> bool:
@@ -317,12 +345,12 @@ def test_watching_draws_again_and_again_until_ctrl_c(kafscale: Commands, tmp_pat
     ("line", "sentence"),
     [
         ("topics describe nix", "topic 'nix' does not exist; `kafscale topics list` shows what does"),
-        ("topics delete nix", "topic 'nix' does not exist; `kafscale topics list` shows what does"),
+        ("topics delete nix --yes", "topic 'nix' does not exist; `kafscale topics list` shows what does"),
         ("trace-one nix", "topic 'nix' does not exist; `kafscale topics list` shows what does"),
         ("topics alter nix -p 3", "topic 'nix' does not exist; `kafscale topics list` shows what does"),
         ("configs describe nix", "topic 'nix' does not exist; `kafscale topics list` shows what does"),
         ("groups describe nix", "group 'nix' does not exist; `kafscale groups list` shows what does"),
-        ("groups delete nix", "group 'nix' does not exist; `kafscale groups list` shows what does"),
+        ("groups delete nix --yes", "group 'nix' does not exist; `kafscale groups list` shows what does"),
         ("topics create a/b", "topic 'a/b': the topic name 'a/b' holds characters other than ASCII letters"),
         ("topics create new -c nix=1", "topic 'new': Unknown topic config name: nix (INVALID_CONFIG)"),
     ],

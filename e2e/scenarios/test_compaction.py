@@ -205,7 +205,7 @@ class Follower:
 
 
 class Compactions:
-    """Rounds of `kafscale spark compact`, each a process that may be killed in its work."""
+    """Rounds of `kafscale compact`, each a process that may be killed in its work."""
 
     def __init__(self, cluster: Cluster, seed: int) -> None:
         self._cluster = cluster
@@ -215,7 +215,7 @@ class Compactions:
 
     def _command(self, *words: str) -> list[str]:
         folder = str(self._cluster.data_dir)
-        return [*KAFSCALE, "spark", *words, "--data-dir", folder, "--output", "json"]
+        return [*KAFSCALE, *words, "--data-dir", folder, "--output", "json"]
 
     def written(self) -> set[Path]:
         return set(self._tree.rglob("*.kfs")) if self._tree.is_dir() else set()
@@ -224,7 +224,7 @@ class Compactions:
         """Begins a round and kills it once it has written some more objects; one that ends before is let be."""
         known = self.written()
         more = self._chance.randint(1, 4)
-        words = ("compact", "--grace", "0s", "--io-bytes-per-s", str(IO_BYTES_PER_S))
+        words = ("compact", "--yes", "--grace", "0s", "--io-bytes-per-s", str(IO_BYTES_PER_S))
         process = subprocess.Popen(
             self._command(*words), env=os.environ, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
@@ -253,7 +253,7 @@ class Compactions:
     def finish(self) -> int:
         """Runs rounds until nothing is due, including tombstones. Returns the number of removed records."""
         gone = 0
-        while rows := self.run("compact", "--grace", "0s"):
+        while rows := self.run("compact", "--yes", "--grace", "0s"):
             assert [row["trouble"] for row in rows] == [None] * len(rows)
             gone += sum(row["records"] - row["records_after"] for row in rows)
         return gone
@@ -300,7 +300,7 @@ def story(cluster: Cluster, kills: int, seed: int) -> None:
         assert follower.state == writer.state
     assert before.read <= writer.sent
     assert compactions.finish() > 0
-    compactions.run("orphans", "--grace", "0s")
+    compactions.run("orphans", "--yes", "--grace", "0s")
     settle(cluster, TOPIC)
     until("no bundle is left", lambda: bundles_in(cluster.open_store) == set(), SWEEP_S)
     after = read_again(cluster.bootstrap)

@@ -1,4 +1,4 @@
-"""Consumer lag of a real group: what upkeep shows and what `kafscale spark lag` says, while the cluster runs and after.
+"""Consumer lag of a real group: what upkeep shows and what `kafscale lag` says, while the cluster runs and after.
 
 Law: the lag in records counts the unread records. The time lag is the age of the first of them, in milliseconds. The
 report names the member of each partition. A group without commits is STOP once the window has passed, and not before. A
@@ -93,7 +93,6 @@ def lag(cluster: Cluster, *words: str) -> list[dict[str, Any]]:
     done = subprocess.run(
         [
             *KAFSCALE,
-            "spark",
             "lag",
             "--data-dir",
             str(cluster.data_dir),

@@ -2,7 +2,7 @@
 
 Law: a log's start only rises, and every record from it on exists. A consumer below it gets OFFSET_OUT_OF_RANGE and
 continues at the start, which ListOffsets returns too. In the end no expired record, no bundle and no unreferenced
-object is left, and fsck is clean. This holds for upkeep's job, for `kafscale spark retention` at the same time, and
+object is left, and fsck is clean. This holds for upkeep's job, for `kafscale retention apply` at the same time, and
 when either is killed. Log starts move past slices of bundles and past segments, while owners settle slices. A topic
 without limits has slices in the same bundles and loses nothing.
 """
@@ -77,7 +77,7 @@ def create(cluster: Cluster, name: str, partitions: int = PARTITIONS, **configs:
 
 
 def command(cluster: Cluster, *words: str) -> list[str]:
-    return [*KAFSCALE, "spark", *words, "--data-dir", str(cluster.data_dir)]
+    return [*KAFSCALE, *words, "--data-dir", str(cluster.data_dir)]
 
 
 def answer(cluster: Cluster, *words: str) -> Any:
@@ -252,11 +252,11 @@ def endure(cluster: Cluster, load: Load, reader: Reader, cycles: int, victims: t
     chance = random.Random(random.SystemRandom().randrange(2**32))
     for cycle in range(cycles):
         run = subprocess.Popen(
-            command(cluster, "retention", "--grace", "100ms"),
+            command(cluster, "retention", "apply", "--yes", "--grace", "100ms"),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        nap(chance.uniform(0.2, 3))  # the moment of death is what is random here
+        nap(chance.uniform(0.2, 4))  # the moment of death is what is random here
         run.kill()
         run.wait(ANSWER_S)
         if cycle % 2:
@@ -308,10 +308,10 @@ def nothing_more_to_do(cluster: Cluster) -> None:
     """By the command, since the job may have been killed a moment ago. Slices below a log start become segments
     first."""
     settle(cluster)
-    answer(cluster, "retention", "--grace", "0s")
-    assert answer(cluster, "retention", "--dry-run") == []
-    answer(cluster, "orphans", "--grace", "0s")
-    assert answer(cluster, "orphans", "--dry-run") == []
+    answer(cluster, "retention", "apply", "--yes", "--grace", "0s")
+    assert answer(cluster, "retention", "apply", "--dry-run")["plan"] == []
+    answer(cluster, "orphans", "--yes", "--grace", "0s")
+    assert answer(cluster, "orphans", "--dry-run")["plan"] == []
     until("no bundle is left", lambda: bundles_in(cluster.open_store) == set(), ANSWER_S)
 
 
@@ -349,8 +349,9 @@ def test_records_expire_by_their_age_and_a_plan_says_so_before(cluster: Cluster)
     with Raw.to(cluster.bootstrap) as raw:
         for part in range(PARTITIONS):
             assert send(raw, of_now(10), topic="timed", part=part) == ErrorCode.NONE
-        assert answer(cluster, "retention", "--dry-run", "--topic", "timed") == []
-        what_if = answer(cluster, "retention", "--retention-ms", "1", "--topic", "timed")
+        assert answer(cluster, "retention", "apply", "--dry-run", "--topic", "timed")["plan"] == []
+        words = ("--retention-ms", "1", "--topic", "timed", "--by", "segment")
+        what_if = answer(cluster, "retention", "what-if", *words)
         assert [(row["partition"], row["segment"], row["rule"]) for row in what_if["plan"]] == [
             (part, 0, "time") for part in range(PARTITIONS)
         ]

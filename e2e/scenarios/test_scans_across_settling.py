@@ -123,8 +123,8 @@ def check(found: Found, acknowledged: Mapping[int, int], first: Mapping[int, int
 
 @contextmanager
 def duckdb(site: Site, text: str) -> Iterator[subprocess.Popen[str]]:
-    """`kafscale spark sql` on its way. Its rows come through a pipe."""
-    line = [*KAFSCALE, "spark", "sql", text, "--data-dir", str(site.cluster.data_dir), "--output", "csv"]
+    """`kafscale sql` on its way. Its rows come through a pipe."""
+    line = [*KAFSCALE, "sql", text, "--data-dir", str(site.cluster.data_dir), "--output", "csv"]
     with subprocess.Popen(
         [*dying_with_parent(), *line], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:

@@ -327,7 +327,7 @@ def test_a_compacted_topic_is_read_over_its_gaps(cluster: Cluster, session: Spar
 
 def compacted(cluster: Cluster) -> list[dict[str, Any]]:
     """A round of compaction; what it did."""
-    command = ["spark", "compact", "--grace", "0s", "--data-dir", str(cluster.data_dir), "--output", "json"]
+    command = ["compact", "--yes", "--grace", "0s", "--data-dir", str(cluster.data_dir), "--output", "json"]
     done = subprocess.run(
         [*KAFSCALE, *command], capture_output=True, text=True, timeout=COMMAND_S, check=False
     )

@@ -80,7 +80,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 def kafscale(cluster: Cluster, *words: str) -> list[dict[str, Any]]:
     """A command to its end; the rows that it shows."""
     done = subprocess.run(
-        [*KAFSCALE, "spark", *words, "--data-dir", str(cluster.data_dir), "--output", "json"],
+        [*KAFSCALE, *words, "--data-dir", str(cluster.data_dir), "--output", "json"],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
         text=True,
@@ -165,7 +165,7 @@ def whole(cluster: Cluster, writer: Writer) -> list[Row]:
     assert len(rows) < writer.sent * 3 // 4, (
         "much of it went: all but what heads keep, and a record of each key"
     )
-    kafscale(cluster, "orphans", "--grace", "0s")
+    kafscale(cluster, "orphans", "--yes", "--grace", "0s")
     checked = cluster.fsck()
     assert checked.returncode == 0, checked.stdout + checked.stderr
     assert cluster.logged_errors() == []
@@ -183,7 +183,7 @@ def test_jobs_of_spark_on_a_cluster_of_real_processes(cluster: Cluster, tmp_path
     published(cluster, job)
     while job.poll() is None:
         writer.write(1)
-        kafscale(cluster, "compact", "--grace", "0s")
+        kafscale(cluster, "compact", "--yes", "--grace", "0s")
     output, _ = job.communicate(timeout=JOB_S)
     assert job.returncode == 0, output
     assert f"|{TOPIC}|" in output, output
@@ -205,5 +205,5 @@ def test_what_a_killed_job_of_compaction_left_the_next_round_ends(cluster: Clust
     assert job.poll() is None, job.communicate()[0]
     job.kill()
     job.communicate(timeout=JOB_S)
-    kafscale(cluster, "compact", "--grace", "0s")
+    kafscale(cluster, "compact", "--yes", "--grace", "0s")
     whole(cluster, writer)

@@ -144,20 +144,20 @@ def produced(walk: Walk) -> None:
 
 def asked(walk: Walk) -> None:
     page = walk.page
-    rows = page.ask('kafscale spark sql "select topic, partition, count(*)')
+    rows = page.ask('kafscale sql "select topic, partition, count(*)')
     assert rows == [
         {"topic": topic, "partition": partition, "records": len(numbers)}
         for topic, parts in (("customers", walk.customers), ("orders", walk.orders))
         for partition, numbers in enumerate(parts)
     ]
-    rows = page.ask("kafscale spark sql --file - <<'SQL'\nselect v ->> '$.status'")
+    rows = page.ask("kafscale sql --file - <<'SQL'\nselect v ->> '$.status'")
     assert {row["status"]: row["records"] for row in rows} == oracle.by_status(walk.all_orders)
     for status, amount in oracle.amounts_by_status(walk.all_orders).items():
         assert [row["amount"] for row in rows if row["status"] == status] == [pytest.approx(amount, abs=1.0)]
-    rows = page.ask("kafscale spark sql --file - <<'SQL'\nwith latest as (")
+    rows = page.ask("kafscale sql --file - <<'SQL'\nwith latest as (")
     tiers = {row["tier"]: (row["customers"], row["delivered"]) for row in rows}
     assert tiers == oracle.delivered_by_tier(walk.count)
-    rows = page.ask('kafscale spark sql "select topic, count(*) as batches')
+    rows = page.ask('kafscale sql "select topic, count(*) as batches')
     assert [(row["topic"], row["records"]) for row in rows] == [
         ("customers", sum(map(len, walk.customers))),
         ("orders", walk.count),
@@ -168,7 +168,7 @@ def fallen_behind(walk: Walk) -> None:
     page = walk.page
     assert page.run("kafscale consume orders --group billing").split() == [str(walk.count // 10)]
     began_ms = now_ms()
-    rows = page.ask("kafscale spark lag\n")
+    rows = page.ask("kafscale lag\n")
     ended_ms = now_ms()
     assert sum(row["committed"] or 0 for row in rows) == walk.count // 10
     assert len(rows) == len(walk.orders), "partitions without a committed offset count"
@@ -178,7 +178,7 @@ def fallen_behind(walk: Walk) -> None:
         assert (row["records"], row["lost"]) == (len(numbers) - committed, 0)
         unread_ms = int(times[committed])
         assert began_ms - unread_ms <= row["time_ms"] <= ended_ms - unread_ms, row
-    page.ask("kafscale spark lag --html lag.html")
+    page.ask("kafscale lag --html lag.html")
     assert 0 < (page.folder / "lag.html").stat().st_size < PAGE_BYTES_MAX
 
 
@@ -193,22 +193,18 @@ def retained(walk: Walk) -> None:
         ]
 
     began_ms = now_ms()
-    found = page.ask("kafscale spark retention --topic orders --retention-ms 86400000")
+    found = page.ask("kafscale retention what-if --topic orders --retention-ms 86400000")
     between(starts(DAY_MS, began_ms), planned(walk, found["plan"]), starts(DAY_MS, now_ms()))
-    start = planned(walk, found["plan"])
-    assert {loss["partition"]: loss["records"] for loss in found["losses"]} == {
-        partition: start[partition] - offset
-        for partition, offset in committed.items()
-        if start[partition] > offset
-    }
+    assert losses(found) == unread(planned(walk, found["plan"]), committed)
     assert found["losses"], "the page says that the group would lose records"
     page.run("kafscale configs set orders retention.ms=")
     began_ms = now_ms()
-    plan = page.ask("kafscale spark retention --dry-run")
-    between(starts(7 * DAY_MS, began_ms), planned(walk, plan), starts(7 * DAY_MS, now_ms()))
+    found = page.ask("kafscale retention apply --dry-run")
+    between(starts(7 * DAY_MS, began_ms), planned(walk, found["plan"]), starts(7 * DAY_MS, now_ms()))
+    assert losses(found) == unread(planned(walk, found["plan"]), committed)
     assert walk.counts("orders") == list(map(len, walk.orders)), "nothing was changed"
-    (done,) = page.ask("kafscale spark retention --grace")
-    rows = page.ask('kafscale spark sql "select partition, log_start')
+    (done,) = page.ask("kafscale retention apply --yes --grace")
+    rows = page.ask('kafscale sql "select partition, log_start')
     found_starts = [row["log_start"] for row in rows]
     between(starts(7 * DAY_MS, began_ms), found_starts, starts(7 * DAY_MS, now_ms()))
     gone = sum(
@@ -222,6 +218,16 @@ def retained(walk: Walk) -> None:
     for row in page.ask_besides("lag"):
         start = found_starts[row["partition"]]
         assert row["lost"] == (0 if row["committed"] is None else max(0, start - row["committed"])), row
+
+
+def losses(found: dict[str, Any]) -> dict[int, int]:
+    return {loss["partition"]: loss["records"] for loss in found["losses"]}
+
+
+def unread(starts: list[int], committed: dict[int, int]) -> dict[int, int]:
+    """A partition without a commit is one of which the group has read nothing."""
+    rest = {partition: start - committed.get(partition, 0) for partition, start in enumerate(starts)}
+    return {partition: count for partition, count in rest.items() if count > 0}
 
 
 def planned(walk: Walk, rows: list[dict[str, Any]]) -> list[int]:
@@ -241,7 +247,7 @@ def between(least: list[int], found: list[int], most: list[int]) -> None:
 def compacted(walk: Walk) -> None:
     page = walk.page
     left = compact(walk, "customers", [oracle.customer_of(numbers) for numbers in walk.customers])
-    (row,) = page.ask('kafscale spark sql "select count(*) as records, count(distinct key)')
+    (row,) = page.ask('kafscale sql "select count(*) as records, count(distinct key)')
     kept = np.concatenate([numbers[offsets] for numbers, offsets in zip(walk.customers, left, strict=True)])
     assert row == {
         "records": len(kept),
@@ -251,7 +257,7 @@ def compacted(walk: Walk) -> None:
     page.run("kafscale configs set orders cleanup.policy=compact,delete")
     left = compact(walk, "orders", [oracle.order_of(numbers) for numbers in walk.orders])
     kept = np.concatenate([numbers[offsets] for numbers, offsets in zip(walk.orders, left, strict=True)])
-    rows = page.ask("kafscale spark sql --file - <<'SQL'\nselect decode(value) ->> '$.status'")
+    rows = page.ask("kafscale sql --file - <<'SQL'\nselect decode(value) ->> '$.status'")
     assert {row["status"]: row["records"] for row in rows} == oracle.by_status(kept)
     for found, offsets in zip(read(walk), left, strict=True):
         assert np.array_equal(found.offsets, offsets)
@@ -262,7 +268,7 @@ def compact(walk: Walk, topic: str, keys: list[Numbers]) -> list[Numbers]:
     segments = walk.segments(topic)
 
     def handed_over() -> bool:
-        rows = walk.page.ask_besides(f"compact --dry-run --topic {topic}")
+        rows = walk.page.ask_besides(f"compact --dry-run --topic {topic}")["plan"]
         due = {row["partition"]: row["dirty_segments"] for row in rows}
         return [due.get(partition) for partition in range(len(keys))] == [len(some) - 1 for some in segments]
 
@@ -273,7 +279,7 @@ def compact(walk: Walk, topic: str, keys: list[Numbers]) -> list[Numbers]:
     starts = [row["log_start"] for row in rows]
     ends = [some[-1].base for some in segments]
     left = [oracle.compacted(*each) for each in zip(keys, starts, ends, strict=True)]
-    rows = walk.page.ask(f"kafscale spark compact --topic {topic}")
+    rows = walk.page.ask(f"kafscale compact --yes --topic {topic}")
     assert {row["partition"]: (row["records"], row["records_after"]) for row in rows} == {
         partition: (end - start, int((left[partition] < end).sum()))
         for partition, (start, end) in enumerate(zip(starts, ends, strict=True))
@@ -285,7 +291,7 @@ def compact(walk: Walk, topic: str, keys: list[Numbers]) -> list[Numbers]:
 def exported(walk: Walk) -> None:
     page = walk.page
     here = read(walk)
-    rows = page.ask("kafscale spark export orders --to export")
+    rows = page.ask("kafscale export orders --to export")
     assert [row["rows"] for row in rows] == [len(found.offsets) for found in here]
     make = producer_of_the_page()
     dataset = ds.dataset(

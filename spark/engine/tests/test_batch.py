@@ -150,7 +150,7 @@ async def test_a_query_starts_and_ends_where_it_is_told(
     ("options", "why"),
     [
         ({"startingOffset": "earliest"}, "there is no option startingoffset"),
-        ({"subscribe": "nobody"}, "there is no topic nobody"),
+        ({"subscribe": "nobody"}, "topic 'nobody' does not exist"),
         ({"subscribe": "orders", "subscribePattern": "o.*"}, "exclude each other"),
         ({"assign": '{"orders": [7]}'}, "orders has 2 partitions"),
         ({"subscribe": "orders", "startingOffsets": '{"orders": {"0": 1}}'}, "see orders:1"),

@@ -7,22 +7,24 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 import pytest
-from kafscale.lake.catalog import read_lake
+from kafscale.lake.catalog import Lake, read_lake
 from kafscale.lake.columns import Wanted
 from kafscale.lake.compaction.run import Bounds, Round
 from kafscale.lake.retention.orphans import Orphans
 from kafscale.lake.retention.plan import Limits
 from kafscale.lake.retention.planned import PLAN, plan_lake
 from kafscale.lake.scan import scan
+from kafscale.lake.unknown import UnknownTopic
 from kafscale.storage.topics import Topic
 from kafscale.testkit.logbuilder import LogBuilder, records
 from kafscale.wire.records import records_in
 from kafscale_spark.clusters import settings_of
 from kafscale_spark.compaction import Turn, compact, plan, take_turn, turns
+from kafscale_spark.jobs import retention_what_if
 from kafscale_spark.jobs.program import run
 from kafscale_spark.options import parse
 from kafscale_spark.retention import Job
-from kafscale_spark.shares import shares
+from kafscale_spark.shares import in_tasks, shares
 from lakes import World
 from pyspark.sql import SparkSession
 
@@ -75,8 +77,10 @@ async def test_retention_by_tasks_is_the_plan_of_the_lake_then_its_run(
     what_if = await asyncio.to_thread(job.plan, NOW_MS, Limits(retention_ms=15_000))
     assert len(what_if.rows) == 12
     assert what_if.bytes > what_if.bytes_own == planned.bytes
+    some = await asyncio.to_thread(job.retain, NOW_MS, 0.0, {("orders", 1): 10})
+    assert (some.moved, some.segments) == (1, 1), "no log starts later than was agreed"
     done = await asyncio.to_thread(job.retain, NOW_MS, 0.0)
-    assert (done.logs, done.moved, done.segments, done.bytes) == (3, 2, 4, planned.bytes)
+    assert (done.logs, done.moved, done.segments, done.bytes) == (3, 2, 3, planned.bytes - some.bytes)
     assert not done.missed
     assert [log.start for log in await read_lake(world.lake)] == [0, 20, 20]
     assert len(world.segments()) == 11
@@ -131,7 +135,7 @@ async def read(world: World, log: LogBuilder) -> list[Row]:
 
 
 async def nothing_is_left_over(world: World) -> None:
-    assert await asyncio.to_thread(plan, settings_of(parse(world.options)), None) == []
+    assert (await asyncio.to_thread(plan, settings_of(parse(world.options)), None)).rows == []
     assert (await Orphans(world.lake, grace_s=0).collect(dry=True)).orphans == []
 
 
@@ -139,7 +143,7 @@ async def test_each_log_is_compacted_by_a_task_the_dirtiest_first(world: World, 
     settings = settings_of(parse(world.options))
     logs = await compacted_topic(world, "users", 3)
     due = await asyncio.to_thread(plan, settings, None)
-    assert [(row["topic"], row["partition"], row["reason"]) for row in due] == [
+    assert [(row["topic"], row["partition"], row["reason"]) for row in due.rows] == [
         ("users", number, "dirty ratio") for number in range(3)
     ]
     done = await asyncio.to_thread(compact, spark.sparkContext, settings, None, 10_000_000, 0.0)
@@ -187,15 +191,33 @@ async def test_a_task_that_is_tried_again_finds_its_work_done(world: World) -> N
 async def test_what_a_task_cannot_read_ends_the_job_with_its_sentence(
     world: World, spark: SparkSession
 ) -> None:
-    await compacted_topic(world, "users", 1)
-    (manifest,) = world.objects.rglob("@kafscale/manifest/**/*.mf")
-    manifest.unlink()
-    job = Job(spark=spark, settings=settings_of(parse(world.options)))
+    async def missing(lake: Lake, key: str) -> bytes:
+        return await lake.store.get(key)
 
     def main() -> None:
-        job.plan(NOW_MS)
+        in_tasks(spark.sparkContext, settings_of(parse(world.options)), missing, ["a/manifest"])
 
     with pytest.raises(SystemExit) as ending:
         await asyncio.to_thread(run, main)
     assert "manifest" in str(ending.value.code)
     assert "Traceback" not in str(ending.value.code)
+
+
+async def test_a_topic_that_does_not_exist_ends_a_job(world: World, spark: SparkSession) -> None:
+    await world.filled("orders", segments=1)
+    settings = settings_of(parse(world.options))
+    job = Job(spark=spark, settings=settings, topics=["orders", "nowhere"])
+    for work in (
+        lambda: job.plan(NOW_MS),
+        lambda: job.retain(NOW_MS, 0.0),
+        lambda: job.collect(0.0, dry=True),
+        lambda: plan(settings, ["nowhere"]),
+    ):
+        with pytest.raises(UnknownTopic, match="topic 'nowhere' does not exist"):
+            await asyncio.to_thread(work)
+
+
+def test_what_if_needs_a_limit(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        retention_what_if.main(["--topic", "orders"])
+    assert "give --retention-ms or --retention-bytes" in capsys.readouterr().err

@@ -9,13 +9,15 @@ from typing import Any
 import pytest
 from kafscale.lake.catalog import NEVER, Lake, Outline, read_outlines
 from kafscale.lake.compaction import due
-from kafscale.lake.compaction.due import candidates, look
+from kafscale.lake.compaction.due import candidates, due_plan, look
 from kafscale.lake.compaction.plan import Group
 from kafscale.lake.compaction.publish import publish, read_existing
 from kafscale.lake.compaction.segments import Groups, follow, is_listed
+from kafscale.storage.groups import CommittedOffset, encode_committed
 from kafscale.storage.heads import Seg
 from kafscale.storage.meta_swap import Overtaken
 from kafscale.storage.objects import ObjectNotFound
+from kafscale.storage.slots import slot_of
 from kafscale.testkit.logbuilder import LogBuilder, records
 
 from .replaced import Hooked, rename_manifest
@@ -63,11 +65,32 @@ async def test_the_logs_that_are_due_are_those_of_compacted_topics_and_the_dirti
     seg = log.segments[0]
     key = shop.keys.compacted_key(log.topic.topic_id, 0, 0, "u")
     await rename_manifest(shop, log, log.meta.chunks[0].key, set(), replace(seg, key=key))
-    found = await candidates(shop.lake(), None, NOW)
+    found, missed = await candidates(shop.lake(), None, NOW)
     assert [each.log.topic.name for each in found] == ["c", "a"]
     assert [each.dirty.segments for each in found] == [23, 22]
-    assert [each.log.topic.name for each in await candidates(shop.lake(), ["a", "b"], NOW)] == ["a"]
+    chosen, _ = await candidates(shop.lake(), ["a", "b"], NOW)
+    assert [each.log.topic.name for each in chosen] == ["a"]
+    assert missed == {}
     assert await look(shop.lake(), ("nobody", 0), NOW) is None
+
+
+async def test_the_plan_names_damaged_logs_and_the_groups_that_have_not_read_to_the_end_of_what_is_compacted(
+    shop: Shop,
+) -> None:
+    for name in ("well", "lost"):
+        log = await built(shop, name, **COMPACT)
+        for group, offset in (("behind", 3), ("ahead", log.next)):
+            key = shop.keys.committed(slot_of(group), group, log.topic.topic_id, 0)
+            await shop.etcd.put(key, encode_committed(CommittedOffset(offset=offset, commit_ms=1)))
+    await shop.store.delete(shop.logs["lost"].meta.chunks[0].key)
+    due = await due_plan(shop.lake(), None, NOW)
+    end = shop.logs["well"].segments[-1].base
+    assert [(row["group"], row["topic"], row["start"], row["records"]) for row in due.losses] == [
+        ("behind", "well", end, end - 3)
+    ]
+    assert [row["topic"] for row in due.rows] == ["well"]
+    assert list(due.missed) == ["lost/0"]
+    assert due.places == [("well", 0), ("lost", 0)], "a round reports the damaged one again"
 
 
 async def test_a_manifest_that_is_merged_under_the_walk_costs_a_look_at_meta(shop: Shop) -> None:

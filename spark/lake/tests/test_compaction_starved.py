@@ -90,7 +90,7 @@ async def big_log(shop: Shop, **configs: str) -> LogBuilder:
 
 
 async def dirty_of(shop: Shop) -> dict[str, int]:
-    found = await candidates(shop.lake(), None, NOW)
+    found, _ = await candidates(shop.lake(), None, NOW)
     return {each.log.topic.name: each.dirty.segments for each in found}
 
 

@@ -10,6 +10,7 @@ from kafscale.lake.catalog import Lake, read_lake
 from kafscale.lake.retention.apply import Report, Retention
 from kafscale.lake.retention.deletes import Fate
 from kafscale.lake.retention.plan import Rule, plan
+from kafscale.lake.retention.planned import plan_lake
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.heads import Meta, decode_head, decode_meta, encode_meta
 from kafscale.storage.keys import Keyspace
@@ -255,6 +256,33 @@ async def test_a_log_that_cannot_be_read_is_told_and_holds_up_no_other(shop: Sho
     assert (done.moved, done.segments) == (1, 4)
     assert (await meta_of(shop, well)).swept == 4 * PER_SEGMENT
     assert (await meta_of(shop, lost)).log_start == 0
+
+
+async def test_a_log_that_cannot_be_read_is_named_in_the_plan_and_the_others_are_planned(shop: Shop) -> None:
+    for name in ("lost", "well"):
+        log = await shop.topic(name, retention_ms=str(KEPT_MS))
+        await grow(log, 8)
+        ref = await log.checkpoint(keep=2)
+        if name == "lost":
+            await shop.store.delete(ref.key)
+    planned = await plan_lake(shop.lake(), None, NOW)
+    assert list(planned.missed) == ["lost/0"]
+    assert planned.starts == {("well", 0): 4 * PER_SEGMENT}
+
+
+async def test_no_log_starts_later_than_was_agreed(shop: Shop) -> None:
+    """After the plan was shown, more segments have expired: in its log, and in one that was not in the plan."""
+    for name in ("shown", "later"):
+        await grow(await shop.topic(name, retention_ms=str(KEPT_MS)), 8)
+    planned = await plan_lake(shop.lake(), ["shown"], NOW)
+    assert planned.starts == {("shown", 0): 4 * PER_SEGMENT}
+    run = Retention(shop.lake(), grace_s=0, now_ms=lambda: 2 * NOW, starts_max=planned.starts)
+    done = await run.run()
+    assert (done.moved, done.segments) == (1, 4)
+    assert (await meta_of(shop, shop.logs["shown"])).log_start == 4 * PER_SEGMENT
+    assert (await meta_of(shop, shop.logs["later"])).log_start == 0
+    again = Retention(shop.lake(), grace_s=0, now_ms=lambda: 2 * NOW, starts_max={("shown", 0): 5})
+    assert (await again.run()).moved == 0, "a start never goes back"
 
 
 async def test_slices_below_the_log_start_go_with_their_bundles(shop: Shop) -> None:

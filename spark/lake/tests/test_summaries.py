@@ -53,10 +53,14 @@ async def test_plans_of_topics_add_up_to_the_plan_of_all() -> None:
     assert Planned(**json.loads(json.dumps(asdict(whole)))) == whole
 
 
-async def test_without_what_if_nobody_is_asked_who_would_lose() -> None:
+async def test_a_plan_by_the_topics_own_limits_names_the_groups_too() -> None:
     planned = await plan_lake((await build()).lake(), None, NOW)
-    assert (planned.bytes, planned.losses) == (planned.bytes_own, [])
+    assert planned.bytes == planned.bytes_own
     assert len(planned.rows) == 6
+    assert [(row["group"], row["topic"], row["records"]) for row in planned.losses] == [
+        ("g", name, 3) for name in NAMES
+    ]
+    assert planned.starts == {(name, 0): 10 for name in NAMES}
 
 
 async def test_runs_of_topics_add_up_to_the_run_of_all() -> None:

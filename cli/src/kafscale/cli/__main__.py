@@ -23,10 +23,11 @@ if TYPE_CHECKING:
     from kafscale.cli.up_plan import UpPlan
 
 RUN, RECORDS, CLUSTER, SHELL = "Run", "Records", "Look after a cluster", "Shell"
+STORE = "Without a broker, from etcd and the object store"
 
 
 class Commands(LazyGroup):
-    PANELS = (RUN, RECORDS, CLUSTER, SHELL)
+    PANELS = (RUN, RECORDS, CLUSTER, STORE, SHELL)
     LAZY = {
         "serve": Lazy("kafscale.cli.serve:app", RUN, "Run one service in this process, until SIGTERM."),
         "produce": Lazy(
@@ -60,11 +61,6 @@ class Commands(LazyGroup):
             "Show the cluster: its instances, their partitions, health and rates; exits 1 if clients are not served.",
         ),
         "brokers": Lazy("kafscale.cli.brokers:brokers", CLUSTER, "Show the brokers of a cluster."),
-        "lag": Lazy(
-            "kafscale.cli.spark.lag:lag",
-            CLUSTER,
-            "Show each group's lag, whether it keeps up, and when it loses records.",
-        ),
         "cost": Lazy(
             "kafscale.cli.cost.command:cost",
             CLUSTER,
@@ -129,10 +125,33 @@ class Commands(LazyGroup):
             CLUSTER,
             "Store snapshots of etcd in the object store, and read them.",
         ),
-        "spark": Lazy(
-            "kafscale.cli.spark.app:app",
-            CLUSTER,
-            "Query and maintain topics directly in the object store, without a broker.",
+        "lag": Lazy(
+            "kafscale.cli.lake.lag:lag",
+            STORE,
+            "Show each group's lag, whether it keeps up, and when it loses records.",
+        ),
+        "sql": Lazy(
+            "kafscale.cli.lake.sql:sql", STORE, "Query topics with SQL, on a running or a stopped cluster."
+        ),
+        "export": Lazy(
+            "kafscale.cli.lake.export:export",
+            STORE,
+            "Export topics to Parquet files, one folder per partition. If run again, it writes only new records.",
+        ),
+        "compact": Lazy(
+            "kafscale.cli.lake.compact:compact",
+            STORE,
+            "Compact topics with cleanup.policy=compact that are due; the dirtiest log first.",
+        ),
+        "orphans": Lazy(
+            "kafscale.cli.lake.orphans:orphans",
+            STORE,
+            "Delete orphaned objects: objects that crashes left and that no commit can ever name.",
+        ),
+        "retention": Lazy(
+            "kafscale.cli.lake.retention:app",
+            STORE,
+            "Delete expired records at once, or show what other limits would save and cost.",
         ),
         "completion": Lazy(
             "kafscale.cli.completion:completion", SHELL, "Print the completion script for a shell."

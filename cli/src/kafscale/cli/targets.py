@@ -117,11 +117,12 @@ def on_lake(work: Callable[[Lake], Coroutine[Any, Any, T]], target: Target) -> T
     from kafscale.lake.catalog import Lake
     from kafscale.lake.heads import CorruptSegment
     from kafscale.lake.sql import QueryFailed
+    from kafscale.lake.unknown import UnknownName
 
     async def run(cluster: Cluster) -> T:
         try:
             return await work(Lake(cluster.etcd, cluster.keys, cluster.store))
-        except (QueryFailed, CorruptSegment) as trouble:
+        except (QueryFailed, CorruptSegment, UnknownName) as trouble:
             raise Trouble(str(trouble)) from trouble
 
     return on_cluster(run, target)

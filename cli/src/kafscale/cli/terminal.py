@@ -173,17 +173,22 @@ class _TableRows:
         self._rows += rows
 
     def end(self) -> None:
-        from rich.table import Table
-        from rich.text import Text
+        show_table(self._columns, self._rows)
 
-        table = Table(box=None, header_style="bold")
-        for name in self._columns:
-            values = [row[name] for row in self._rows if row[name] is not None]
-            numbers = bool(values) and all(isinstance(value, int | float | Decimal) for value in values)
-            table.add_column(name, justify="right" if numbers else "left", overflow="fold")
-        for row in self._rows:
-            table.add_row(*(Text(harmless(_cell(row[name]))) for name in self._columns))
-        screen().print(table)
+
+def show_table(columns: Sequence[str], rows: Sequence[dict[str, Any]], *, err: bool = False) -> None:
+    """`err`: on the error stream."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, header_style="bold")
+    for name in columns:
+        values = [row[name] for row in rows if row[name] is not None]
+        numbers = bool(values) and all(isinstance(value, int | float | Decimal) for value in values)
+        table.add_column(name, justify="right" if numbers else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(harmless(_cell(row[name]))) for name in columns))
+    screen(err=err).print(table)
 
 
 def record_line(line: bytes) -> bytes:
@@ -191,7 +196,7 @@ def record_line(line: bytes) -> bytes:
     return harmless(line.decode(errors="replace")).encode() if sys.stdout.isatty() else line
 
 
-def screen() -> Console:
+def screen(*, err: bool = False) -> Console:
     """As wide as the terminal. Output to a file or another program is not folded."""
     from rich.console import Console
 
@@ -199,7 +204,7 @@ def screen() -> Console:
         def on_broken_pipe(self) -> None:
             raise  # rich calls this while it handles the BrokenPipeError; `lazy.quiet_at_closed_pipe` ends the command
 
-    console = Screen()
+    console = Screen(stderr=err)
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = UNFOLDED
     return console

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from kafscale.cli.consent import Doomed, DryRunOption, Row, YesOption, agreed, chosen_way, listed
 from kafscale.cli.targets import BootstrapOption, CommandConfigOption, DataDirOption, kafka
 from kafscale.cli.terminal import Output, OutputOption, fail_usage, notice, show_rows
+
+if TYPE_CHECKING:
+    from kafscale.cli.kafka.client import Client
 
 TopicArgument = Annotated[str, typer.Argument(help="Name of the topic.")]
 
@@ -97,14 +102,55 @@ def delete(
     bootstrap_server: BootstrapOption = None,
     data_dir: DataDirOption = None,
     command_config: CommandConfigOption = None,
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
+    output: OutputOption = Output.TABLE,
 ) -> None:
-    """Delete topics with all their records. This cannot be undone. Example: kafscale topics delete orders"""
+    """Delete topics with all their records. This cannot be undone. Example: kafscale topics delete orders
+
+    Shows the records and the groups that have not read them, and asks. If one of the topics does not exist, none is
+    deleted.
+    """
+    from kafscale.cli.kafka.client import one_by_one
     from kafscale.cli.kafka.topics import delete_topic
 
+    way, names = chosen_way(dry_run=dry_run, yes=yes), list(dict.fromkeys(topic))
     with kafka(bootstrap_server, data_dir, command_config) as client:
-        for each in topic:
-            delete_topic(client, each)
-            notice(f"deleted topic '{each}'")
+        if agreed(way, _doomed(client, names), output):
+            for name in one_by_one(names, partial(delete_topic, client)):
+                notice(f"deleted topic '{name}'")
+
+
+def _doomed(client: Client, names: list[str]) -> Doomed:
+    """Raises KafkaTrouble for a topic that does not exist. If the records or the groups cannot be read, the plan says
+    so: a damaged topic can be deleted too."""
+    from kafscale.cli.kafka.client import KafkaTrouble, before_deletion
+    from kafscale.cli.kafka.groups import readers_of
+    from kafscale.cli.kafka.topics import bounds_of, find_topics
+    from kafscale.lake.unread import unread
+
+    with before_deletion():
+        topics = find_topics(client, names)
+    places = [(topic.name, part.id) for topic in topics for part in topic.partitions]
+    rows: list[Row] = [
+        {"topic": topic.name, "partitions": len(topic.partitions), "records": None} for topic in topics
+    ]
+    losses: list[Row] | None = None
+    try:
+        going = bounds_of(client, places)
+        for row in rows:
+            row["records"] = sum(each.end - each.start for each in going if each.topic == row["topic"])
+        losses = unread(going, readers_of(client, places))
+        known = f"{sum(row['records'] for row in rows):,} records"
+    except KafkaTrouble as trouble:
+        known = f"records or groups that cannot be read ({trouble})"
+    return Doomed(
+        what=f"{len(names)} topic{'s' * (len(names) != 1)} with {len(places)} partitions and {known}",
+        question=f"Delete {listed(names)}? This cannot be undone.",
+        columns=("topic", "partitions", "records"),
+        rows=rows,
+        losses=losses,
+    )
 
 
 def pairs(words: list[str], what: str) -> dict[str, str]:

@@ -11,12 +11,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
-from kafscale.lake.catalog import Lake
-from kafscale.lake.compaction.due import candidates
-from kafscale.lake.compaction.plan import Candidate
-from kafscale.lake.compaction.report import Summary, due_rows, summarize
+from kafscale.lake.catalog import Lake, check_topics
+from kafscale.lake.compaction.due import due_plan
+from kafscale.lake.compaction.report import DuePlan, Summary, summarize
 from kafscale.lake.compaction.run import Bounds, Round
 from kafscale.lake.retention.apply import wall_ms
 from kafscale.lake.retention.deletes import Condemned, Fate, delete_all
@@ -27,7 +25,6 @@ from pyspark import SparkContext
 from kafscale_spark.clusters import opened
 from kafscale_spark.offsets import TopicPartition
 from kafscale_spark.shares import in_tasks
-from kafscale_spark.spans import place_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,9 +54,9 @@ def turns(places: Sequence[TopicPartition], io_bytes_per_s: int | None, at_once:
     ]
 
 
-def plan(settings: ServiceSettings, names: Iterable[str] | None) -> list[dict[str, Any]]:
-    """Rows of `report.DUE`: the logs that are due, the dirtiest first."""
-    return due_rows(asyncio.run(_due(settings, names)))
+def plan(settings: ServiceSettings, names: Iterable[str] | None) -> DuePlan:
+    """The logs that are due, the dirtiest first. Raises UnknownTopic."""
+    return asyncio.run(_plan(settings, names))
 
 
 def compact(
@@ -69,9 +66,8 @@ def compact(
     io_bytes_per_s: int | None,
     grace_s: float,
 ) -> Summary:
-    """Raises EtcdError and StoreError, and Spark's error for a failed task."""
-    places = [place_of(candidate.log) for candidate in asyncio.run(_due(settings, names))]
-    given = turns(places, io_bytes_per_s, context.defaultParallelism)
+    """Raises UnknownTopic, EtcdError and StoreError, and Spark's error for a failed task."""
+    given = turns(plan(settings, names).places, io_bytes_per_s, context.defaultParallelism)
     done = in_tasks(context, settings, take_turn, given)
     replaced = [condemned for each in done for condemned in each.replaced]
     left = asyncio.run(_delete(settings, replaced, grace_s)) if replaced else 0
@@ -86,9 +82,10 @@ async def take_turn(lake: Lake, turn: Turn) -> Done:
     return Done(summary=summarize(report), replaced=report.replaced)
 
 
-async def _due(settings: ServiceSettings, names: Iterable[str] | None) -> list[Candidate]:
+async def _plan(settings: ServiceSettings, names: Iterable[str] | None) -> DuePlan:
     async with opened(settings) as lake:
-        return await candidates(lake, names, wall_ms())
+        await check_topics(lake, names)
+        return await due_plan(lake, names, wall_ms())
 
 
 async def _delete(settings: ServiceSettings, replaced: Sequence[Condemned], grace_s: float) -> int:

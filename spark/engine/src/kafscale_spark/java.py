@@ -1,6 +1,6 @@
 """The Java that Spark runs on: that of JAVA_HOME or PATH, else Debian's package, unpacked without root.
 
-It is downloaded only if the caller names a folder for it, as `kafscale spark --data-dir` does.
+It is downloaded only if the caller names a folder for it, as `--data-dir` of `kafscale … --engine spark` does.
 """
 
 from __future__ import annotations

@@ -11,8 +11,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 
-from kafscale.lake.catalog import Lake, read_topics
+from kafscale.lake.catalog import Lake, check_topics, read_topics
 from kafscale.lake.retention.apply import Report, Retention
+from kafscale.lake.retention.log_starts import StartsMax
 from kafscale.lake.retention.orphans import Orphans
 from kafscale.lake.retention.plan import OWN, Limits
 from kafscale.lake.retention.planned import Planned, merge_plans, plan_lake
@@ -31,7 +32,7 @@ from kafscale_spark.shares import Found, Work, in_tasks, shares
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A session, a cluster, and the selected topics (None: all)."""
+    """A session, a cluster, and the selected topics (None: all). Its methods raise UnknownTopic."""
 
     spark: SparkSession
     settings: ServiceSettings
@@ -40,8 +41,8 @@ class Job:
     def plan(self, now_ms: int, limits: Limits = OWN) -> Planned:
         return merge_plans(self._run(partial(_plan, now_ms, limits)))
 
-    def retain(self, now_ms: int, grace_s: float) -> Report:
-        return merged(Report(), self._run(partial(_retain, now_ms, grace_s)))
+    def retain(self, now_ms: int, grace_s: float, starts_max: StartsMax | None = None) -> Report:
+        return merged(Report(), self._run(partial(_retain, now_ms, grace_s, starts_max)))
 
     def collect(self, grace_s: float, *, dry: bool) -> OrphanSummary:
         return merge_orphan_summaries(self._run(partial(_collect, grace_s, dry)))
@@ -53,6 +54,7 @@ class Job:
 
     async def _shares(self, count: int) -> list[list[str]]:
         async with opened(self.settings) as lake:
+            await check_topics(lake, self.topics)
             return shares(await read_topics(lake, self.topics), count)
 
 
@@ -60,8 +62,11 @@ async def _plan(now_ms: int, limits: Limits, lake: Lake, names: list[str]) -> Pl
     return await plan_lake(lake, names, now_ms, limits)
 
 
-async def _retain(now_ms: int, grace_s: float, lake: Lake, names: list[str]) -> Report:
-    return await Retention(lake, grace_s=grace_s, now_ms=lambda: now_ms).run(names)
+async def _retain(
+    now_ms: int, grace_s: float, starts_max: StartsMax | None, lake: Lake, names: list[str]
+) -> Report:
+    run = Retention(lake, grace_s=grace_s, now_ms=lambda: now_ms, starts_max=starts_max)
+    return await run.run(names)
 
 
 async def _collect(grace_s: float, dry: bool, lake: Lake, names: list[str]) -> OrphanSummary:

@@ -13,6 +13,7 @@ from typing import assert_never
 
 from kafscale.lake.catalog import Lake, Log, by_place, read_lake, read_topics
 from kafscale.lake.times import offset_at
+from kafscale.lake.unknown import UnknownTopic
 
 from kafscale_spark.offsets import Next, TopicPartition, text_of
 from kafscale_spark.options import EARLIEST, LATEST, BadOption, Edge, Offsets, Position, Request, Times
@@ -48,7 +49,7 @@ async def read_logs(lake: Lake, request: Request) -> list[Log]:
     known = {topic.name: topic.partitions for topic in await read_topics(lake)}
     missing = sorted((topics.names or frozenset()) - known.keys())
     if missing:
-        raise BadOption(f"there is no topic {', '.join(missing)}")
+        raise BadOption(str(UnknownTopic(missing[0])))
     for topic, numbers in (topics.partitions or {}).items():
         if any(number not in range(known[topic]) for number in numbers):
             raise BadOption(f"{topic} has {known[topic]} partitions, not {sorted(numbers)}")

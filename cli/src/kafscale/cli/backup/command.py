@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
+from kafscale.cli.lake.options import seconds
 from kafscale.cli.options import StoreKind, Target
-from kafscale.cli.spark.options import seconds
 from kafscale.cli.targets import DataDirOption, NamespaceOption, StoreOption, Trouble, on_cluster, on_store
 from kafscale.cli.terminal import Output, OutputOption, notice, show_rows
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
@@ -16,6 +16,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from kafscale.cli.kafka.security import OPEN, ClientSecurity
 from kafscale.cli.options import SecurityProtocol
+from kafscale.lake.unknown import NO_GROUP, NO_TOPIC
 from kafscale.runtime.addresses import split_address
 from kafscale.storage.backoff import Backoff
 from kafscale.wire.errors import ErrorCode
@@ -45,14 +46,13 @@ _PASSING: Final = frozenset(
         ErrorCode.REQUEST_TIMED_OUT,
     }
 )
-_NO_TOPIC: Final = "does not exist; `kafscale topics list` shows what does"
 _HAS_MEMBERS: Final = "has members now; stop its consumers first"
 _KNOWN: Final[Mapping[ErrorCode, str]] = {
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: _NO_TOPIC,
-    ErrorCode.UNKNOWN_TOPIC_ID: _NO_TOPIC,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: NO_TOPIC,
+    ErrorCode.UNKNOWN_TOPIC_ID: NO_TOPIC,
     ErrorCode.TOPIC_ALREADY_EXISTS: "exists already; `kafscale topics alter` gives it more partitions, "
     "`kafscale configs set` other settings",
-    ErrorCode.GROUP_ID_NOT_FOUND: "does not exist; `kafscale groups list` shows what does",
+    ErrorCode.GROUP_ID_NOT_FOUND: NO_GROUP,
     ErrorCode.NON_EMPTY_GROUP: _HAS_MEMBERS,
     ErrorCode.UNKNOWN_MEMBER_ID: _HAS_MEMBERS,
 }
@@ -89,7 +89,7 @@ def failure(what: str, code: int, message: str | None = None) -> KafkaTrouble:
     except ValueError:
         return KafkaTrouble(f"{what}: error {code}, which Kafka does not know")
     if error in _KNOWN:
-        known = NoTopic if _KNOWN[error] is _NO_TOPIC else KafkaTrouble
+        known = NoTopic if _KNOWN[error] is NO_TOPIC else KafkaTrouble
         return known(f"{what} {_KNOWN[error]}")
     kind = Passing if error in _PASSING else KafkaTrouble
     again = "; try again in a moment" if error.retriable else ""
@@ -102,7 +102,7 @@ def trouble_of(what: str, error: KafkaError) -> KafkaTrouble:
     if code >= 0 or code == ErrorCode.UNKNOWN_SERVER_ERROR:
         return failure(what, code, None if text.startswith(_GENERIC) else text)
     if code == KafkaError._UNKNOWN_TOPIC:
-        return NoTopic(f"{what} {_NO_TOPIC}")
+        return NoTopic(f"{what} {NO_TOPIC}")
     if code == KafkaError._UNKNOWN_PARTITION:
         return KafkaTrouble(f"{what} has no such partition")
     why = _LOCAL.get(code, text.removeprefix("Local: "))
@@ -121,6 +121,26 @@ def patiently(ask: Callable[[], T], *, patience_s: float = PATIENCE_S) -> T:
             if time.monotonic() + wait_s > deadline:
                 raise
             time.sleep(wait_s)
+
+
+@contextmanager
+def before_deletion() -> Iterator[None]:
+    """Adds to a KafkaTrouble that nothing was deleted."""
+    try:
+        yield
+    except KafkaTrouble as trouble:
+        raise KafkaTrouble(f"{trouble}; nothing was deleted") from trouble
+
+
+def one_by_one(names: Sequence[str], delete: Callable[[str], None]) -> Iterator[str]:
+    """Deletes in order, and yields each name that is gone. The first failure ends it, and says what is left."""
+    for at, name in enumerate(names):
+        try:
+            delete(name)
+        except KafkaTrouble as trouble:
+            left = ", ".join(f"'{each}'" for each in names[at + 1 :])
+            raise KafkaTrouble(f"{trouble}; not deleted: {left}" if left else str(trouble)) from trouble
+        yield name
 
 
 def refusal(bootstrap: str, reason: str) -> str:

@@ -7,7 +7,7 @@ neither protocol types nor the states of KIP-848. So ListGroups is sent by hand 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import MemberDescription
@@ -23,12 +23,16 @@ from kafscale.cli.kafka.topics import (
     find_topics,
     offsets_at,
 )
+from kafscale.lake.unread import Readers
 from kafscale.runtime.addresses import join_address
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import list_groups
 
 LIST_GROUPS_VERSION = 5
 CONSUMER = "consumer"
+NO_MEMBERS = ("EMPTY", "DEAD")
+"""States of a group, in capital letters."""
+GROUPS_AT_ONCE = 50
 
 
 def of_group(name: str) -> str:
@@ -74,10 +78,35 @@ def list_all_groups(client: Client) -> list[Row]:
 
 def describe_group(client: Client, name: str) -> list[Row]:
     """A row for each partition that the group has committed to or that one of its members reads."""
+    return _described(client, find_groups(client, [name])[name])
+
+
+def find_groups(client: Client, names: Iterable[str]) -> dict[str, Row]:
+    """The rows of `list_all_groups`. Raises KafkaTrouble for a group that does not exist."""
     listed = {row["group"]: row for row in list_all_groups(client)}
-    if name not in listed:
-        raise failure(of_group(name), ErrorCode.GROUP_ID_NOT_FOUND)
-    readers = _readers(client, name) if listed[name]["protocol"] == CONSUMER else {}
+    for name in names:
+        if name not in listed:
+            raise failure(of_group(name), ErrorCode.GROUP_ID_NOT_FOUND)
+    return {name: listed[name] for name in names}
+
+
+def offsets_to_delete(client: Client, names: Sequence[str]) -> list[Row]:
+    """The rows of `describe_group` for all of these groups; one without values for a group without offsets.
+
+    Raises KafkaTrouble for a group that does not exist or has members.
+    """
+    rows: list[Row] = []
+    for name, listed in find_groups(client, names).items():
+        if listed["state"].upper() not in NO_MEMBERS:
+            raise failure(of_group(name), ErrorCode.NON_EMPTY_GROUP)
+        nothing = dict.fromkeys(("topic", "partition", "committed", "end", "lag"))
+        rows += _described(client, listed) or [{"group": name, **nothing}]
+    return rows
+
+
+def _described(client: Client, listed: Row) -> list[Row]:
+    name = listed["group"]
+    readers = _readers(client, name) if listed["protocol"] == CONSUMER else {}
     committed = committed_offsets(client, name)
     places = sorted(committed.keys() | readers.keys())
     # Offsets outlive their topic for a moment.
@@ -92,7 +121,7 @@ def describe_group(client: Client, name: str) -> list[Row]:
         rows.append(
             {
                 "group": name,
-                "state": listed[name]["state"],
+                "state": listed["state"],
                 "topic": place[0],
                 "partition": place[1],
                 "committed": at,
@@ -118,16 +147,53 @@ def _readers(client: Client, name: str) -> dict[TopicPart, MemberDescription]:
 
 def committed_offsets(client: Client, name: str) -> dict[TopicPart, int]:
     """The next offset of each partition for which the group has committed one."""
+    return _committed(client, [name])[name]
 
-    def ask() -> dict[TopicPart, int]:
-        wanted = [ConsumerGroupTopicPartitions(name)]
-        found = client.ask_one(of_group(name), client.admin.list_consumer_group_offsets(wanted))
-        _check(name, found)
-        return {
-            (part.topic, part.partition): part.offset for part in found.topic_partitions if part.offset >= 0
+
+def readers_of(client: Client, places: Sequence[TopicPart]) -> Readers:
+    """The groups that have committed in these partitions, or whose members read their topics."""
+    groups = list_all_groups(client)
+    topics = {topic for topic, _ in places}
+    found: dict[tuple[str, str], dict[int, int]] = {}
+    for at in range(0, len(groups), GROUPS_AT_ONCE):
+        some = groups[at : at + GROUPS_AT_ONCE]
+        for name, offsets in _committed(client, [row["group"] for row in some], places).items():
+            for (topic, partition), offset in offsets.items():
+                found.setdefault((name, topic), {})[partition] = offset
+        with_members = [
+            row["group"]
+            for row in some
+            if row["protocol"] == CONSUMER and row["state"].upper() not in NO_MEMBERS
+        ]
+        for name in with_members:
+            for topic, _ in _readers(client, name):
+                if topic in topics:
+                    found.setdefault((name, topic), {})
+    return found
+
+
+def _committed(
+    client: Client, names: Sequence[str], places: Sequence[TopicPart] | None = None
+) -> dict[str, dict[TopicPart, int]]:
+    """The committed offsets of these groups, in these partitions or in all. The requests are sent at once."""
+    parts = None if places is None else [TopicPartition(topic, number) for topic, number in places]
+
+    def ask() -> dict[str, dict[TopicPart, int]]:
+        futures = {
+            name: future
+            for name in names
+            for future in client.admin.list_consumer_group_offsets(
+                [ConsumerGroupTopicPartitions(name, parts)]
+            ).values()
         }
+        return {name: _offsets(name, found) for name, found in client.ask(of_group, futures).items()}
 
     return patiently(ask)
+
+
+def _offsets(name: str, found: ConsumerGroupTopicPartitions) -> dict[TopicPart, int]:
+    _check(name, found)
+    return {(part.topic, part.partition): part.offset for part in found.topic_partitions if part.offset >= 0}
 
 
 def _check(name: str, answered: ConsumerGroupTopicPartitions) -> None:
@@ -143,7 +209,8 @@ def delete_group(client: Client, name: str) -> None:
 def planned_offsets(
     client: Client, name: str, topic: str, partition: int | None, to: int, *, is_time: bool
 ) -> list[Row]:
-    """The offset of the group in each partition: topic, partition, before, after.
+    """The offset of the group in each partition: topic, partition, before, after, and the bounds of the log, start
+    and end.
 
     `to` is an offset, which is limited to the log's bounds; or, if `is_time`, a time in ms, EARLIEST or LATEST.
     """
@@ -159,7 +226,8 @@ def planned_offsets(
         start, end = starts[place].offset, ends[place].offset
         after = targets[place].offset if place in targets else to
         after = end if after == NO_OFFSET else min(max(after, start), end)
-        rows.append({"topic": topic, "partition": place[1], "before": before.get(place), "after": after})
+        row = {"topic": topic, "partition": place[1], "before": before.get(place), "after": after}
+        rows.append({**row, "start": start, "end": end})
     return rows
 
 

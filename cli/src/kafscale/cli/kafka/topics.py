@@ -24,6 +24,7 @@ from confluent_kafka.admin import (
     TopicDescription,
 )
 from kafscale.cli.kafka.client import ANSWER_TIMEOUT_S, Client, patiently
+from kafscale.lake.unread import Going
 
 SERVERS_CHOICE: Final = -1
 EARLIEST: Final = -2
@@ -98,6 +99,17 @@ def describe_topics(client: Client, names: Sequence[str]) -> list[Row]:
         }
         for topic in topics
         for part in sorted(topic.partitions, key=lambda part: part.id)
+    ]
+
+
+def bounds_of(client: Client, places: Sequence[TopicPart]) -> list[Going]:
+    """All records of these partitions."""
+    starts, ends = offsets_at(client, places, EARLIEST), offsets_at(client, places, LATEST)
+    return [
+        Going(
+            topic=topic, partition=number, start=starts[topic, number].offset, end=ends[topic, number].offset
+        )
+        for topic, number in places
     ]
 
 

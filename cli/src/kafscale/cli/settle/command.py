@@ -6,8 +6,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
+from kafscale.cli.lake.options import seconds
 from kafscale.cli.options import StoreKind, Target
-from kafscale.cli.spark.options import seconds
 from kafscale.cli.targets import DataDirOption, NamespaceOption, StoreOption, Trouble, on_cluster
 from kafscale.cli.terminal import Output, OutputOption, counted, fail, notice, progressing, show_rows
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from kafscale.cli.terminal import Progress
+from kafscale.lake.unknown import NO_TOPIC
 from kafscale.storage.etcd.client import EtcdClient, EtcdError, KeyValue, Range
 from kafscale.storage.heads import decode_head, decode_owner
 from kafscale.storage.keys import Keyspace, TopicId, UnknownKey
@@ -107,7 +108,7 @@ class Settle:
         for name in topics:
             found = await self._etcd.get(self._keys.topic(name))
             if found is None:
-                raise CannotSettle(f"there is no topic {name}")
+                raise CannotSettle(f"topic '{name}' {NO_TOPIC}")
             try:
                 ids.append(decode_topic(name, found.value).topic_id)
             except UnreadableValue as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from kafscale.cli.spark.lag_table import duration, rate, size
+from kafscale.cli.lake.lag_table import duration, rate, size
 from kafscale.cli.status.picture import READY
 from kafscale.cli.terminal import counted
 from kafscale.runtime.redaction import harmless

@@ -1,1 +1,1 @@
-"""Programs for spark-submit and for `kafscale spark … --engine spark`. The KAFSCALE_* variables name the cluster."""
+"""Programs for spark-submit and for `kafscale … --engine spark`. The KAFSCALE_* variables name the cluster."""

@@ -9,9 +9,9 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
-from kafscale.lake.compaction.report import DONE, DUE, Summary
+from kafscale.lake.compaction.report import DONE, DUE, DuePlan, Summary
+from kafscale.lake.retention.planned import LOSSES
 from pyspark.sql import SparkSession
 
 from kafscale_spark.clusters import settings_of
@@ -25,6 +25,7 @@ from kafscale_spark.jobs.program import (
     positive,
     run,
     show,
+    trouble,
 )
 from kafscale_spark.options import Request
 
@@ -44,10 +45,14 @@ def main(argv: Sequence[str] | None = None) -> None:
             show_result(spark, done, args.answer)
 
 
-def show_plan(spark: SparkSession, rows: list[dict[str, Any]], answer: Path | None) -> None:
-    if not answered(answer, rows):
-        show(spark, rows, DUE)
-        notice(f"{len(rows)} logs are due; nothing was changed")
+def show_plan(spark: SparkSession, due: DuePlan, answer: Path | None) -> None:
+    if answered(answer, asdict(due)):
+        return
+    show(spark, due.rows, DUE)
+    notice(f"{len(due.rows)} logs are due; nothing was changed")
+    notice("groups that may lose some of the records that they have not read:")
+    show(spark, due.losses, LOSSES)
+    trouble(due.missed, 0)
 
 
 def show_result(spark: SparkSession, done: Summary, answer: Path | None) -> None:

@@ -1,6 +1,6 @@
 """The lag report: `spark-submit lag.py`. The lag of each group, whether it keeps up, and which records it may lose.
 
-This is the report of `kafscale spark lag`. The driver reads etcd, the history, and a part of one segment for each
+This is the report of `kafscale lag`. The driver reads etcd, the history, and a part of one segment for each
 partition with lag. If the report is written to files, it is not printed, and no Spark session is started.
 """
 

@@ -19,8 +19,8 @@ import pyarrow as pa
 from kafscale.lake.export.plan import ExportRefused
 from kafscale.lake.heads import CorruptSegment
 from kafscale.lake.lag.checkpoints import NoCheckpoint
-from kafscale.lake.lag.sampler import NoSuchGroup
 from kafscale.lake.retention.apply import GRACE_S
+from kafscale.lake.unknown import UnknownName
 from kafscale.storage.etcd.client import EtcdError
 from kafscale.storage.objects import StoreError
 from kafscale.storage.schema import UnreadableValue
@@ -39,7 +39,7 @@ _RAISED: Final = re.compile(r"^\s*kafscale\S*: (.+)$", re.MULTILINE)
 _PLAN: Final = re.compile(r";\n|\n\nJVM stacktrace")
 """What Spark adds after its sentence: the query's plan, the JVM's stack trace."""
 TROUBLE: Final = (
-    *(NoJava, BadOption, DataLoss, ExportRefused, NoCheckpoint, NoSuchGroup, CorruptSegment, UnreadableValue),
+    *(NoJava, BadOption, UnknownName, DataLoss, ExportRefused, NoCheckpoint, CorruptSegment, UnreadableValue),
     *(EtcdError, StoreError, OSError),
 )
 
@@ -50,9 +50,13 @@ def arguments(about: str | None) -> argparse.ArgumentParser:
     return parser
 
 
-def add_scope(parser: argparse.ArgumentParser) -> None:
-    """The arguments of a job that changes topics."""
+def add_topics(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--topic", action="append", help="only this one; may be repeated")
+
+
+def add_scope(parser: argparse.ArgumentParser) -> None:
+    """The arguments of a job that changes topics. A scheduler starts it, so nobody is asked."""
+    add_topics(parser)
     parser.add_argument("--dry-run", action="store_true", help="show what would be done, and change nothing")
     parser.add_argument(
         "--grace-s",

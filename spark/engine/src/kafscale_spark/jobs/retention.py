@@ -1,17 +1,18 @@
 """Retention: `spark-submit retention.py`. Deletes what has expired by its topic's settings; `--dry-run` shows the plan.
 
 May be killed at any point and run again, also while upkeep runs: log starts move by compare-and-swap before deletes.
+`retention_what_if.py` shows the plan of other limits.
 """
 
 from __future__ import annotations
 
-import argparse
+import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 from kafscale.lake.retention.apply import Report, wall_ms
-from kafscale.lake.retention.plan import OWN, Limits
+from kafscale.lake.retention.log_starts import StartsMax
 from kafscale.lake.retention.planned import LOSSES, PLAN, Planned
 from kafscale.lake.retention.summary import report_to_json
 from pyspark.sql import SparkSession
@@ -32,34 +33,36 @@ from kafscale_spark.retention import Job
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    args = _arguments().parse_args(argv)
-    limits = Limits(retention_ms=args.retention_ms, retention_bytes=args.retention_bytes)
-    with job_session("retention") as spark:
-        job = Job(spark=spark, settings=settings_of(Request()), topics=args.topic)
-        if args.dry_run or limits != OWN:
-            show_plan(spark, job.plan(wall_ms(), limits), limits, args.answer)
-        else:
-            show_result(job.retain(wall_ms(), args.grace_s), args.answer)
-
-
-def _arguments() -> argparse.ArgumentParser:
     parser = arguments(__doc__)
     add_scope(parser)
     parser.add_argument(
-        "--retention-ms", type=int, help="what if it were this for every topic? -1: unlimited"
+        "--starts-max",
+        type=Path,
+        help="a JSON file, [[topic, partition, offset], …]: no log starts later, and no other log is changed",
     )
-    parser.add_argument("--retention-bytes", type=int, help="the same for retention.bytes")
-    return parser
+    args = parser.parse_args(argv)
+    with job_session("retention") as spark:
+        job = Job(spark=spark, settings=settings_of(Request()), topics=args.topic)
+        if args.dry_run:
+            show_plan(spark, job.plan(wall_ms()), args.answer)
+        else:
+            starts_max = None if args.starts_max is None else read_starts(args.starts_max)
+            show_result(job.retain(wall_ms(), args.grace_s, starts_max), args.answer)
 
 
-def show_plan(spark: SparkSession, planned: Planned, limits: Limits, answer: Path | None) -> None:
+def read_starts(path: Path) -> StartsMax:
+    """Raises OSError."""
+    return {(topic, partition): start for topic, partition, start in json.loads(path.read_text())}
+
+
+def show_plan(spark: SparkSession, planned: Planned, answer: Path | None) -> None:
     if answered(answer, asdict(planned)):
         return
     show(spark, planned.rows, PLAN)
     notice(f"{len(planned.rows)} segments of {planned.logs} logs, {planned.bytes} bytes; nothing was changed")
-    if limits != OWN:
-        notice(f"that is {planned.bytes - planned.bytes_own} bytes more than now; groups would lose:")
-        show(spark, planned.losses, LOSSES)
+    notice("groups that would lose records that they have not read:")
+    show(spark, planned.losses, LOSSES)
+    trouble(planned.missed, 0)
 
 
 def show_result(done: Report, answer: Path | None) -> None:

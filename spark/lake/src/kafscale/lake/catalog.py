@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from kafscale.lake.concurrency import gather_bounded
+from kafscale.lake.unknown import UnknownTopic
 from kafscale.storage.etcd.client import EtcdClient, KeyValue, Range
 from kafscale.storage.heads import Aborted, ManifestRef, Meta, Seg, decode_head, decode_meta
 from kafscale.storage.keys import Keyspace
@@ -135,6 +136,17 @@ async def read_topics(lake: Lake, names: Iterable[str] | None = None) -> list[To
             logger.error("topic skipped: %s", error)
     active = (t for t in topics if t.state is TopicState.ACTIVE and (chosen is None or t.name in chosen))
     return sorted(active, key=lambda topic: topic.name)
+
+
+async def check_topics(lake: Lake, names: Iterable[str] | None) -> None:
+    """Raises UnknownTopic for the first that does not exist or is being deleted. One that cannot be read exists."""
+    for name in names or ():
+        try:
+            found = await read_topic(lake, name)
+        except UnreadableValue:
+            continue
+        if found is None:
+            raise UnknownTopic(name)
 
 
 async def read_topic(lake: Lake, name: str) -> Topic | None:

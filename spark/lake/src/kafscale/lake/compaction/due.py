@@ -10,8 +10,11 @@ from typing import Final
 from kafscale.lake.catalog import NEVER, Lake, partitions_of, read_outline, read_topic, read_topics
 from kafscale.lake.compaction.passes import read_pass
 from kafscale.lake.compaction.plan import Candidate, Survey
+from kafscale.lake.compaction.report import DuePlan, due_rows
 from kafscale.lake.compaction.segments import follow
 from kafscale.lake.concurrency import gather_bounded
+from kafscale.lake.lag.positions import read_readers
+from kafscale.lake.unread import Going, unread
 from kafscale.storage.job_runs import CompactionPass
 from kafscale.storage.meta_swap import Overtaken
 from kafscale.storage.objects import ObjectNotFound
@@ -19,6 +22,8 @@ from kafscale.storage.schema import UnreadableValue
 
 READS_AT_ONCE: Final = 4
 SURVEYS_MAX: Final = 5
+DAMAGE: Final = (ObjectNotFound, UnreadableValue, Overtaken)
+"""Of one log: the others are compacted nevertheless."""
 
 TopicPartition = tuple[str, int]
 """Topic and partition."""
@@ -72,12 +77,44 @@ async def compacted_places(lake: Lake, names: Iterable[str] | None) -> list[Topi
     return [(topic.name, part) for topic, part in partitions_of(topics)]
 
 
-async def candidates(lake: Lake, names: Iterable[str] | None, now_ms: int) -> list[Candidate]:
-    """The logs of these topics, or of all, that are due, the dirtiest first. Raises what `look` raises."""
-    places = await compacted_places(lake, names)
-    found = await gather_bounded((look(lake, place, now_ms) for place in places), READS_AT_ONCE)
+async def candidates(
+    lake: Lake, names: Iterable[str] | None, now_ms: int
+) -> tuple[list[Candidate], dict[TopicPartition, BaseException]]:
+    """The logs of these topics, or of all, that are due, the dirtiest first; and those that cannot be read, and why.
+
+    Raises EtcdError and StoreError.
+    """
+    missed: dict[TopicPartition, BaseException] = {}
+
+    async def one(place: TopicPartition) -> Candidate | None:
+        try:
+            return await look(lake, place, now_ms)
+        except DAMAGE as damage:
+            missed[place] = damage
+            return None
+
+    found = await gather_bounded(map(one, await compacted_places(lake, names)), READS_AT_ONCE)
     due = [each for each in found if each is not None and each.reason is not None]
-    return sorted(due, key=lambda each: (-each.ratio, each.log.topic.name, each.log.partition))
+    return sorted(due, key=lambda each: (-each.ratio, each.log.topic.name, each.log.partition)), missed
+
+
+async def due_plan(lake: Lake, names: Iterable[str] | None, now_ms: int) -> DuePlan:
+    """Of these topics, or of all: the logs that are due, and the groups that have not read them to the end of what is
+    compacted. Raises EtcdError and StoreError."""
+    found, missed = await candidates(lake, names, now_ms)
+    topics = list({each.log.topic.name: each.log.topic for each in found}.values())
+    return DuePlan(
+        rows=due_rows(found),
+        losses=unread(map(_going, found), await read_readers(lake, topics)) if found else [],
+        missed={f"{topic}/{partition}": str(missed[topic, partition]) for topic, partition in sorted(missed)},
+        places=[*((each.log.topic.name, each.log.partition) for each in found), *sorted(missed)],
+    )
+
+
+def _going(candidate: Candidate) -> Going:
+    log = candidate.log
+    end = max(candidate.clean.end, candidate.dirty.end)
+    return Going(topic=log.topic.name, partition=log.partition, start=log.start, end=end)
 
 
 async def find_due(lake: Lake, places: Iterable[TopicPartition], now_ms: int) -> DueLogs:
@@ -88,7 +125,7 @@ async def find_due(lake: Lake, places: Iterable[TopicPartition], now_ms: int) ->
     async def one(place: TopicPartition) -> tuple[int, Due | None]:
         try:
             candidate = await look(lake, place, now_ms)
-        except (ObjectNotFound, UnreadableValue, Overtaken) as damage:
+        except DAMAGE as damage:
             missed[place] = damage
             return 0, None
         if candidate is None or candidate.reason is None:

@@ -147,6 +147,20 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DuePlan:
+    """What a round would compact now. `rows` have the columns of DUE.
+
+    `losses`: rows of `unread`. Of their records, those go that a later record of the same key replaces.
+    `missed`: topic/partition -> why it cannot be read. `places`: (topic, partition) of both, for the round.
+    """
+
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    losses: list[dict[str, Any]] = field(default_factory=list)
+    missed: dict[str, str] = field(default_factory=dict)
+    places: list[tuple[str, int]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
     """`rows` have the columns of DONE."""
 

@@ -7,11 +7,13 @@ knows. So such a partition counts as unread from its first record, as a new grou
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from kafscale.lake.catalog import Lake
 from kafscale.lake.lag.commits import Commit, Position, read_commits, read_groups
 from kafscale.lake.lag.owners import owners, subscriptions
+from kafscale.lake.unread import Readers
 from kafscale.storage.groups import GroupState
 from kafscale.storage.topics import Topic
 
@@ -40,3 +42,15 @@ async def read_positions(
     """And the groups that were read for them. Raises EtcdError."""
     groups = await read_groups(lake)
     return positions(await read_commits(lake, topics), groups, topics), groups
+
+
+async def read_readers(lake: Lake, topics: Sequence[Topic]) -> Readers:
+    """The groups whose topics these are, with what they have committed. Raises EtcdError."""
+    names = {topic.name for topic in topics}
+    found: dict[tuple[str, str], dict[int, int]] = defaultdict(dict)
+    for each in (await read_positions(lake, topics))[0]:
+        if each.topic in names:
+            readers = found[each.group, each.topic]
+            if each.offset is not None:
+                readers[each.partition] = each.offset.offset
+    return found

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from typing import Final
 
 import pyarrow as pa
@@ -21,13 +20,10 @@ from kafscale.lake.lag.report import RECENT_MS, Facts, Report, make_report
 from kafscale.lake.lag.samples import WHOLE_EVERY_MS, Kind, Memory, sample, thinned
 from kafscale.lake.lag.status import Rules
 from kafscale.lake.tables import TIME
+from kafscale.lake.unknown import UnknownGroup
 
 READER_CACHE_BYTES: Final = 64 << 20
 """For manifests, and as much for files of history."""
-
-
-class NoSuchGroup(Exception):
-    """A group was asked for that has neither a member nor a committed offset."""
 
 
 async def read_facts(
@@ -41,12 +37,13 @@ async def read_facts(
 ) -> Facts:
     """What etcd and the segments say now, without history. `chosen`: these groups alone, checkpoints among them.
 
-    Raises EtcdError, StoreError and NoSuchGroup.
+    Raises EtcdError and StoreError; UnknownGroup for a chosen group that has neither a member nor a committed offset.
     """
     topics, groups = await read_topics(lake), await read_groups(lake)
     commits = [*await read_commits(lake, topics), *checkpoints]
     if chosen is not None:
-        check_groups(chosen, groups.keys() | {each.group for each in commits})
+        for name in sorted(set(chosen).difference(groups, (each.group for each in commits))):
+            raise UnknownGroup(name)
     found = positions(commits, groups, topics)
     offsets: dict[tuple[str, int], set[int]] = {}
     for each in found:
@@ -62,16 +59,6 @@ async def read_facts(
         lags=await measure(lake, logs, found, now_ms, known),
         groups=groups,
     )
-
-
-def check_groups(chosen: Collection[str], existing: Collection[str]) -> None:
-    """Raises NoSuchGroup, with the names that are most like the wrong one."""
-    for name in sorted(chosen):
-        if name not in existing:
-            near = get_close_matches(name, existing, n=1)
-            raise NoSuchGroup(
-                f"there is no group '{name}'" + (f"; did you mean '{near[0]}'?" if near else "")
-            )
 
 
 async def with_history(lake: Lake, facts: Facts, files: Files | None = None) -> Facts:

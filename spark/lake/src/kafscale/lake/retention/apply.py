@@ -22,7 +22,7 @@ from kafscale.lake.concurrency import gather_bounded
 from kafscale.lake.listing import Manifests
 from kafscale.lake.resume import Partition, behind, read_place, through, write_place
 from kafscale.lake.retention.deletes import Condemned, Fate, condemned, delete_all
-from kafscale.lake.retention.log_starts import Cut, move_starts
+from kafscale.lake.retention.log_starts import Cut, StartsMax, move_starts
 from kafscale.lake.retention.sweep import sweep
 from kafscale.storage.heads import Seg
 from kafscale.storage.meta_swap import Overtaken
@@ -86,7 +86,7 @@ class _Batch:
 
 class Retention:
     """One run. `report` may be read during the run. `remembers`: the run resumes where the last one ended, and records
-    its own position."""
+    its own position. `starts_max`: no log starts later than a person has seen and agreed to."""
 
     def __init__(
         self,
@@ -97,9 +97,11 @@ class Retention:
         progress: Progress = lambda *_: None,
         manifests: Manifests | None = None,
         remembers: bool = False,
+        starts_max: StartsMax | None = None,
     ) -> None:
         self._lake = lake
         self._grace_s = grace_s
+        self._starts_max = starts_max
         self._now_ms = now_ms
         self._progress = progress
         self._manifests = manifests or Manifests(lake.store)
@@ -125,7 +127,7 @@ class Retention:
         return full or not batch.cuts or batch.due_s <= time.monotonic()
 
     async def _cut(self, some: Sequence[Partition], total: int) -> None:
-        found = await move_starts(self._lake, self._manifests, some, self._now_ms)
+        found = await move_starts(self._lake, self._manifests, some, self._now_ms, self._starts_max)
         self.report.logs += len(some)
         self.report.moved += sum(cut.moved for cut in found.made)
         self.report.missed |= found.missed

@@ -8,7 +8,7 @@ processed one by one, and none is kept in memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Final
@@ -29,6 +29,9 @@ from kafscale.storage.topics import Topic
 MOVES_PER_REQUEST: Final = 50
 """Nested transactions in one request of etcd's, whose metas may have some kilobytes each."""
 LOGS_AT_ONCE: Final = 4
+
+StartsMax = Mapping[tuple[str, int], int]
+"""(topic, partition) -> the log start that a run may not pass. A partition that is not in it keeps its start."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,12 +60,16 @@ class Cuts:
 
 
 async def move_starts(
-    lake: Lake, manifests: Manifests, places: Sequence[Partition], now_ms: Callable[[], int]
+    lake: Lake,
+    manifests: Manifests,
+    places: Sequence[Partition],
+    now_ms: Callable[[], int],
+    starts_max: StartsMax | None = None,
 ) -> Cuts:
-    """Raises EtcdError and StoreError."""
+    """`starts_max` None: no limit. Raises EtcdError and StoreError."""
     cuts = Cuts()
     for _ in range(TRIES_MAX):
-        places = await _try(lake, manifests, places, now_ms(), cuts)
+        places = await _try(lake, manifests, places, now_ms(), cuts, starts_max)
         if not places:
             return cuts
         places = await _again(lake, places)
@@ -73,7 +80,12 @@ async def move_starts(
 
 
 async def _try(
-    lake: Lake, manifests: Manifests, places: Sequence[Partition], now_ms: int, cuts: Cuts
+    lake: Lake,
+    manifests: Manifests,
+    places: Sequence[Partition],
+    now_ms: int,
+    cuts: Cuts,
+    starts_max: StartsMax | None,
 ) -> list[Partition]:
     """The partitions to try again."""
     moving: list[tuple[Outline, int]] = []
@@ -89,6 +101,7 @@ async def _try(
         except UnreadableValue as damage:
             cuts.missed[outline.name] = str(damage)
         else:
+            start = _limited(outline, start, starts_max)
             if start > outline.meta.log_start:
                 moving.append((outline, start))
             elif has_more:
@@ -104,6 +117,13 @@ async def _try(
             else:
                 lost.append((outline.topic, outline.partition))
     return lost
+
+
+def _limited(outline: Outline, start: int, starts_max: StartsMax | None) -> int:
+    if starts_max is None:
+        return start
+    kept = outline.meta.log_start
+    return max(kept, min(start, starts_max.get((outline.topic.name, outline.partition), kept)))
 
 
 async def _new_start(manifests: Manifests, outline: Outline, now_ms: int) -> tuple[int, bool]:

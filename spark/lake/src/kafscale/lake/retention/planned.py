@@ -1,4 +1,4 @@
-"""A retention plan as rows: what would be deleted under the topics' own or other limits, and which groups lose records.
+"""A retention plan as rows: what would go under the topics' own or other limits, and which groups have not read it.
 
 Plain values, so that they can travel: plans of different topics can be merged.
 """
@@ -11,11 +11,25 @@ from itertools import groupby
 from typing import Any, Final
 
 import pyarrow as pa
-from kafscale.lake.catalog import Lake, read_lake
-from kafscale.lake.lag.commits import Position
-from kafscale.lake.lag.positions import read_positions
+from kafscale.lake.catalog import (
+    Lake,
+    Log,
+    Outline,
+    partitions_of,
+    read_log,
+    read_outlines,
+    read_topics,
+)
+from kafscale.lake.concurrency import gather_bounded
+from kafscale.lake.lag.positions import read_readers
 from kafscale.lake.retention.plan import OWN, Limits, PlannedDeletion, plan, start_after
 from kafscale.lake.retention.summary import merged
+from kafscale.lake.unread import Going, unread
+from kafscale.storage.objects import ObjectNotFound
+from kafscale.storage.schema import UnreadableValue
+from kafscale.storage.topics import Topic
+
+LOGS_AT_ONCE: Final = 4
 
 PLAN: Final = pa.schema(
     {
@@ -41,9 +55,10 @@ LOSSES: Final = pa.schema(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
-    """`rows` have the columns of PLAN, `losses` those of LOSSES. `bytes_own`: under the topics' own settings.
+    """`rows` have the columns of PLAN, `losses` (see `unread`) those of LOSSES. `bytes_own`: with the topics' settings.
 
     `partitions` are rows of each log that loses anything: segments and bytes, where it starts, and where it would.
+    `missed`: topic/partition -> why it cannot be read.
     """
 
     logs: int = 0
@@ -52,25 +67,51 @@ class Planned:
     rows: list[dict[str, Any]] = field(default_factory=list)
     losses: list[dict[str, Any]] = field(default_factory=list)
     partitions: list[dict[str, Any]] = field(default_factory=list)
+    missed: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def starts(self) -> dict[tuple[str, int], int]:
+        """(topic, partition) -> where the log would start."""
+        return {_of_place(row): row["start_after"] for row in self.partitions}
 
 
 async def plan_lake(lake: Lake, names: Iterable[str] | None, now_ms: int, limits: Limits = OWN) -> Planned:
-    """Of these topics, or of all. Raises EtcdError and StoreError."""
-    logs = await read_lake(lake, names)
+    """Of these topics, or of all. A log that cannot be read is named, and the others are planned. Raises EtcdError and
+    StoreError."""
+    topics = await read_topics(lake, names)
+    logs, missed = await _readable(lake, topics)
     doomed = plan(logs, now_ms, limits)
     partitions = by_partition(doomed)
-    lost: list[dict[str, Any]] = []
-    if limits != OWN:
-        positions, _ = await read_positions(lake, list({log.topic.name: log.topic for log in logs}.values()))
-        lost = losses(partitions, positions)
     return Planned(
         logs=len(logs),
         bytes=bytes_of(doomed),
         bytes_own=bytes_of(plan(logs, now_ms)),
         rows=[_row(each) for each in doomed],
-        losses=lost,
+        losses=unread(map(_going, partitions), await read_readers(lake, topics)) if partitions else [],
         partitions=partitions,
+        missed=missed,
     )
+
+
+async def _readable(lake: Lake, topics: Iterable[Topic]) -> tuple[list[Log], dict[str, str]]:
+    """The logs; and of those that cannot be read the name, and why."""
+    missed: dict[str, str] = {}
+
+    def pass_over(topic: Topic, partition: int, why: Exception) -> None:
+        missed[f"{topic.name}/{partition}"] = str(why)
+
+    async def one(outline: Outline) -> Log | None:
+        if not outline.meta.chunks:
+            return outline.log(())
+        try:
+            return await read_log(lake, outline.topic, outline.partition)
+        except (ObjectNotFound, UnreadableValue) as damage:
+            pass_over(outline.topic, outline.partition, damage)
+            return None
+
+    outlines = await read_outlines(lake, partitions_of(topics), pass_over)
+    found = await gather_bounded(map(one, outlines), LOGS_AT_ONCE)
+    return [log for log in found if log is not None], missed
 
 
 def merge_plans(plans: Sequence[Planned]) -> Planned:
@@ -87,28 +128,9 @@ def bytes_of(doomed: Iterable[PlannedDeletion]) -> int:
     return sum(each.segment.size + each.segment.index_size for each in doomed)
 
 
-def losses(partitions: Iterable[dict[str, Any]], positions: Iterable[Position]) -> list[dict[str, Any]]:
-    """Records that a group has not read and that would be gone (LOSSES), in the order of the positions. Offsets, as lag
-    counts them; `start` is the log start that would be. What a group has lost already is not counted again. Where a
-    group has committed nothing (`committed` is None), it has not read anything."""
-    places = {_of_place(row): row for row in partitions}
-    found = []
-    for each in positions:
-        row = places.get((each.topic, each.partition))
-        committed = each.offset.offset if each.offset is not None else None
-        lost = row["start_after"] - max(committed or 0, row["start"]) if row else 0
-        if row and lost > 0:
-            found.append(
-                {
-                    "group": each.group,
-                    "topic": each.topic,
-                    "partition": each.partition,
-                    "committed": committed,
-                    "start": row["start_after"],
-                    "records": lost,
-                }
-            )
-    return found
+def _going(row: dict[str, Any]) -> Going:
+    """Of a row of `by_partition`."""
+    return Going(topic=row["topic"], partition=row["partition"], start=row["start"], end=row["start_after"])
 
 
 def by_partition(doomed: Iterable[PlannedDeletion]) -> list[dict[str, Any]]:

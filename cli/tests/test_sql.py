@@ -1,4 +1,4 @@
-"""`kafscale spark sql` and `export` on a stopped data directory."""
+"""`kafscale sql` and `export` on a stopped data directory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow.dataset as ds
 import pytest
 from kafscale.cli.__main__ import app
-from kafscale.cli.spark.sql import TABLE_ROWS_MAX
+from kafscale.cli.lake.sql import TABLE_ROWS_MAX
 from kafscale.lake.sql import ROWS_AT_ONCE
 from kafscale.testkit.logbuilder import LogBuilder, create_topic, records
 from kafscale.wire.records import Codec
@@ -36,7 +36,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(root: Path, *words: str, stdin: str | None = None) -> Result:
-    return CliRunner().invoke(app, ["spark", *words, "--data-dir", str(root)], input=stdin)
+    return CliRunner().invoke(app, [*words, "--data-dir", str(root)], input=stdin)
 
 
 def test_the_query_as_the_readme_has_it(root: Path) -> None:
@@ -74,7 +74,10 @@ def test_an_answer_that_a_person_reads_is_shown_whole(root: Path, count: int) ->
         (("sql",), "exactly one query is needed"),
         (("sql", COUNT, "--file", "-"), "exactly one query is needed"),
         (("sql", "select * from nowhere"), "There are the tables records, batches,"),
-        (("export", "nowhere", "--to", "out"), "there is no topic nowhere"),
+        (
+            ("export", "nowhere", "--to", "out"),
+            "topic 'nowhere' does not exist; `kafscale topics list` shows what does",
+        ),
         (("export", "b", "--to", "/dev/null/out"), "Not a directory"),
     ],
 )

@@ -1,4 +1,4 @@
-"""`kafscale spark sql`."""
+"""`kafscale sql`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
+from kafscale.cli.lake.engine import Engine, EngineOption, run_job
 from kafscale.cli.options import StoreKind, Target
-from kafscale.cli.spark.engine import Engine, EngineOption, run_job
 from kafscale.cli.targets import DataDirOption, NamespaceOption, StoreOption, on_lake
 from kafscale.cli.terminal import (
     Output,

@@ -1,4 +1,4 @@
-"""`kafscale spark lag`."""
+"""`kafscale lag`."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def lag(
     if prometheus == STDOUT:
         return
     if output is Output.TABLE:
-        from kafscale.cli.spark.lag_table import show_report
+        from kafscale.cli.lake.lag_table import show_report
 
         show_report(report, by.value, top, chosen)
     else:
@@ -103,7 +103,7 @@ async def _report(
 async def _serve(
     checkpoints: Sequence[Path], chosen: frozenset[str] | None, port: int, every_s: int, lake: Lake
 ) -> None:
-    from kafscale.cli.spark.lag_server import serve_report
+    from kafscale.cli.lake.lag_server import serve_report
 
     def announce(address: str) -> None:
         notice(f"the page is at {address} until Ctrl-C")
@@ -132,11 +132,11 @@ def _reading(
 def _sentences() -> Iterator[None]:
     """Raises Trouble for wrong names."""
     from kafscale.lake.lag.checkpoints import NoCheckpoint
-    from kafscale.lake.lag.sampler import NoSuchGroup
+    from kafscale.lake.unknown import UnknownGroup
 
     try:
         yield
-    except (NoCheckpoint, NoSuchGroup) as wrong:
+    except (NoCheckpoint, UnknownGroup) as wrong:
         raise Trouble(str(wrong)) from wrong
 
 

@@ -1,4 +1,4 @@
-"""`kafscale spark orphans`."""
+"""`kafscale orphans`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import json
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from kafscale.cli.consent import Doomed, DryRunOption, YesOption, agreed, chosen_way
+from kafscale.cli.lake.engine import Engine, EngineOption, run_job
+from kafscale.cli.lake.options import GraceOption, TopicOption, job_arguments, seconds
 from kafscale.cli.options import StoreKind, Target
-from kafscale.cli.spark.engine import Engine, EngineOption, run_job
-from kafscale.cli.spark.options import DryRunOption, GraceOption, TopicOption, job_arguments, seconds
 from kafscale.cli.targets import DataDirOption, NamespaceOption, StoreOption, on_lake
 from kafscale.cli.terminal import (
     Output,
@@ -28,6 +29,7 @@ COLUMNS: Final = ("topic", "object", "bytes")
 
 def orphans(
     dry_run: DryRunOption = False,
+    yes: YesOption = False,
     topic: TopicOption = None,
     grace: GraceOption = "5m",
     data_dir: DataDirOption = None,
@@ -36,23 +38,46 @@ def orphans(
     output: OutputOption = Output.TABLE,
     engine: EngineOption = Engine.LOCAL,
 ) -> None:
-    """Delete orphaned objects: objects that crashes left and that no commit can ever name."""
+    """Delete orphaned objects: objects that crashes left and that no commit can ever name.
+
+    Example: kafscale orphans --dry-run
+    """
     from kafscale.lake.retention.summary import OrphanSummary
 
+    way, grace_s = chosen_way(dry_run=dry_run, yes=yes), seconds(grace)
     target = Target(data_dir, namespace, store)
-    match engine:
-        case Engine.LOCAL:
-            found = on_lake(partial(_collect, topic, seconds(grace), dry_run), target)
-        case Engine.SPARK:
-            words = job_arguments(topic, grace, dry_run=dry_run)
-            found = OrphanSummary(**json.loads(run_job("orphans", words, target)))
-    _show(found, dry_run, output)
+
+    def collect(*, dry: bool) -> OrphanSummary:
+        match engine:
+            case Engine.LOCAL:
+                return on_lake(partial(_collect, topic, grace_s, dry), target)
+            case Engine.SPARK:
+                words = job_arguments(topic, grace, dry_run=dry)
+                return OrphanSummary(**json.loads(run_job("orphans", words, target)))
+
+    found = collect(dry=True)
+    if agreed(way, _doomed(found), output):
+        found = collect(dry=False)
+        show_rows(COLUMNS, found.orphans, output)
+        notice(f"deleted {_counted(found)}")
+    _report(found)
 
 
-def _show(found: OrphanSummary, dry_run: bool, output: Output) -> None:
-    show_rows(COLUMNS, found.orphans, output)
-    done = "nothing was changed" if dry_run else "deleted"
-    notice(f"{found.count} orphans of {found.partitions} partitions, {found.bytes} bytes: {done}")
+def _doomed(found: OrphanSummary) -> Doomed:
+    return Doomed(
+        what=_counted(found),
+        question="Delete them?",
+        columns=COLUMNS,
+        rows=found.orphans,
+    )
+
+
+def _counted(found: OrphanSummary) -> str:
+    return f"{found.count} orphans of {found.partitions} partitions, {found.bytes} bytes"
+
+
+def _report(found: OrphanSummary) -> None:
+    """What the rows do not say; and the exit code."""
     if found.count > len(found.orphans):
         notice(f"{len(found.orphans)} of them are listed")
     notice(f"{found.left} objects at or above their log's end, {found.strange} of unknown names: left")
@@ -65,9 +90,11 @@ def _show(found: OrphanSummary, dry_run: bool, output: Output) -> None:
 
 
 async def _collect(topics: list[str] | None, grace_s: float, dry: bool, lake: Lake) -> OrphanSummary:
+    from kafscale.lake.catalog import check_topics
     from kafscale.lake.retention.orphans import Orphans
     from kafscale.lake.retention.summary import summarize_orphans
 
+    await check_topics(lake, topics)
     with progressing() as progress:
         return summarize_orphans(
             await Orphans(lake, grace_s=grace_s, progress=progress).collect(topics, dry=dry)

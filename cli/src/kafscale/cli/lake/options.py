@@ -1,4 +1,4 @@
-"""The options that several commands of `kafscale spark` have."""
+"""The options that several of these commands have."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Annotated, Final
 import typer
 
 TopicOption = Annotated[list[str] | None, typer.Option("--topic", help="Only this topic; can be repeated.")]
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show the deletions; change nothing.")]
 GraceOption = Annotated[
     str, typer.Option(help="Wait for reads in progress before objects are deleted: 5m, 90s, 0s.")
 ]

@@ -1,4 +1,4 @@
-"""`kafscale spark export`."""
+"""`kafscale export`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
+from kafscale.cli.lake.engine import Engine, EngineOption, run_job
 from kafscale.cli.options import StoreKind, Target
-from kafscale.cli.spark.engine import Engine, EngineOption, run_job
 from kafscale.cli.targets import DataDirOption, NamespaceOption, StoreOption, on_lake
 from kafscale.cli.terminal import (
     Output,
@@ -63,14 +63,12 @@ def export(
 
 
 async def _export(topics: list[str], to: Path, where: str | None, lake: Lake) -> list[Done]:
-    from kafscale.lake.catalog import read_lake
+    from kafscale.lake.catalog import check_topics, read_lake
     from kafscale.lake.export.plan import ExportRefused
     from kafscale.lake.export.run import export as run
 
+    await check_topics(lake, topics)
     logs = await read_lake(lake, topics)
-    missing = sorted(set(topics) - {log.topic.name for log in logs})
-    if missing:
-        raise fail(f"there is no topic {', '.join(missing)}")
     total, done = sum(log.stable_end - log.start for log in logs), 0
     with progressing() as progress:
 

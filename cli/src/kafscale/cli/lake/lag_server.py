@@ -24,7 +24,7 @@ from kafscale.cli.targets import Trouble
 from kafscale.lake.lag.checkpoints import NoCheckpoint
 from kafscale.lake.lag.page import encoded, payload, render
 from kafscale.lake.lag.report import Facts, Report, make_report
-from kafscale.lake.lag.sampler import NoSuchGroup
+from kafscale.lake.unknown import UnknownGroup
 from kafscale.runtime.http import PLAIN, Answer, HttpServer, header, request_line, response, serving
 from kafscale.storage.etcd.client import EtcdError, EtcdUnknown
 from kafscale.storage.objects import StoreError
@@ -82,7 +82,7 @@ class LiveReport:
             self.trouble = None
         except EtcdUnknown as away:
             self.trouble = f"etcd does not answer: {away.detail}"
-        except (EtcdError, StoreError, NoSuchGroup, NoCheckpoint, TimeoutError) as trouble:
+        except (EtcdError, StoreError, UnknownGroup, NoCheckpoint, TimeoutError) as trouble:
             self.trouble = str(trouble)
 
 

@@ -1,4 +1,4 @@
-"""`kafscale spark sql` beside real clients: no broker is asked, and the rows are those that a consumer reads.
+"""`kafscale sql` beside real clients: no broker is asked, and the rows are those that a consumer reads.
 
 Law: after producers with every codec, SQL gives each record that a consumer read, with its place, time, key, value and
 headers, and no other; while the cluster runs, and again after it stopped.
@@ -24,7 +24,7 @@ READER = WRITERS[0]
 RECORDS = 200
 PARTITIONS = 3
 COMMAND_TIMEOUT_S = 120
-AS_WRITTEN = """spark sql "select count(*) from records where topic like 'a-%'" --data-dir d --output json"""
+AS_WRITTEN = """sql "select count(*) from records where topic like 'a-%'" --data-dir d --output json"""
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -73,7 +73,7 @@ def kafscale(line: str, folder: Path) -> str:
 def ask(cluster: Cluster, text: str) -> list[dict[str, Any]]:
     (cluster.data_dir.parent / "query.sql").write_text(text)
     rows: list[dict[str, Any]] = json.loads(
-        kafscale("spark sql --file query.sql --data-dir d -o json", cluster.data_dir.parent)
+        kafscale("sql --file query.sql --data-dir d -o json", cluster.data_dir.parent)
     )
     return rows
 

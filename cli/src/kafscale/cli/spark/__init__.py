@@ -1,1 +1,0 @@
-"""`kafscale spark`: questions and upkeep that need no broker, straight from etcd and the object store."""
