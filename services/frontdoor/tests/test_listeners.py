@@ -134,14 +134,15 @@ def test_without_ipv6_an_empty_host_is_every_address_of_ipv4(
         door.socket.close()
 
 
-def test_a_port_that_is_taken_is_named_with_an_empty_host_too() -> None:
-    (door,) = bind_all((Listener(name="A", host="127.0.0.1", port=0),))
-    door.socket.listen()
-    try:
-        with pytest.raises(ListenersWrong, match=rf"listener B cannot have \*:{door.port}"):
-            bind_all((Listener(name="B", host="", port=door.port),))
-    finally:
-        door.socket.close()
+def test_a_port_that_is_taken_in_one_family_is_taken_for_an_empty_host() -> None:
+    for address in ("127.0.0.1", "::1") if has_ipv6() else ("127.0.0.1",):
+        (door,) = bind_all((Listener(name="A", host=address, port=0),))
+        door.socket.listen()
+        try:
+            with pytest.raises(ListenersWrong, match=rf"listener B cannot have \*:{door.port}"):
+                bind_all((Listener(name="B", host="", port=door.port),))
+        finally:
+            door.socket.close()
 
 
 def has_ipv6() -> bool:
