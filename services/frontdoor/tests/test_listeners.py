@@ -3,6 +3,7 @@
 import errno
 import os
 import socket
+from typing import Any
 
 import pytest
 from kafscale.frontdoor.listeners import ListenersWrong, address_of, advertised, parse
@@ -121,7 +122,7 @@ def test_without_ipv6_an_empty_host_is_every_address_of_ipv4(
     monkeypatch: pytest.MonkeyPatch, error: int
 ) -> None:
     class WithoutIPv6(socket.socket):
-        def bind(self, address: tuple[object, ...]) -> None:
+        def bind(self, address: Any, /) -> None:
             if self.family == socket.AF_INET6:
                 raise OSError(error, os.strerror(error))
             super().bind(address)
