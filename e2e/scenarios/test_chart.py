@@ -16,7 +16,7 @@ import yaml
 from e2e.checkers.manifests.laws import LAWS
 from e2e.checkers.manifests.objects import POD_NAME, of_kind
 from e2e.checkers.manifests.same import OF_THE_TOOL, differences
-from e2e.harness.combinations import EACH, PRODUCTION, SECURE, VALUES, combination
+from e2e.harness.combinations import EACH, ONE, PRODUCTION, SECURE, VALUES, combination
 from e2e.harness.manifests import CHART, RELEASES, Manifest, Refused, charted, check
 
 DOCUMENTATION: Final = CHART.parent.parent / "docs" / "kubernetes.md"
@@ -27,6 +27,11 @@ REFUSED: Final[Mapping[str, tuple[Mapping[str, Any], str]]] = {
     "a number for a setting": ({**PRODUCTION, "settings": {"KAFSCALE_NUM_PARTITIONS": 6}}, "string"),
     "a service that there is not": ({**PRODUCTION, "services": {"broker": {}}}, "broker"),
     "an open address": ({**PRODUCTION, "outside": {**EACH, "public": True}, "tls": True}, "needs tls and"),
+    "TLS for nobody": ({**PRODUCTION, "tls": True}, "tls needs outside.kind"),
+    "ACLs, and services that believe everybody": (
+        {**PRODUCTION, "outside": ONE, "tls": True, "authorization": True},
+        "needs tls and internalTls",
+    ),
     "no domain": ({**PRODUCTION, "outside": {"kind": "per-pod-addresses"}}, "outside.domain"),
     "no address": ({**PRODUCTION, "outside": {"kind": "one-address"}}, "outside.address"),
 }

@@ -1,7 +1,12 @@
 """Listeners as people write them, and sockets that are bound for them."""
 
+import errno
+import os
+import socket
+from typing import Any
+
 import pytest
-from kafscale.frontdoor.listeners.listeners import ListenersWrong, advertised, parse
+from kafscale.frontdoor.listeners.listeners import ListenersWrong, address_of, advertised, parse
 from kafscale.frontdoor.server import bind_all, bind_for_workers
 from kafscale.frontdoor.settings import FrontdoorSettings
 from kafscale.storage.membership.members import Listener
@@ -95,3 +100,56 @@ def test_the_settings_refuse_listeners_that_cannot_be_read(monkeypatch: pytest.M
     monkeypatch.setenv("KAFSCALE_LISTENERS", "nonsense")
     with pytest.raises(ValidationError, match="KAFSCALE_LISTENERS"):
         FrontdoorSettings()
+
+
+def test_an_empty_host_takes_clients_of_both_families_by_their_plain_addresses() -> None:
+    (door,) = bind_all((Listener(name="A", host="", port=0),))
+    door.socket.setblocking(True)
+    door.socket.listen()
+    try:
+        for address in ("127.0.0.1", "::1") if has_ipv6() else ("127.0.0.1",):
+            with socket.create_connection((address, door.port), timeout=5) as client:
+                accepted, peername = door.socket.accept()
+                with accepted:
+                    assert address_of(peername) == address
+                    assert peername[1] == client.getsockname()[1]
+    finally:
+        door.socket.close()
+
+
+@pytest.mark.parametrize("error", [errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL])
+def test_without_ipv6_an_empty_host_is_every_address_of_ipv4(
+    monkeypatch: pytest.MonkeyPatch, error: int
+) -> None:
+    class WithoutIPv6(socket.socket):
+        def bind(self, address: Any, /) -> None:
+            if self.family == socket.AF_INET6:
+                raise OSError(error, os.strerror(error))
+            super().bind(address)
+
+    monkeypatch.setattr(socket, "socket", WithoutIPv6)
+    (door,) = bind_all((Listener(name="A", host="", port=0),))
+    try:
+        assert door.socket.getsockname()[0] == "0.0.0.0"
+    finally:
+        door.socket.close()
+
+
+def test_a_port_that_is_taken_in_one_family_is_taken_for_an_empty_host() -> None:
+    for address in ("127.0.0.1", "::1") if has_ipv6() else ("127.0.0.1",):
+        (door,) = bind_all((Listener(name="A", host=address, port=0),))
+        door.socket.listen()
+        try:
+            with pytest.raises(ListenersWrong, match=rf"listener B cannot have \*:{door.port}"):
+                bind_all((Listener(name="B", host="", port=door.port),))
+        finally:
+            door.socket.close()
+
+
+def has_ipv6() -> bool:
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
+    except OSError:
+        return False
+    return True

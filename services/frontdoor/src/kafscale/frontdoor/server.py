@@ -5,11 +5,12 @@ views are loaded: until then a client is refused, and asks the next front door.
 """
 
 import asyncio
+import errno
 import socket
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import structlog
 from kafscale.frontdoor.access import open_access
@@ -38,6 +39,8 @@ log = structlog.get_logger("kafscale.frontdoor")
 ROLE: Final = "frontdoor"
 BACKLOG: Final = 1024
 REFRESH_TIMEOUT_S: Final = 1.0
+NO_FAMILY: Final = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)
+"""What a kernel without IPv6 says."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,14 +100,27 @@ def _close_all(doors: Sequence[BoundListener]) -> None:
 
 
 def _bound(bind: Listener, *, shared: bool) -> socket.socket:
-    family, kind, protocol, _, address = socket.getaddrinfo(
-        bind.host or None, bind.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )[0]
-    listening = socket.socket(family, kind, protocol)
+    """An empty host is IPv6 and IPv4 in one socket, or IPv4 alone where the kernel has no IPv6."""
+    found = socket.getaddrinfo(bind.host or None, bind.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    if not bind.host:
+        found.sort(key=lambda each: each[0] != socket.AF_INET6)
+    (family, _, _, _, address), *others = found
+    try:
+        return _listening(family, address, shared=shared)
+    except OSError as error:
+        if error.errno not in NO_FAMILY or not others:
+            raise
+        return _listening(others[0][0], others[0][4], shared=shared)
+
+
+def _listening(family: int, address: Any, *, shared: bool) -> socket.socket:
+    listening = socket.socket(family, socket.SOCK_STREAM)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if shared:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        if family == socket.AF_INET6:
+            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         listening.bind(address)
     except OSError:
         listening.close()
