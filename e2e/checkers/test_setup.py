@@ -40,9 +40,9 @@ def setup(folder: Path, pythons: dict[str, str], **env: str) -> tuple[str | None
         path = folder / "bin" / name
         path.write_text(script)
         path.chmod(0o755)
-    for path in ("tools", "libs/wire", "services/one", "cli", "spark/lake"):
-        (folder / path).mkdir(parents=True)
-        (folder / path / "pyproject.toml").touch()
+    for member in ("tools", "libs/wire", "services/one", "cli", "spark/lake"):
+        (folder / member).mkdir(parents=True)
+        (folder / member / "pyproject.toml").touch()
     (folder / "requirements.lock").write_text("# installer: uv==1\n")
     shutil.copy(SETUP, folder / "tools")
     done = subprocess.run(

@@ -111,7 +111,8 @@ class ForkClient:
     async def start(self, name: str, program: str, env: Mapping[str, str], log: Path) -> Forked:
         """Returns when the process exists. Raises OSError if the kernel refused."""
         assert name not in self._running | self._starting, f"{name} is running already"
-        started = self._starting[name] = asyncio.get_running_loop().create_future()
+        started: asyncio.Future[Forked] = asyncio.get_running_loop().create_future()
+        self._starting[name] = started
         await self._send(Start(name=name, program=program, env=dict(env), log=str(log)))
         return await started
 
