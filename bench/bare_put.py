@@ -109,7 +109,7 @@ class Broker:
         self._revision = result.revision
 
     def _response(self, module: ModuleType, request: Any, header: RequestHeader) -> object:
-        answer: Callable[[Any], object] = {
+        answers: Mapping[ModuleType, Callable[[Any], object]] = {
             produce: _produced,
             metadata: self._metadata,
             api_versions: lambda _: _versions(header.api_version),
@@ -117,8 +117,8 @@ class Broker:
             init_producer_id: lambda _: init_producer_id.InitProducerIdResponse(
                 producer_id=next(self._numbers)
             ),
-        }[module]
-        return answer(request)
+        }
+        return answers[module](request)
 
     def _metadata(self, request: metadata.MetadataRequest) -> metadata.MetadataResponse:
         names = self._topics if request.topics is None else [topic.name or "" for topic in request.topics]

@@ -7,19 +7,20 @@ durability, because a figure means little without it. The text is text, in the r
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
+from matplotlib.typing import RcKeyType
 
 from bench.results import shown
 
 INCHES: Final = (11.0, 6.2)
-RULES: Final[Mapping[str, object]] = {
+RULES: Final[dict[RcKeyType, Any]] = {
     "svg.hashsalt": "kafscale",
     "svg.fonttype": "none",
     "font.family": "sans-serif",
@@ -56,7 +57,7 @@ class Panel:
 
 def drawn(panels: Sequence[Panel], classes: Sequence[str], theme: Theme) -> str:
     """Two panels in a row, which share the names at its left, and the legend of the classes below."""
-    with mpl.rc_context(dict(RULES)):
+    with mpl.rc_context(RULES):
         figure = Figure(figsize=INCHES, layout="constrained")
         axes = figure.subplots(-(-len(panels) // 2), 2, squeeze=False).flatten()
         for number, (panel, axis) in enumerate(zip(panels, axes, strict=False)):

@@ -57,7 +57,7 @@ class KafScale:
 
     @property
     def lines(self) -> Container[Line]:
-        return Line
+        return frozenset(Line)
 
     def start(self) -> None:
         self.cluster.start()
@@ -136,7 +136,7 @@ class Kafka:
 
     @property
     def lines(self) -> Container[Line]:
-        return set(Line) - {Line.MEMORY}
+        return frozenset(Line) - {Line.MEMORY}
 
     def start(self) -> None:
         self.kafka.start()
