@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from kafscale.cli.kafka.request import Timed
-from kafscale.cli.trace_one import Step, steps_of, table
+from kafscale.cli.trace_one import BadReport, Step, steps_of, table
 
 SERVICE = [["request begun", 30], ["request ended", 70]]
 
@@ -63,6 +64,14 @@ def test_a_cluster_far_from_the_client_keeps_the_distances_between_its_own_proce
 def test_without_a_report_only_the_client_s_own_times_are_known() -> None:
     steps = steps_of(Timed(sent_ns=5, received_ns=9, report=None), "here")
     assert shown(steps) == [("client", "sent", 0), ("client", "received", 4)]
+
+
+@pytest.mark.parametrize(
+    "report", [b"", b"[]", b"{}", b'{"machine": "m", "steps": [3]}', b'{"machine": 1, "steps": [[1]]}']
+)
+def test_a_report_of_another_form_is_refused(report: bytes) -> None:
+    with pytest.raises(BadReport):
+        steps_of(Timed(sent_ns=5, received_ns=9, report=report), "here")
 
 
 def test_the_table_has_medians_and_leaves_out_requests_that_took_other_steps() -> None:

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 from kafscale.cli.targets import BootstrapOption, CommandConfigOption, DataDirOption, kafka
 from kafscale.cli.terminal import Output, OutputOption, notice, show_rows
-from kafscale.runtime.steps import machine
 
 if TYPE_CHECKING:
     from kafscale.cli.kafka.client import Client
@@ -27,8 +26,9 @@ if TYPE_CHECKING:
 
 COLUMNS: Final = ("process", "step", "at_ms", "took_ms", "took_p90_ms", "clock")
 CLIENT, FRONT_DOOR = "client", "frontdoor"
-ASK_BEGUN = ("ask ", " begun")
-PRODUCE_VERSION: Final = 9  # the first one whose header can carry step times, the last one before KIP-890
+ASK, BEGUN = "ask ", " begun"
+PRODUCE_VERSION: Final = 9
+"""The first one whose header can carry step times."""
 METADATA_VERSION: Final = 9
 TIMEOUT_MS: Final = 10_000
 WARM_UP: Final = 5
@@ -45,12 +45,19 @@ class Step:
     same_clock: bool = True
 
 
+class BadReport(Exception):
+    """Step times in a form that this version does not know."""
+
+
 def steps_of(timed: Timed, here: str) -> list[Step]:
-    """The steps of one request in order. `here`: the machine of the client. Raises ValueError for an unknown report."""
+    """The steps of one request in order. `here`: the machine of the client. Raises BadReport."""
     found = [Step(process=CLIENT, name="sent", ns=timed.sent_ns)]
     if timed.report is not None:
         within = (timed.sent_ns, timed.received_ns)
-        found += _steps_in(json.loads(timed.report), FRONT_DOOR, here, within)
+        try:
+            found += _steps_in(json.loads(timed.report), FRONT_DOOR, here, within)
+        except (LookupError, TypeError, ValueError) as wrong:
+            raise BadReport(str(wrong)) from wrong
     found.append(Step(process=CLIENT, name="received", ns=timed.received_ns))
     return [replace(step, ns=step.ns - timed.sent_ns) for step in found]
 
@@ -66,8 +73,8 @@ def _steps_in(report: dict[str, Any], process: str, caller: str, within: tuple[i
     for each in noted:
         if isinstance(each, list):
             name, ns = each
-            if name.startswith(ASK_BEGUN[0]) and name.endswith(ASK_BEGUN[1]):
-                asked, begun_ns = name.removeprefix(ASK_BEGUN[0]).removesuffix(ASK_BEGUN[1]), ns
+            if name.startswith(ASK) and name.endswith(BEGUN):
+                asked, begun_ns = name.removeprefix(ASK).removesuffix(BEGUN), ns
             found.append(Step(process=process, name=name, ns=ns + shift, same_clock=same))
             continue
         ended_ns = found[-1].ns - shift
@@ -81,7 +88,7 @@ def table(requests: Sequence[Sequence[Step]]) -> tuple[list[dict[str, Any]], int
     ways = [tuple((step.process, step.name) for step in steps) for steps in requests]
     usual = Counter(ways).most_common(1)[0][0]
     kept = [steps for steps, way in zip(requests, ways, strict=True) if way == usual]
-    rows = []
+    rows: list[dict[str, Any]] = []
     for place, (process, name) in enumerate(usual):
         at = [steps[place].ns / 1e6 for steps in kept]
         took = [(steps[place].ns - steps[place - 1].ns) / 1e6 for steps in kept] if place else [0.0]
@@ -117,14 +124,18 @@ def measure(client: Client, plan: Plan) -> list[list[Step]]:
     except (OSError, EOFError, TimeoutError) as error:
         why = "no answer in time" if isinstance(error, TimeoutError) else error
         raise KafkaTrouble(f"topic '{plan.topic}': {why}; try again in a moment") from error
+    except BadReport as wrong:
+        raise KafkaTrouble(f"the server's step times are of another version ({wrong})") from wrong
 
 
 async def _measure(client: Client, plan: Plan) -> list[list[Step]]:
     from kafscale.cli.kafka.client import KafkaTrouble
     from kafscale.cli.kafka.request import connected
+    from kafscale.runtime.steps import machine
 
     address = await _leader(client, plan)
-    here, found = machine(), []
+    here = machine()
+    found: list[list[Step]] = []
     async with connected(address, client.security) as connection:
         for number in range(WARM_UP + plan.count):
             async with asyncio.timeout(TIMEOUT_MS / 1000):

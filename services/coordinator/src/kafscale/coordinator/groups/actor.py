@@ -165,8 +165,9 @@ class Actor(Generic[G, E, D]):
         self._token = token = self._token + 1
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting[token] = answer
-        answer.add_done_callback(lambda done: self._abandoned(token) if done.cancelled() else None)
         self.tell(event_of(token))
+        if not answer.done():  # most are: a heartbeat of a stable group is answered at once
+            answer.add_done_callback(lambda done: self._abandoned(token) if done.cancelled() else None)
         return answer
 
     def tell(self, event: E) -> None:
