@@ -211,8 +211,9 @@ def root(
 ) -> None:
     source = context.get_parameter_source("profile")
     if profile is not None and source is not None and source.name == "COMMANDLINE":
-        name = context.invoked_subcommand
-        if not takes_command_config(context.command.commands[name]):
+        name, group = context.invoked_subcommand, context.command
+        assert isinstance(group, Commands)
+        if name is not None and not takes_command_config(group.commands[name]):
             raise fail_usage(f"`kafscale {name}` does not use the Kafka protocol, so it takes no --profile")
 
 

@@ -6,7 +6,8 @@ typer makes of it, or is refused where typer refuses it; a test compares the two
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping
 from enum import Enum
 from pathlib import Path
 from typing import Any, Final, get_args, get_origin
@@ -21,7 +22,7 @@ _FLAGS: Final = {
     **dict.fromkeys(("1", "true", "t", "yes", "y", "on"), True),
     **dict.fromkeys(("", "0", "false", "f", "no", "n", "off"), False),
 }
-_NUMBERS: Final = {int: "a whole number", float: "a number"}
+_NUMBERS: Final[Mapping[type, str]] = {int: "a whole number", float: "a number"}
 
 Read = Callable[[Any], Any]
 
@@ -40,7 +41,7 @@ class Plain(RuntimeParam):
 
 def read_plainly() -> None:
     """From now on typer's parameters read their values here, also those that typer adds itself, such as --help."""
-    typer.core.build_runtime_param = _runtime_param
+    vars(typer.core)["build_runtime_param"] = _runtime_param
 
 
 def _runtime_param(kind: TypeDescriptor) -> RuntimeParam:
@@ -64,8 +65,8 @@ def reader(annotation: Any, info: ParameterInfo) -> Read | None:
     if annotation in _NUMBERS:
         return None if info.clamp else _number(annotation, info)
     if issubclass(annotation, Path):
-        return lambda value: annotation(coerce_cli_path(value, info, path_type=None))
-    return {bool: _flag, str: str}.get(annotation)
+        return lambda value: annotation(os.fsdecode(coerce_cli_path(value, info, path_type=None)))
+    return _OTHERS.get(annotation)
 
 
 def _list_of(one: Read) -> Read:
@@ -79,6 +80,9 @@ def _flag(value: Any) -> bool:
     if found is None:
         raise ValueError(f"'{value}' is neither true nor false.")
     return found
+
+
+_OTHERS: Final[Mapping[type, Read]] = {bool: _flag, str: str}
 
 
 def _number(kind: type, info: ParameterInfo) -> Read:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import IO, Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -103,23 +102,24 @@ def _check_partition(client: Client, plan: ProducePlan) -> None:
 def _send(
     producer: Producer, record: Record, delivered: Delivered, on_delivery: Callable[[Any, Any], None]
 ) -> None:
-    send = partial(
-        producer.produce,
-        record.topic or "",
-        record.value,
-        record.key,
-        ANY_PARTITION if record.partition is None else record.partition,
-        on_delivery,
-        timestamp=NOW if record.timestamp_ms is None else record.timestamp_ms,
-        headers=list(record.headers) or None,
-    )
+    headers: list[tuple[str, str | bytes | None]] = list(record.headers)
     while True:
         try:
-            return send()
+            producer.produce(
+                record.topic or "",
+                record.value,
+                record.key,
+                ANY_PARTITION if record.partition is None else record.partition,
+                on_delivery,
+                timestamp=NOW if record.timestamp_ms is None else record.timestamp_ms,
+                headers=headers or None,
+            )
         except BufferError:  # librdkafka's queue has a limit in bytes too
             producer.poll(POLL_S)
+            continue
         except KafkaException as exception:
-            return delivered.fail(trouble_of(of_topic(record.topic or ""), exception.args[0]))
+            delivered.fail(trouble_of(of_topic(record.topic or ""), exception.args[0]))
+        return
 
 
 def _flush(producer: Producer, refused: Refusal, delivered: Delivered) -> None:
