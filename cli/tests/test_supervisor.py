@@ -66,9 +66,10 @@ class Server:
 
     def __init__(self, folder: Path) -> None:
         self.channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        path = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
         self.process = subprocess.Popen(
             [sys.executable, "-c", SERVER, str(theirs.fileno()), *PROGRAMS],
-            env={**os.environ, "PYTHONPATH": str(folder), "GIVEN": "before"},
+            env={**os.environ, "PYTHONPATH": path, "GIVEN": "before"},
             pass_fds=[theirs.fileno()],
         )
         theirs.close()
