@@ -161,7 +161,8 @@ async def test_a_child_that_does_not_end_is_killed_at_its_limit(server: Server, 
         supervisor = Supervisor(group, server.client, lambda child: None)
         child: Child = supervisor.start(spec(tmp_path, "stubborn", stop_timeout_s=0.1))
         await until_logged(tmp_path / "c.log", "up")
-        await supervisor.stop("c")
+        async with asyncio.timeout(30):
+            await supervisor.stop("c")
     assert child.last_exit == -signal.SIGKILL
 
 
@@ -214,11 +215,12 @@ async def test_a_forked_process_is_what_a_started_one_would_be(server: Server, t
 
 
 async def test_a_signal_for_a_process_that_has_ended_is_dropped(server: Server, tmp_path: Path) -> None:
-    process = await server.client.start("c", "ends", {}, tmp_path / "log")
-    assert await process.wait() == 7
-    await server.client.signal("c", signal.SIGKILL)
-    again = await server.client.start("c", "ends", {}, tmp_path / "log")
-    assert await again.wait() == 7
+    async with asyncio.timeout(30):
+        process = await server.client.start("c", "ends", {}, tmp_path / "log")
+        assert await process.wait() == 7
+        await server.client.signal("c", signal.SIGKILL)
+        again = await server.client.start("c", "ends", {}, tmp_path / "log")
+        assert await again.wait() == 7
 
 
 async def test_children_die_with_a_fork_server_that_is_killed(server: Server, tmp_path: Path) -> None:
