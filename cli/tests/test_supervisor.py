@@ -100,6 +100,15 @@ async def until_logged(path: Path, text: str, times: int = 1) -> None:
             await asyncio.sleep(0.01)
 
 
+async def pid_of(child: Child) -> int:
+    """Of a child that has logged `up`. The supervisor may hear of the fork later."""
+    async with asyncio.timeout(30):
+        await until_logged(child.spec.log, "up")
+        while child.pid is None:
+            await asyncio.sleep(0.01)
+    return child.pid
+
+
 async def test_a_child_that_dies_is_started_again_after_its_way_was_cleared(
     server: Server, tmp_path: Path
 ) -> None:
@@ -112,9 +121,7 @@ async def test_a_child_that_dies_is_started_again_after_its_way_was_cleared(
     async with asyncio.TaskGroup() as group:
         supervisor = Supervisor(group, server.client, lambda child: states.append(child.state))
         child = supervisor.start(spec(tmp_path, "waits", after_death=clear))
-        await until_logged(tmp_path / "c.log", "up")
-        assert child.pid is not None
-        os.kill(child.pid, signal.SIGKILL)
+        os.kill(await pid_of(child), signal.SIGKILL)
         await until_logged(tmp_path / "c.log", "up", times=2)
         assert (child.deaths, child.last_exit, cleared) == (1, -signal.SIGKILL, [1])
         await supervisor.stop("c")
@@ -184,9 +191,7 @@ async def test_ctrl_c_at_the_terminal_does_not_reach_a_child(server: Server, tmp
     async with asyncio.TaskGroup() as group:
         supervisor = Supervisor(group, server.client, lambda child: None)
         child = supervisor.start(spec(tmp_path, "waits"))
-        await until_logged(tmp_path / "c.log", "up")
-        assert child.pid is not None
-        assert os.getpgid(child.pid) not in (os.getpgrp(), os.getpgid(server.process.pid))
+        assert os.getpgid(await pid_of(child)) not in (os.getpgrp(), os.getpgid(server.process.pid))
         await supervisor.stop("c")
 
 
