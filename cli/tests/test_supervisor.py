@@ -66,9 +66,10 @@ class Server:
 
     def __init__(self, folder: Path) -> None:
         self.channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        path = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
         self.process = subprocess.Popen(
             [sys.executable, "-c", SERVER, str(theirs.fileno()), *PROGRAMS],
-            env={**os.environ, "PYTHONPATH": str(folder), "GIVEN": "before"},
+            env={**os.environ, "PYTHONPATH": path, "GIVEN": "before"},
             pass_fds=[theirs.fileno()],
         )
         theirs.close()
@@ -99,6 +100,15 @@ async def until_logged(path: Path, text: str, times: int = 1) -> None:
             await asyncio.sleep(0.01)
 
 
+async def pid_of(child: Child) -> int:
+    """Of a child that has logged `up`. The supervisor may hear of the fork later."""
+    async with asyncio.timeout(30):
+        await until_logged(child.spec.log, "up")
+        while child.pid is None:
+            await asyncio.sleep(0.01)
+    return child.pid
+
+
 async def test_a_child_that_dies_is_started_again_after_its_way_was_cleared(
     server: Server, tmp_path: Path
 ) -> None:
@@ -111,9 +121,7 @@ async def test_a_child_that_dies_is_started_again_after_its_way_was_cleared(
     async with asyncio.TaskGroup() as group:
         supervisor = Supervisor(group, server.client, lambda child: states.append(child.state))
         child = supervisor.start(spec(tmp_path, "waits", after_death=clear))
-        await until_logged(tmp_path / "c.log", "up")
-        assert child.pid is not None
-        os.kill(child.pid, signal.SIGKILL)
+        os.kill(await pid_of(child), signal.SIGKILL)
         await until_logged(tmp_path / "c.log", "up", times=2)
         assert (child.deaths, child.last_exit, cleared) == (1, -signal.SIGKILL, [1])
         await supervisor.stop("c")
@@ -160,7 +168,8 @@ async def test_a_child_that_does_not_end_is_killed_at_its_limit(server: Server, 
         supervisor = Supervisor(group, server.client, lambda child: None)
         child: Child = supervisor.start(spec(tmp_path, "stubborn", stop_timeout_s=0.1))
         await until_logged(tmp_path / "c.log", "up")
-        await supervisor.stop("c")
+        async with asyncio.timeout(30):
+            await supervisor.stop("c")
     assert child.last_exit == -signal.SIGKILL
 
 
@@ -182,9 +191,7 @@ async def test_ctrl_c_at_the_terminal_does_not_reach_a_child(server: Server, tmp
     async with asyncio.TaskGroup() as group:
         supervisor = Supervisor(group, server.client, lambda child: None)
         child = supervisor.start(spec(tmp_path, "waits"))
-        await until_logged(tmp_path / "c.log", "up")
-        assert child.pid is not None
-        assert os.getpgid(child.pid) not in (os.getpgrp(), os.getpgid(server.process.pid))
+        assert os.getpgid(await pid_of(child)) not in (os.getpgrp(), os.getpgid(server.process.pid))
         await supervisor.stop("c")
 
 
@@ -213,11 +220,12 @@ async def test_a_forked_process_is_what_a_started_one_would_be(server: Server, t
 
 
 async def test_a_signal_for_a_process_that_has_ended_is_dropped(server: Server, tmp_path: Path) -> None:
-    process = await server.client.start("c", "ends", {}, tmp_path / "log")
-    assert await process.wait() == 7
-    await server.client.signal("c", signal.SIGKILL)
-    again = await server.client.start("c", "ends", {}, tmp_path / "log")
-    assert await again.wait() == 7
+    async with asyncio.timeout(30):
+        process = await server.client.start("c", "ends", {}, tmp_path / "log")
+        assert await process.wait() == 7
+        await server.client.signal("c", signal.SIGKILL)
+        again = await server.client.start("c", "ends", {}, tmp_path / "log")
+        assert await again.wait() == 7
 
 
 async def test_children_die_with_a_fork_server_that_is_killed(server: Server, tmp_path: Path) -> None:
