@@ -14,30 +14,10 @@ from kafscale.storage import access_keys as access_keys_module
 from kafscale.storage import keys as keys_module
 from kafscale.storage.access_keys import AccessKeys
 from kafscale.storage.backups import read, take
-from kafscale.storage.backups import read, take
-from kafscale.storage.backups import read, take
-from kafscale.storage.backups import read, take
-from kafscale.storage.backups import read, take
-from kafscale.storage.backups import read, take
-from kafscale.storage.backups import read, take
-from kafscale.storage.backups import read, take
-from kafscale.storage.backups import read, take
-from kafscale.storage.backups import read, take
-from kafscale.storage.backups import read, take
 from kafscale.storage.decoy_key import shared_decoy_key
 from kafscale.storage.etcd.client import Delete, EtcdClient, EtcdRejected, Put, Txn
 from kafscale.storage.etcd.users import EtcdUsers
 from kafscale.storage.keys import Keyspace, SlotId, TopicId, prefix_end
-from kafscale.storage.objects import MemoryStore
-from kafscale.storage.objects import MemoryStore
-from kafscale.storage.objects import MemoryStore
-from kafscale.storage.objects import MemoryStore
-from kafscale.storage.objects import MemoryStore
-from kafscale.storage.objects import MemoryStore
-from kafscale.storage.objects import MemoryStore
-from kafscale.storage.objects import MemoryStore
-from kafscale.storage.objects import MemoryStore
-from kafscale.storage.objects import MemoryStore
 from kafscale.storage.objects import MemoryStore
 from kafscale.storage.recovery_keys import backup_folder, deletion_mark, deletion_marks_prefix
 from kafscale.storage.rights.etcd import Kind, identity, rights_of
@@ -209,6 +189,66 @@ async def test_only_front_doors_draw_and_read_the_key_of_unknown_users(guarded: 
         async with client_of(guarded, identity(KEYS, role)) as other:
             with pytest.raises(EtcdRejected, match="permission denied"):
                 await shared_decoy_key(other, keys)
+
+
+async def test_only_root_may_take_a_snapshot_of_etcd(guarded: EtcdProcess) -> None:
+    async with client_of(guarded, identity(KEYS, Role.UPKEEP)) as upkeep:
+        with pytest.raises(EtcdRejected, match="permission denied"):
+            [piece async for piece in upkeep.snapshot()]
+    store = MemoryStore()
+    async with client_of(guarded, "root") as root:
+        made = await take(root, store, KEYS, 0)
+    assert b"".join([part async for part in read(store, made)]).count(PASSWORD.encode()) == 0
+
+
+async def test_only_root_may_take_a_snapshot_of_etcd(guarded: EtcdProcess) -> None:
+    async with client_of(guarded, identity(KEYS, Role.UPKEEP)) as upkeep:
+        with pytest.raises(EtcdRejected, match="permission denied"):
+            [piece async for piece in upkeep.snapshot()]
+    store = MemoryStore()
+    async with client_of(guarded, "root") as root:
+        made = await take(root, store, KEYS, 0)
+    assert b"".join([part async for part in read(store, made)]).count(PASSWORD.encode()) == 0
+
+
+async def test_only_root_may_take_a_snapshot_of_etcd(guarded: EtcdProcess) -> None:
+    async with client_of(guarded, identity(KEYS, Role.UPKEEP)) as upkeep:
+        with pytest.raises(EtcdRejected, match="permission denied"):
+            [piece async for piece in upkeep.snapshot()]
+    store = MemoryStore()
+    async with client_of(guarded, "root") as root:
+        made = await take(root, store, KEYS, 0)
+    assert b"".join([part async for part in read(store, made)]).count(PASSWORD.encode()) == 0
+
+
+async def test_only_root_may_take_a_snapshot_of_etcd(guarded: EtcdProcess) -> None:
+    async with client_of(guarded, identity(KEYS, Role.UPKEEP)) as upkeep:
+        with pytest.raises(EtcdRejected, match="permission denied"):
+            [piece async for piece in upkeep.snapshot()]
+    store = MemoryStore()
+    async with client_of(guarded, "root") as root:
+        made = await take(root, store, KEYS, 0)
+    assert b"".join([part async for part in read(store, made)]).count(PASSWORD.encode()) == 0
+
+
+async def test_only_root_may_take_a_snapshot_of_etcd(guarded: EtcdProcess) -> None:
+    async with client_of(guarded, identity(KEYS, Role.UPKEEP)) as upkeep:
+        with pytest.raises(EtcdRejected, match="permission denied"):
+            [piece async for piece in upkeep.snapshot()]
+    store = MemoryStore()
+    async with client_of(guarded, "root") as root:
+        made = await take(root, store, KEYS, 0)
+    assert b"".join([part async for part in read(store, made)]).count(PASSWORD.encode()) == 0
+
+
+async def test_only_root_may_take_a_snapshot_of_etcd(guarded: EtcdProcess) -> None:
+    async with client_of(guarded, identity(KEYS, Role.UPKEEP)) as upkeep:
+        with pytest.raises(EtcdRejected, match="permission denied"):
+            [piece async for piece in upkeep.snapshot()]
+    store = MemoryStore()
+    async with client_of(guarded, "root") as root:
+        made = await take(root, store, KEYS, 0)
+    assert b"".join([part async for part in read(store, made)]).count(PASSWORD.encode()) == 0
 
 
 async def test_only_root_may_take_a_snapshot_of_etcd(guarded: EtcdProcess) -> None:
