@@ -25,7 +25,6 @@ from kafscale.storage.keys import (
     META_EPOCH,
     META_TOPIC_ID,
     TOPIC_ID_BYTES,
-    BundleId,
     Keyspace,
     TopicId,
 )
@@ -213,8 +212,7 @@ class BucketReader:
         ends: dict[Where, int],
     ) -> None:
         """Slices below the end of the manifests are not kept: segments hold their records."""
-        bundle_id = self._keys.parse_bundle(info.key)
-        if bundle_id != directory.id:
+        if self._keys.parse_bundle(info.key) != directory.id:
             self._unused[info.key] = f"its header has the id {directory.id.hex()}"
             return
         for entry in directory.entries:
@@ -223,14 +221,10 @@ class BucketReader:
             if entry.topic_id in self._listing.deleted or entry.last < ends.get(where, 0):
                 continue
             seg = committed.get((info.etag, entry.position), {}).get(where)
-            known = seg is not None and seg.bundle == bundle_id
-            self._add(
-                where,
-                seg
-                if seg is not None and known
-                else seg_of_slice(entry, BundleId(bundle_id), info.etag, directory),
-                committed=known,
-            )
+            if seg is not None and seg.bundle == directory.id:
+                self._add(where, seg, committed=True)
+            else:
+                self._add(where, seg_of_slice(entry, info.etag, directory), committed=False)
 
     # ---------------------------------------------------------------------------------------------
 

@@ -8,7 +8,6 @@ from typing import Final
 
 from kafscale.storage.bundle import Directory, SliceEntry
 from kafscale.storage.heads import Seg
-from kafscale.storage.keys import BundleId
 from kafscale.storage.segment import (
     HEADER,
     BatchInfo,
@@ -65,7 +64,7 @@ def is_settled(data: bytes) -> bool:
     return bool(HEADER.unpack_from(data)[-1])
 
 
-def seg_of_slice(entry: SliceEntry, bundle_id: BundleId, etag: str, directory: Directory) -> Seg:
+def seg_of_slice(entry: SliceEntry, etag: str, directory: Directory) -> Seg:
     return Seg(
         base=entry.base,
         last_delta=entry.last - entry.base,
@@ -80,7 +79,7 @@ def seg_of_slice(entry: SliceEntry, bundle_id: BundleId, etag: str, directory: D
         records=entry.records,
         batches=entry.batches,
         created_ms=directory.created_ms,
-        bundle=bundle_id,
+        bundle=directory.id,
         position=entry.position,
     )
 

@@ -160,7 +160,7 @@ class Pool:
             while True:
                 async with asyncio.timeout(idle_s):
                     answer = await call.read()
-                if answer is grpc.aio.EOF:
+                if not isinstance(answer, method.answer):  # the end of the stream
                     return
                 yield answer
         except TimeoutError:
