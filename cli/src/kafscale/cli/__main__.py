@@ -344,7 +344,7 @@ app.command(rich_help_panel=RUN)(up)
 
 def main() -> None:
     if COMPLETE_VARIABLE in os.environ:  # a shell completes a line
-        from typer.completion import completion_init
+        from typer._completion_classes import completion_init
 
         completion_init()
     app()

@@ -14,7 +14,8 @@ def completion(context: typer.Context, shell: Annotated[Shell, typer.Argument(he
     zsh: kafscale completion zsh > ~/.zfunc/_kafscale, with ~/.zfunc in fpath.
     fish: kafscale completion fish > ~/.config/fish/completions/kafscale.fish
     """
-    from typer.completion import completion_init, shell_complete
+    from typer._completion_classes import completion_init
+    from typer.completion import shell_complete
 
     completion_init()
     command = context.find_root().command

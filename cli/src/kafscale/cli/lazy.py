@@ -72,7 +72,7 @@ class LazyGroup(TyperGroup):
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
         read_plainly()
-        self._eager = dict(self.commands)
+        self._eager: dict[str, Any] = dict(self.commands)
         self.commands = cast(MutableMapping[str, Any], _Commands(self.LAZY, self._eager))
 
     def list_commands(self, _context: Any) -> list[str]:

@@ -198,6 +198,7 @@ def _is_wanted(consumer: Consumer, reading: _Reading, message: Message[Any, Any]
 
 def record_of(message: Message[Any, Any]) -> Record:
     time_ms = message.timestamp()[1]
+    headers: Any = message.headers() or ()  # a list of pairs
     return Record(
         topic=message.topic(),
         partition=message.partition(),
@@ -205,7 +206,7 @@ def record_of(message: Message[Any, Any]) -> Record:
         timestamp_ms=time_ms if time_ms >= 0 else None,
         key=message.key(),
         value=message.value(),
-        headers=tuple((name, _raw(value)) for name, value in message.headers() or ()),
+        headers=tuple((name, _raw(value)) for name, value in headers),
     )
 
 
