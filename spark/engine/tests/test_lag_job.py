@@ -54,7 +54,7 @@ async def test_groups_are_chosen_and_a_checkpoint_that_is_none_is_told(named: Wo
     await asyncio.to_thread(lag.main, ["--group", "fast", "--answer", str(answer)])
     assert [row["group"] for row in json.loads(answer.read_text())["partitions"]] == ["fast"]
     with pytest.raises(SystemExit, match="group 'nobody' does not exist"):
-        run(lambda: lag.main(["--group", "nobody", "--answer", str(answer)]))
+        await asyncio.to_thread(run, lambda: lag.main(["--group", "nobody", "--answer", str(answer)]))
     with pytest.raises(SystemExit, match="checkpoint"):
         run(lambda: lag.main(["--checkpoint", str(tmp_path)]))
     with pytest.raises(SystemExit, match="there is no group 'slov'; did you mean 'slow'"):
