@@ -219,8 +219,12 @@ def retained(walk: Walk) -> None:
     assert [row["records"] for row in rows] == left
     assert walk.counts("orders") == left
     for row in page.ask_besides("lag"):
-        start = found_starts[row["partition"]]
-        assert row["lost"] == (0 if row["committed"] is None else max(0, start - row["committed"])), row
+        assert row["lost"] == lost(row["committed"], found_starts[row["partition"]]), row
+
+
+def lost(committed: int | None, start: int) -> int:
+    """A group that has committed nothing has lost nothing."""
+    return 0 if committed is None else max(0, start - committed)
 
 
 def planned(walk: Walk, rows: list[dict[str, Any]]) -> list[int]:
