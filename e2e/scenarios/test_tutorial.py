@@ -216,8 +216,12 @@ def retained(walk: Walk) -> None:
     left = [len(numbers) - start for numbers, start in zip(walk.orders, found_starts, strict=True)]
     assert [row["records"] for row in rows] == left == walk.counts("orders")
     for row in page.ask_besides("lag"):
-        start = found_starts[row["partition"]]
-        assert row["lost"] == (0 if row["committed"] is None else max(0, start - row["committed"])), row
+        assert row["lost"] == lost(row["committed"], found_starts[row["partition"]]), row
+
+
+def lost(committed: int | None, start: int) -> int:
+    """A group that has committed nothing has lost nothing."""
+    return 0 if committed is None else max(0, start - committed)
 
 
 def losses(found: dict[str, Any]) -> dict[int, int]:
