@@ -16,7 +16,6 @@ from importlib import import_module
 from typing import Any, ClassVar, Final, cast
 
 import typer
-from kafscale.cli.coercion import read_plainly
 from typer.core import TyperGroup
 
 STDOUT: Final = 1
@@ -71,7 +70,6 @@ class LazyGroup(TyperGroup):
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
-        read_plainly()
         self._eager: dict[str, Any] = dict(self.commands)
         self.commands = cast(MutableMapping[str, Any], _Commands(self.LAZY, self._eager))
 
