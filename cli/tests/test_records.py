@@ -199,22 +199,20 @@ def test_deleting_records_shows_first_and_asks_for_yes(
         "kafscale.cli.kafka.log_starts.delete_before", lambda _, offsets: deleted.append(offsets)
     )
     kafka.ok("produce doomed -p 1", b"a\nb\nc\n")
+    monkeypatch.setattr("kafscale.cli.kafka.groups.readers_of", lambda *_: {("slow", "doomed"): {1: 1}})
     refused = kafka.run("delete-records doomed --before end")
-    assert (refused.exit_code, "give --yes" in refused.stderr) == (2, True)
+    assert (refused.exit_code, "nobody can be asked here" in refused.stderr) == (2, True)
     dry = kafka.run("delete-records doomed --before 2 --dry-run --output json")
-    assert json.loads(dry.stdout)[1] == {
-        "topic": "doomed",
-        "partition": 1,
-        "start": 0,
-        "start_after": 2,
-        "records": 2,
-    }
-    assert dry.stderr == "2 records would be deleted; nothing was changed\n"
-    assert kafka.run("delete-records doomed --before 0 --yes").stderr.startswith("0 records would be deleted")
-    assert deleted == []
-    assert (
-        kafka.run("delete-records doomed --before -2 --yes").stderr == "deleted 1 record of topic 'doomed'\n"
+    row = {"topic": "doomed", "partition": 1, "start": 0, "start_after": 2, "records": 2}
+    loss = {"group": "slow", "topic": "doomed", "partition": 1, "committed": 1, "start": 2, "records": 1}
+    assert json.loads(dry.stdout) == {"plan": [row], "losses": [loss]}
+    assert "slow 1" in dry.stderr
+    assert kafka.run("delete-records doomed --before 0 --yes").stderr.endswith(
+        "deleted 0 records of topic 'doomed'\n"
     )
+    assert deleted == []
+    done = kafka.run("delete-records doomed --before -2 --yes")
+    assert done.stderr.endswith("deleted 1 record of topic 'doomed'\n")
     assert deleted == [{("doomed", 1): 1}], "partitions that lose nothing are not in the request"
 
 
@@ -227,11 +225,12 @@ def test_deleting_records_asks_a_person(
 ) -> None:
     deleted: list[object] = []
     monkeypatch.setattr("kafscale.cli.kafka.log_starts.delete_before", lambda *words: deleted.append(words))
-    monkeypatch.setattr("kafscale.cli.offsets.can_ask", lambda: True)
+    monkeypatch.setattr("kafscale.cli.kafka.groups.readers_of", lambda *_: {})
+    monkeypatch.setattr("kafscale.cli.consent.on_terminal", lambda: True)
     kafka.ok("produce asked -p 1", b"a\nb\nc\n")
     done = kafka.run("delete-records asked --before end", answer.encode())
     assert (done.exit_code, len(deleted)) == (code, 1 - code)
-    assert "Delete 3 records of topic 'asked'?" in done.stderr
+    assert "3 records of topic 'asked'" in done.stderr
     assert said in done.stderr
 
 

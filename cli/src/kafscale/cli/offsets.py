@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from kafscale.cli.consent import Doomed, DryRunOption, Row, YesOption, agreed, chosen_way
 from kafscale.cli.positions import (
     HELP,
     Log,
@@ -17,7 +18,7 @@ from kafscale.cli.positions import (
     parse_position,
 )
 from kafscale.cli.targets import BootstrapOption, CommandConfigOption, DataDirOption, kafka
-from kafscale.cli.terminal import Output, OutputOption, can_ask, counted, fail, fail_usage, notice, show_rows
+from kafscale.cli.terminal import Output, OutputOption, counted, fail_usage, notice, show_rows
 from kafscale.cli.times import now_ms
 
 if TYPE_CHECKING:
@@ -52,10 +53,8 @@ def delete_records(
     topic: Annotated[str, typer.Argument(help="Name of the topic.")],
     before: Annotated[str, typer.Option("--before", help=f"The new start of each partition: {HELP}.")],
     partition: PartitionsOption = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would be deleted; change nothing.")
-    ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
     bootstrap_server: BootstrapOption = None,
     data_dir: DataDirOption = None,
     command_config: CommandConfigOption = None,
@@ -65,38 +64,49 @@ def delete_records(
 
     Example: kafscale delete-records orders --before 2026-01-31T08:00 --dry-run
 
-    It shows what will be deleted, and asks on a terminal. A script needs --yes.
+    Shows the records and the groups that have not read them, and asks.
     """
+    from kafscale.cli.kafka.log_starts import delete_before
+
     position, numbers = _parsed("--before", before, partition)
-    if not (dry_run or yes or can_ask()):
-        raise fail_usage("there is no terminal to ask; give --yes, or --dry-run to see what would be deleted")
+    way = chosen_way(dry_run=dry_run, yes=yes)
     with kafka(bootstrap_server, data_dir, command_config) as client:
         found = _located(client, [topic], position, numbers)
-        show_rows(
-            ["topic", "partition", "start", "start_after", "records"], list(map(_row, found.items())), output
-        )
-        total = sum(log.at - log.start for log in found.values())
-        if dry_run or not total:
-            notice(f"{counted(total, 'record')} would be deleted; nothing was changed")
+        going = {place: log for place, log in found.items() if log.at > log.start}
+        doomed = _doomed(client, topic, going)
+        if not agreed(way, doomed, output):
             return
-        if not yes and not typer.confirm(f"Delete {counted(total, 'record')} of topic '{topic}'?", err=True):
-            raise fail("nothing was changed")
-        from kafscale.cli.kafka.log_starts import delete_before
-
-        delete_before(client, {place: log.at for place, log in found.items() if log.at > log.start})
-    notice(f"deleted {counted(total, 'record')} of topic '{topic}'")
+        if going:
+            delete_before(client, {place: log.at for place, log in going.items()})
+    notice(f"deleted {doomed.what}")
 
 
-def _row(item: tuple[TopicPart, Log]) -> dict[str, Any]:
-    """`records`: the number of offsets. A compacted topic may have fewer records."""
-    (topic, number), log = item
-    return {
-        "topic": topic,
-        "partition": number,
-        "start": log.start,
-        "start_after": log.at,
-        "records": log.at - log.start,
-    }
+def _doomed(client: Client, topic: str, going: dict[TopicPart, Log]) -> Doomed:
+    """`records` of a row: the number of offsets. A compacted topic may have fewer records."""
+    from kafscale.cli.kafka.groups import readers_of
+    from kafscale.lake.unread import Going, unread
+
+    parts = [
+        Going(topic=topic, partition=number, start=log.start, end=log.at)
+        for (_, number), log in going.items()
+    ]
+    rows: list[Row] = [
+        {
+            "topic": topic,
+            "partition": part.partition,
+            "start": part.start,
+            "start_after": part.end,
+            "records": part.end - part.start,
+        }
+        for part in parts
+    ]
+    return Doomed(
+        what=f"{counted(sum(row['records'] for row in rows), 'record')} of topic '{topic}'",
+        question="Delete them? This cannot be undone.",
+        columns=("topic", "partition", "start", "start_after", "records"),
+        rows=rows,
+        losses=unread(parts, readers_of(client, list(going))) if going else [],
+    )
 
 
 def _parsed(option: str, text: str, partitions: list[str] | None) -> tuple[Position, frozenset[int] | None]:

@@ -76,11 +76,6 @@ def on_terminal() -> bool:
     return sys.stdout.isatty() and sys.stderr.isatty()
 
 
-def can_ask() -> bool:
-    """Whether a person can answer a question."""
-    return sys.stdin.isatty()
-
-
 Progress = Callable[[str, int, int], None]
 """Of what is being done: its name, how much is done, and the total, which is 0 if it is not known."""
 
