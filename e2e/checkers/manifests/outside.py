@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from ipaddress import ip_network
+from ipaddress import IPv4Network, ip_network
 from typing import Any, Final
 
 from kafscale.frontdoor.listeners.listeners import Listener, advertised, parse
@@ -62,7 +62,8 @@ def _half_public_faults(service: Manifest) -> Iterator[str]:
 def _private(cidr: str) -> bool:
     """Of RFC 1918, or of RFC 6598, which clouds give to pods and private links."""
     network = ip_network(cidr)
-    return network.is_private or bool(network.version == 4 and network.subnet_of(ip_network("100.64.0.0/10")))
+    shared = isinstance(network, IPv4Network) and network.subnet_of(IPv4Network("100.64.0.0/10"))
+    return network.is_private or shared
 
 
 def _logins(objects: Objects) -> bool:
