@@ -21,8 +21,8 @@ NO_BUDGETS = {"KAFSCALE_S3_PUTS_PER_S_MAX": "100000", "KAFSCALE_BUNDLES_PER_S": 
 
 
 VOLUMES = 200
-"""For 50 GB: ten minutes of 10 MB/s are stored twice, in bundles and in settled segments, and deleted bundles need their
-space for a while."""
+"""For 50 GB: ten minutes of 10 MB/s are stored twice, in bundles and in settled segments, and deleted bundles keep
+their space for a while."""
 
 
 class System(Protocol):
