@@ -22,6 +22,11 @@ NO_BUDGETS = {"KAFSCALE_S3_PUTS_PER_S_MAX": "100000", "KAFSCALE_BUNDLES_PER_S": 
 """SeaweedFS bills no PUT. So neither segments nor bundles wait for a budget, as on a directory."""
 
 
+VOLUMES = 200
+"""For 50 GB: ten minutes of 10 MB/s are stored twice, in bundles and in settled segments, and deleted bundles keep
+their space for a while."""
+
+
 class System(Protocol):
     @property
     def bootstrap(self) -> str: ...
@@ -95,7 +100,7 @@ def _bundles(on: bool) -> dict[str, str]:
 
 
 def on_s3(folder: Path, *, far: bool = False, bundles: bool = False) -> KafScale:
-    seaweed = SeaweedServer(folder / "weed")
+    seaweed = SeaweedServer(folder / "weed", volumes=VOLUMES)
     seaweed.start()
     seaweed.wait_ready()
     config = seaweed.s3_config()

@@ -26,6 +26,7 @@ from kafscale.runtime.ports import our_share
 from kafscale.storage.objects import S3Config, StoreError, StoreUnavailable, StoreUnsuitable
 
 BUCKET: Final = "kafscale-test"
+VOLUME_MB: Final = 256
 READY_TIMEOUT_S: Final = 60.0
 _POLL_S: Final = 0.05
 _PORT_MAX: Final = 22_000  # gRPC listens 10,000 above, and must stay below the ephemeral ports
@@ -70,10 +71,14 @@ class Identity:
 
 
 class SeaweedServer:
-    """`start`, `kill`, `start` again: the same data on the same ports. `identities` beside the tests' own."""
+    """`start`, `kill`, `start` again: the same data on the same ports. `identities` beside the tests' own.
 
-    def __init__(self, directory: Path, identities: Sequence[Identity] = ()) -> None:
+    `volumes`: of VOLUME_MB. It takes no more bytes than that; the space of deleted objects comes back only later.
+    """
+
+    def __init__(self, directory: Path, identities: Sequence[Identity] = (), *, volumes: int = 50) -> None:
         self.directory = directory
+        self._volumes = volumes
         self._identities = (_OURS, *identities)
         self._ports = _free_ports(4)
         self._process: subprocess.Popen[bytes] | None = None
@@ -124,11 +129,11 @@ class SeaweedServer:
             f"-dir={self.directory / 'data'}",
             "-master.telemetry=false",
             "-master.peers=none",
-            "-master.volumeSizeLimitMB=256",
+            f"-master.volumeSizeLimitMB={VOLUME_MB}",
             "-master.volumePreallocate=false",
             f"-master.port={master}",
             f"-volume.port={volume}",
-            "-volume.max=50",
+            f"-volume.max={self._volumes}",
             "-volume.preStopSeconds=0",
             "-filer",
             f"-filer.port={filer}",
