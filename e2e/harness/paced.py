@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from itertools import pairwise
 from types import TracebackType
@@ -38,7 +39,7 @@ def steady_rate(arrivals: list[Arrival], since: float) -> float:
 
 
 @dataclass(slots=True)
-class _Running:
+class _Running(ABC):
     bootstrap: str
     topic: str
     client_id: str
@@ -60,8 +61,9 @@ class _Running:
         assert self._thread is not None
         self._thread.join(END_TIMEOUT_S)
 
+    @abstractmethod
     def _run(self) -> None:
-        raise NotImplementedError
+        """Until `_stop` is set: in a thread."""
 
     def rate_over(self, seconds: float, after_s: float) -> float:
         """Of `seconds` that begin `after_s` after the call."""

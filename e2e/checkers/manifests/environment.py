@@ -248,7 +248,7 @@ def who_decides_is_asked_by_front_doors_alone(objects: Objects) -> list[str]:
     for workload, settings in services:
         asked = workload.service not in ("upkeep", None)  # nobody sends it requests
         if asked and settings.authorizer != "none" and settings.grpc_certificate is None:
-            found.append(f"{workload.name} believes everybody who reaches it")
+            found.append(f"{workload.name} accepts requests without a certificate")
         if (
             isinstance(settings, FrontdoorSettings)
             and settings.authorizer != "none"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kafscale.access.principals import user
+from kafscale.access.principals import Principal, user
 from kafscale.access.quota import Default, QuotaEntity, QuotaKey, QuotaTable
 from kafscale.access.quota_rates import Window
 from kafscale.frontdoor.client_quotas import THROTTLE_MS_MAX, ClientQuotas, Usage
@@ -28,7 +28,7 @@ class Door:
         self.quotas = ClientQuotas(table, Window(), lambda *throttled: self.seen.append(throttled))
 
     def usage(self, principal: str = ALICE, client_id: str | None = "app") -> Usage:
-        return self.quotas.begin(principal, client_id, 1)  # type: ignore[arg-type]
+        return self.quotas.begin(Principal(principal), client_id, 1)
 
     def produce(self, size: int, now_ms: int, principal: str = ALICE, client_id: str | None = "app") -> int:
         """The throttle time."""

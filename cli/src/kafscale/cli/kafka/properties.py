@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 ENCODING: Final = "latin-1"
-"""What Java reads such a file as; other characters are written as \\uXXXX."""
+"""Java reads such a file in this encoding; other characters are written as \\uXXXX."""
 _LINE_ENDS: Final = re.compile(r"\r\n|\r|\n")
 _BLANKS: Final = " \t\f"
 _KEY: Final = re.compile(r"(?:\\.|[^\\=: \t\f])*", re.DOTALL)
