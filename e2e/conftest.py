@@ -14,7 +14,9 @@ from pathlib import Path
 import pytest
 from kafscale.runtime.ports import SHARE
 
-from e2e.harness.compose import Compose
+pytest.register_assert_rewrite("e2e.harness")  # an assert there says what it compared, as one in a test does
+
+from e2e.harness.compose import Compose  # noqa: E402 - after the line above
 
 SCENARIOS = Path(__file__).parent / "scenarios"
 LONGEST = (

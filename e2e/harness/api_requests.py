@@ -24,6 +24,7 @@ from kafscale.wire.schema import (
 from e2e.harness.oracles import Content, one_record
 from e2e.harness.raw import Raw
 from e2e.harness.requests import ask
+from e2e.harness.services import until
 
 BATCHES_FROM, TIMESTAMPS_FROM = 3, 2  # versions of Produce: before them message sets, at first without time
 NO_ID = UUID(int=0)
@@ -68,13 +69,30 @@ def nothing(_: Raw, world: World) -> World:
 
 
 def topic(raw: Raw, world: World) -> World:
-    """A topic of one partition."""
+    """A topic of one partition, which the broker that is asked knows.
+
+    A broker of Kafka learns of a topic a moment after the controller has created it.
+    """
     wanted = create_topics.CreateTopicsRequestTopic(name=world.topic, num_partitions=1, replication_factor=1)
     (made,) = ask(raw, create_topics, 7, create_topics.CreateTopicsRequest(topics=[wanted])).topics
-    assert made.error_code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
-    named = metadata.MetadataRequestTopic(name=world.topic)
+    assert made.error_code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS), made
+    created = UUID(bytes=bytes(made.topic_id))
+    known = NO_ID
+
+    def is_known() -> bool:
+        nonlocal known
+        known = _topic_id(raw, world.topic)
+        return known == created if made.error_code == ErrorCode.NONE else known != NO_ID
+
+    until(f"{world.topic} is in the metadata", is_known)
+    return replace(world, topic_id=known)
+
+
+def _topic_id(raw: Raw, name: str) -> UUID:
+    """As the broker knows it; `NO_ID` without such a topic."""
+    named = metadata.MetadataRequestTopic(name=name)
     (found,) = ask(raw, metadata, 12, metadata.MetadataRequest(topics=[named])).topics
-    return replace(world, topic_id=UUID(bytes=bytes(found.topic_id)))
+    return UUID(bytes=bytes(found.topic_id))
 
 
 def member(raw: Raw, world: World) -> World:
@@ -101,13 +119,19 @@ def member(raw: Raw, world: World) -> World:
 
 
 def offsets(raw: Raw, world: World) -> World:
-    """A topic and a group without members that has committed there."""
+    """A topic and a group without members that has committed there. It asks again as clients do."""
     world = topic(raw, world)
     partition = offset_commit.OffsetCommitRequestPartition(partition_index=0, committed_offset=1)
     on = offset_commit.OffsetCommitRequestTopic(name=world.topic, partitions=[partition])
     committing = offset_commit.OffsetCommitRequest(group_id=world.group, topics=[on])
-    (answered,) = ask(raw, offset_commit, 7, committing).topics
-    assert [each.error_code for each in answered.partitions] == [ErrorCode.NONE]
+
+    def has_committed() -> bool:
+        (answered,) = ask(raw, offset_commit, 7, committing).topics
+        (error,) = (ErrorCode(each.error_code) for each in answered.partitions)
+        assert error is ErrorCode.NONE or error.retriable, error
+        return error is ErrorCode.NONE
+
+    until(f"{world.group} has committed", has_committed)
     return world
 
 
