@@ -37,6 +37,7 @@ from kafscale.lake.lag.rates import (
 from kafscale.lake.lag.samples import SAMPLES, WHOLE_EVERY_MS, sample
 from kafscale.lake.lag.series import Series, series, slope_per_s
 from kafscale.lake.lag.status import Judged, Rules, Status, judge, worst
+from kafscale.lake.tables import calendar_ms
 from kafscale.storage.groups import GroupState
 from kafscale.storage.topics import Topic
 
@@ -192,7 +193,7 @@ def make_report(facts: Facts) -> Report:
     judged = judge(recent, facts.at_ms, facts.rules) if known else {}
     measured = rates(facts.recent, facts.lags, facts.at_ms)
     committed_ms = {
-        (each.group, each.topic, each.partition): each.offset.commit_ms
+        (each.group, each.topic, each.partition): calendar_ms(each.offset.commit_ms)
         for each in facts.positions
         if each.offset is not None
     }

@@ -15,7 +15,7 @@ import pyarrow as pa
 from kafscale.lake.catalog import Log, by_place
 from kafscale.lake.lag.commits import Position
 from kafscale.lake.lag.owners import GroupPartition, Owner
-from kafscale.lake.tables import TIME
+from kafscale.lake.tables import TIME, calendar_ms
 
 WHOLE_EVERY_MS: Final = 300_000
 SAMPLES: Final = pa.schema(
@@ -77,7 +77,7 @@ def sample(
                 "topic": each.topic,
                 "partition": each.partition,
                 "committed": committed,
-                "commit_ts": each.offset.commit_ms if each.offset is not None else None,
+                "commit_ts": calendar_ms(each.offset.commit_ms) if each.offset is not None else None,
                 "log_start": log.start,
                 "log_end": log.end,
                 "lag": max(0, log.end - max(log.start if committed is None else committed, log.start)),
