@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
-from kafscale.cli.clusters import Cluster
-from kafscale.cli.fsck.run import Fsck
 from kafscale.cli.rollforward import metadata as metadata_module
 from kafscale.cli.rollforward.plan import EPOCHS_SKIPPED
 from kafscale.cli.rollforward.report import rows, warnings
-from kafscale.cli.rollforward.run import Look, carry_out, look
 from kafscale.cli.rollforward.segments import Rejected, is_settled, seg_of_stored
 from kafscale.cli.targets import Trouble
-from kafscale.runtime.settings import ServiceSettings
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.heads import (
-    Head,
     decode_epoch_floor,
-    decode_head,
-    decode_meta,
     decode_owner,
     encode_head,
 )
-from kafscale.storage.keys import META_ATTEMPT, META_TOPIC_ID, Keyspace, TopicId
+from kafscale.storage.keys import META_ATTEMPT, META_TOPIC_ID, Keyspace
 from kafscale.storage.objects import (
     NO_METADATA,
     Buffer,
@@ -37,11 +30,12 @@ from kafscale.storage.objects import (
 from kafscale.storage.places import place_of
 from kafscale.storage.recovery_keys import deletion_mark
 from kafscale.storage.segment import BatchInfo, build_segment, verify_segment
-from kafscale.storage.topics import Topic, TopicState, decode_topic, encode_topic
-from kafscale.testkit.logbuilder import LogBuilder, create_topic, records
+from kafscale.storage.topics import TopicState, encode_topic
+from kafscale.testkit.logbuilder import create_topic, records
 from kafscale.wire.records import build_batch
 
-NOW_MS = 1_800_000_000_000
+from .roll_forward_world import NOW_MS, World, filled, more
+
 COPY = "copy-"
 
 
@@ -78,81 +72,9 @@ class Replica(MemoryStore):
             yield replace(info, etag=COPY + info.etag)
 
 
-@dataclass
-class World:
-    etcd: EtcdClient
-    keys: Keyspace
-    store: MemoryStore
-
-    async def log(
-        self, name: str, partition: int = 0, *, topic: Topic | None = None, epoch: int = 1
-    ) -> LogBuilder:
-        topic = topic or await create_topic(self.etcd, self.keys, name, partitions=2)
-        return LogBuilder(self.etcd, self.keys, self.store, topic, partition, epoch=epoch)
-
-    async def saved(self) -> dict[bytes, bytes]:
-        return {kv.key: kv.value for kv in (await self.etcd.prefix(self.keys.root())).kvs}
-
-    async def lose(self, saved: dict[bytes, bytes] | None = None) -> None:
-        """etcd is empty, or as it was."""
-        root = self.keys.root()
-        await self.etcd.delete(root, range_end=root[:-1] + b"0")
-        for key, value in (saved or {}).items():
-            await self.etcd.put(key, value)
-
-    async def look(self, **names: TopicId) -> Look:
-        given = {topic_id: name for name, topic_id in names.items()}
-        cluster = Cluster(self.etcd, self.keys, self.store, ServiceSettings())
-        return await look(cluster, given, NOW_MS, lambda *_: None)
-
-    async def write(self, seen: Look) -> None:
-        await carry_out(Cluster(self.etcd, self.keys, self.store, ServiceSettings()), seen)
-
-    async def rolled(self, **names: TopicId) -> list[str]:
-        """The warnings. fsck is clean, and a second run finds nothing to do."""
-        seen = await self.look(**names)
-        found = list(warnings(seen.metadata, seen.bucket, seen.plan))
-        assert len(rows(seen.plan)) == sum(plan.head is not None for plan in seen.plan.partitions)
-        await self.write(seen)
-        verdict = await Fsck(self.etcd, self.keys, self.store, lambda *_: None).run()
-        assert verdict.problems == []
-        assert not (await self.look(**names)).plan.changes
-        return found
-
-    async def topic(self, name: str) -> Topic | None:
-        kv = await self.etcd.get(self.keys.topic(name))
-        return None if kv is None else decode_topic(name, kv.value)
-
-    async def head(self, log: LogBuilder) -> Head:
-        kv = await self.etcd.get(self.keys.head(log.topic.topic_id, log.partition))
-        assert kv is not None
-        return decode_head(kv.value)
-
-    async def log_start(self, log: LogBuilder) -> int:
-        kv = await self.etcd.get(self.keys.meta(log.topic.topic_id, log.partition))
-        assert kv is not None
-        return decode_meta(kv.value).log_start
-
-
 @pytest.fixture
 def world(etcd: EtcdClient, keyspace: Keyspace) -> World:
     return World(etcd, keyspace, MemoryStore())
-
-
-async def filled(world: World, name: str = "orders", *, topic: Topic | None = None) -> LogBuilder:
-    """Segments in a manifest, segments in the tail, and slices."""
-    log = await world.log(name, topic=topic)
-    for _ in range(3):
-        await log.append(records(10), records(7))
-    await log.checkpoint(keep=1)
-    await log.append(records(5))
-    await more(log)
-    return log
-
-
-async def more(log: LogBuilder) -> None:
-    await log.append_with(batch=records(4))
-    await log.append_with(batch=records(6))
 
 
 async def test_an_empty_etcd_is_filled_from_the_bucket(world: World) -> None:
@@ -301,7 +223,7 @@ async def test_a_topic_that_is_only_in_bundles_needs_its_name(world: World) -> N
     seen = await world.look()
     (warning,) = warnings(seen.metadata, seen.bucket, seen.plan)
     assert f"--topic-name {topic_id.hex()}=NAME" in warning
-    assert not seen.plan.changes
+    assert rows(seen.plan) == []
     await world.rolled(orders=topic_id)
     assert (await world.head(log)).next == 10
 
@@ -319,7 +241,7 @@ async def test_a_deletion_in_progress_is_left_to_the_admin(world: World) -> None
     log = await filled(world)
     doomed = replace(log.topic, state=TopicState.DELETING)
     await world.etcd.put(world.keys.topic("orders"), encode_topic(doomed))
-    assert not (await world.look()).plan.changes
+    assert rows((await world.look()).plan) == []
 
 
 async def test_objects_that_no_commit_can_have_named_are_not_used(world: World) -> None:

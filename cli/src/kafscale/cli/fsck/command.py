@@ -7,8 +7,9 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from kafscale.cli.consent import chosen_way
 from kafscale.cli.options import StoreKind, Target
-from kafscale.cli.rollforward.command import Wish, roll_forward, topic_names
+from kafscale.cli.rollforward.command import roll_forward, topic_names
 from kafscale.cli.targets import DataDirOption, NamespaceOption, StoreOption, on_cluster
 from kafscale.cli.terminal import (
     Output,
@@ -59,14 +60,13 @@ def fsck(
     """
     if not forward and (dry_run or yes or topic_name):
         raise fail_usage("--dry-run, --yes and --topic-name need --roll-forward")
-    wish = Wish(
-        dry_run=dry_run, yes=yes, with_table=output is Output.TABLE, names=topic_names(topic_name or ())
-    )
+    way = chosen_way(dry_run=dry_run, yes=yes) if forward else None
+    names = topic_names(topic_name or ())
 
     async def check(cluster: Cluster) -> Verdict | None:
         from kafscale.cli.fsck.run import Fsck
 
-        if forward and not await roll_forward(cluster, wish):
+        if way is not None and not await roll_forward(cluster, way, names, output):
             return None
         with progressing() as show:
             return await Fsck(cluster.etcd, cluster.keys, cluster.store, show).run()

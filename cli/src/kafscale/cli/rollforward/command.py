@@ -2,32 +2,19 @@
 
 from __future__ import annotations
 
-import sys
-import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import typer
-from kafscale.cli.targets import Trouble
-from kafscale.cli.terminal import Output, notice, progressing, show_rows
+from kafscale.cli.consent import Doomed, Way, agreed
+from kafscale.cli.terminal import Output, counted, notice, progressing
+from kafscale.cli.times import now_ms
 
 if TYPE_CHECKING:
     from kafscale.cli.clusters import Cluster
-    from kafscale.cli.rollforward.run import Look
     from kafscale.storage.keys import TopicId
 
 TOPIC_ID_DIGITS = 32
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
-    """What the options say."""
-
-    dry_run: bool = False
-    yes: bool = False
-    with_table: bool = True
-    names: dict[TopicId, str] = field(default_factory=dict)
 
 
 def topic_names(options: Sequence[str]) -> dict[TopicId, str]:
@@ -49,35 +36,29 @@ def topic_names(options: Sequence[str]) -> dict[TopicId, str]:
     return names
 
 
-async def roll_forward(cluster: Cluster, wish: Wish) -> bool:
+async def roll_forward(cluster: Cluster, way: Way, names: Mapping[TopicId, str], output: Output) -> bool:
     """Shows what is to change and writes it, if the operator agrees. False: it was not written."""
+    from kafscale.cli.rollforward.report import COLUMNS, rows, warnings
     from kafscale.cli.rollforward.run import carry_out, look
 
     with progressing() as progress:
-        seen = await look(cluster, wish.names, int(time.time() * 1000), progress)
-    _show(seen, wish)
-    if not seen.plan.changes:
+        seen = await look(cluster, names, now_ms(), progress)
+    said = list(warnings(seen.metadata, seen.bucket, seen.plan))
+    for line in said:
+        notice(line)
+    shown = rows(seen.plan)
+    if not shown:
         notice("roll-forward: etcd lists everything that the bucket holds; nothing to change")
         return True
-    if wish.dry_run or not (wish.yes or _agreed()):
-        notice("roll-forward: nothing was changed")
+    plan = Doomed(
+        what=f"roll-forward: {counted(len(shown), 'change')} of topics and heads in etcd",
+        question="Write this to etcd?",
+        columns=COLUMNS,
+        rows=shown,
+        more={"warnings": said},
+    )
+    if not agreed(way, plan, output):
         return False
     await carry_out(cluster, seen)
     notice("roll-forward: done")
     return True
-
-
-def _show(seen: Look, wish: Wish) -> None:
-    from kafscale.cli.rollforward.report import COLUMNS, rows, warnings
-
-    found = rows(seen.plan)
-    if found and wish.with_table:
-        show_rows(COLUMNS, found, Output.TABLE)
-    for line in warnings(seen.metadata, seen.bucket, seen.plan):
-        notice(line)
-
-
-def _agreed() -> bool:
-    if not sys.stdin.isatty():
-        raise Trouble("nothing was changed: --yes is needed where nobody can be asked")
-    return typer.confirm("Write this to etcd?", err=True)

@@ -5,19 +5,43 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
+from kafscale.cli.consent import Row
 from kafscale.cli.rollforward.plan import PartitionPlan
 from kafscale.cli.rollforward.topics import Bucket, Metadata, Plan, TopicChange
+from kafscale.storage.topics import Topic
 
-COLUMNS: Final = ("partition", "change", "log_start", "end", "records", "unsettled", "epoch")
+COLUMNS: Final = ("topic", "partition", "change", "log_start", "end", "records", "unsettled", "epoch")
 SHOWN_MAX: Final = 20
 
 
-def rows(plan: Plan) -> list[dict[str, Any]]:
-    """One for each partition that is written."""
-    return [_row(plan, each) for each in plan.partitions if each.head is not None]
+def rows(plan: Plan) -> list[Row]:
+    """One for each value that is written or removed: records of topics, leader epochs of names, heads."""
+    return [
+        *(_topic_row(change) for change in plan.topics),
+        *(_row(topic=name, change="epoch kept", epoch=epoch) for name, epoch in plan.floors.items()),
+        *(_partition_row(each) for each in plan.partitions if each.head is not None),
+    ]
 
 
-def _row(plan: Plan, each: PartitionPlan) -> dict[str, Any]:
+def _row(**known: Any) -> Row:
+    return dict.fromkeys(COLUMNS) | known
+
+
+def _topic_row(change: TopicChange) -> Row:
+    match change.before, change.after:
+        case None, Topic() as after:
+            return _row(topic=after.name, change="topic created")
+        case Topic() as before, None:
+            return _row(topic=before.name, change="topic removed")
+        case Topic() as before, Topic() as after:
+            grown = after.partitions != before.partitions
+            kind = f"{before.partitions} partitions before" if grown else "epoch kept"
+            return _row(topic=after.name, change=kind, epoch=after.epoch_floor)
+        case _:
+            raise AssertionError("a change has a topic before or after it")
+
+
+def _partition_row(each: PartitionPlan) -> Row:
     assert each.head is not None, "only changes are shown"
     before = each.known.head
     if before is None:
@@ -26,15 +50,16 @@ def _row(plan: Plan, each: PartitionPlan) -> dict[str, Any]:
         change = f"{each.known.meta.log_start}-{before.next} before"
     else:
         change = "fenced" if before.tail == each.head.tail else "other objects"
-    return {
-        "partition": f"{each.head.topic}/{each.partition}",
-        "change": change,
-        "log_start": each.log_start,
-        "end": each.head.next,
-        "records": each.head.next - each.log_start,
-        "unsettled": sum(seg.is_slice for seg in each.head.tail),
-        "epoch": each.head.epoch,
-    }
+    return _row(
+        topic=each.head.topic,
+        partition=each.partition,
+        change=change,
+        log_start=each.log_start,
+        end=each.head.next,
+        records=each.head.next - each.log_start,
+        unsettled=sum(seg.is_slice for seg in each.head.tail),
+        epoch=each.head.epoch,
+    )
 
 
 def warnings(metadata: Metadata, bucket: Bucket, plan: Plan) -> Iterator[str]:

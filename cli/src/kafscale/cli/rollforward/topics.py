@@ -78,10 +78,6 @@ class Plan:
     floors: Mapping[str, int] = field(default_factory=dict)
     unnamed: Mapping[TopicId, tuple[int, ...]] = field(default_factory=dict)
 
-    @property
-    def changes(self) -> bool:
-        return bool(self.topics or self.floors) or any(plan.head is not None for plan in self.partitions)
-
 
 def plan_cluster(
     keys: Keyspace,
