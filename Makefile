@@ -84,9 +84,11 @@ gen-check:
 	$(BIN)/python -m bench.page --check
 
 e2e: setup-dev ## real clients against real processes (needs Java, Go, Node for their part; E2E_PROCESSES=3)
-	$(TWO_TRIES) e2e -n $(E2E_PROCESSES) --dist loadfile --no-loadscope-reorder -m 'not chaos and not image and not compose and not secured'
+	$(TWO_TRIES) e2e -n $(E2E_PROCESSES) --dist loadfile --no-loadscope-reorder -m 'not chaos and not image and not compose and not secured and not ecosystem'
 clients-secured: setup-dev ## each client by each mechanism at each kind of listener, across three lifetimes of its session (minutes)
 	$(PYTEST) e2e/scenarios/test_secured_clients.py
+ecosystem: setup-dev ## MirrorMaker 2, Connect, Streams, and libraries for streams in Python, with kill -9 (needs Java; minutes)
+	$(PYTEST) e2e/scenarios/ecosystem
 chaos: setup-dev ## kill -9 and pauses, at length (CYCLES=50)
 	$(PYTEST) e2e -m chaos
 chaos-readers: setup-dev ## readers behind the tail while owners checkpoint and processes die (MINUTES=30; BUNDLES=1: with bundles)
