@@ -14,7 +14,7 @@ E2E_PROCESSES ?= 3
 ROUNDS ?= 3
 TWO_TRIES := tools/two_tries.sh
 
-.PHONY: $(UNITS) help up test check fmt lint types contracts unit spark-test spark-types spark-unit images compose-test compose-footprint spark-image spark-image-test gen gen-check e2e chaos chaos-readers chaos-bundles upgrade-test drill quotas tutorial fuzz bench thin-pipe scale model model-small mutants deep lock setup setup-dev clean login-timing security-page clients-secured access-outage
+.PHONY: $(UNITS) help up test check fmt lint types contracts unit spark-test spark-types spark-unit images compose-test compose-footprint spark-image spark-image-test gen gen-check e2e chaos chaos-readers chaos-bundles upgrade-test ecosystem release release-test drill quotas tutorial fuzz bench thin-pipe scale model model-small mutants deep lock setup setup-dev clean login-timing security-page clients-secured access-outage
 
 help: ## what each target does
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 18
@@ -84,7 +84,7 @@ gen-check:
 	$(BIN)/python -m bench.page --check
 
 e2e: setup-dev ## real clients against real processes (needs Java, Go, Node for their part; E2E_PROCESSES=3)
-	$(TWO_TRIES) e2e -n $(E2E_PROCESSES) --dist loadfile --no-loadscope-reorder -m 'not chaos and not image and not compose and not secured and not ecosystem'
+	$(TWO_TRIES) e2e -n $(E2E_PROCESSES) --dist loadfile --no-loadscope-reorder -m 'not chaos and not image and not compose and not secured and not ecosystem and not release'
 clients-secured: setup-dev ## each client by each mechanism at each kind of listener, across three lifetimes of its session (minutes)
 	$(PYTEST) e2e/scenarios/test_secured_clients.py
 ecosystem: setup-dev ## MirrorMaker 2, Connect, Streams, and libraries for streams in Python, with kill -9 (needs Java; minutes)
@@ -97,6 +97,10 @@ chaos-bundles: setup-dev ## bundles while epochs are ended by force and the stor
 	$(PYTEST) --log-cli-level info e2e/scenarios/test_bundle_chaos.py -m chaos
 upgrade-test: setup-dev ## an upgrade from the last version without bundles and the way back (FROM=a commit), and one to internal TLS, under load
 	$(PYTEST) --log-cli-level info e2e/scenarios/test_upgrade.py e2e/scenarios/test_internal_tls_rollout.py -m chaos
+release: setup-dev ## wheels, images with their ids, and bills of materials of this version, in out/release (needs docker and syft; BASE=…)
+	$(BIN)/python -m tools.release --base $(BASE)
+release-test: setup-dev ## the wheels in an empty environment: the command, and a KafScale with a record (two minutes)
+	$(PYTEST) e2e/scenarios/test_release.py
 drill: setup-dev ## etcd is wiped under load, and comes back from a snapshot and the bucket, or from the bucket (a minute)
 	$(PYTEST) e2e/scenarios/test_restore_drill.py -m chaos
 quotas: setup-dev ## quotas over a minute with Kafka's window of 11 s, and shared by workers and by front doors (quiet machine; six minutes)

@@ -44,6 +44,7 @@ class Cluster:
     data_dir: Path
     scale: Mapping[str, int] = field(default_factory=dict)
     env: Mapping[str, str] = field(default_factory=dict)
+    command: Sequence[str] = KAFSCALE
     options: Sequence[str] = ()  # where the store is: `up` and `fsck` have them in common
     port: int = 0
     output: list[str] = field(default_factory=list)
@@ -72,7 +73,7 @@ class Cluster:
         self._process = subprocess.Popen(
             [
                 *dying_with_parent(),
-                *KAFSCALE,
+                *self.command,
                 "up",
                 "--port",
                 str(self.port),
@@ -222,7 +223,7 @@ class Cluster:
     def fsck(self) -> subprocess.CompletedProcess[str]:
         """`kafscale fsck` on the data directory, running or stopped."""
         return subprocess.run(
-            [*KAFSCALE, "fsck", "--data-dir", str(self.data_dir), *self.options],
+            [*self.command, "fsck", "--data-dir", str(self.data_dir), *self.options],
             env={**os.environ, **self.env},
             capture_output=True,
             text=True,
