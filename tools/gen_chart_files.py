@@ -9,6 +9,7 @@ from tools.generated import ROOT, write_or_check
 COMPONENTS: Final = ROOT / "k8s" / "components"
 FILES: Final = ROOT / "k8s" / "chart" / "files"
 COPIED: Final[Mapping[str, Sequence[str]]] = {
+    "backup": ("cronjob", "service-account"),
     "cluster-quotas": ("network",),
     "etcd": ("etcd", "network"),
     "etcd-tls": ("certificates", "etcd"),

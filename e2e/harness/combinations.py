@@ -42,7 +42,7 @@ COMBINATIONS: Final[Mapping[str, tuple[str, tuple[str, ...], str]]] = {
     ),
     "its own etcd and Redis, and bounds": ("production-etcd", ("redis", "limits"), ""),
     "its own etcd, by metrics": ("production-etcd", ("prometheus", "keda", "internal-tls"), ""),
-    "production with snapshots of etcd": ("production", ("backup",), ""),
+    "production with snapshots of etcd": ("production", ("backup", "images"), ""),
     "production with signed entries in it": ("production", ("redis", "redis-keys"), ""),
 }
 """By name: an overlay, or the base, with these components and lines of a kustomization."""
@@ -74,6 +74,7 @@ VALUES: Final[Mapping[str, Mapping[str, Any]]] = {
     "logins and ACLs": {**PRODUCTION, "outside": ONE, **SECURE},
     "encryption without logins": {**PRODUCTION, "outside": ONE, "tls": True},
     "an address on the internet": {**PRODUCTION, "outside": {**EACH, "public": True}, **SECURE},
+    "production with snapshots of etcd": {**PRODUCTION, "backup": {"enabled": True}},
     "production with signed entries in it": {**PRODUCTION, "redis": {"enabled": True, "keys": True}},
     "its own etcd and Redis, and bounds": {
         "etcd": {"inside": True},

@@ -21,7 +21,7 @@ from kafscale.runtime.settings import ServiceSettings
 from kafscale.upkeep.settings import UpkeepSettings
 from pydantic import SecretStr, ValidationError
 
-from e2e.checkers.manifests.objects import Objects, Workload, named, of_kind, ours, ports, workloads
+from e2e.checkers.manifests.objects import Objects, Workload, named, of_kind, ours, pods, ports, workloads
 
 SETTINGS: Final[Mapping[str, type[ServiceSettings]]] = {
     "frontdoor": FrontdoorSettings,
@@ -43,6 +43,7 @@ BEFOREHAND: Final = {
     "kafscale-first-users",
 }
 """Secrets that the operator makes."""
+FILES: Final = "/etc/kafscale/"
 FIELDS: Final = {"metadata.name": "kafscale-0", "status.podIP": "10.0.0.9"}
 """Values for the fields of a pod that does not run."""
 SECRETS: Final = {"KAFSCALE_REDIS_URL": "rediss://:password@redis.example.com:6379"}
@@ -200,6 +201,29 @@ def _source_faults(objects: Objects, workload: Workload) -> Iterator[str]:
     for name in secrets:
         if name not in {*BEFOREHAND, *by_cert_manager} and named(objects, "Secret", name) is None:
             yield f"{workload.name}: nobody makes the Secret {name}"
+
+
+def files_that_settings_name_are_mounted(objects: Objects) -> list[str]:
+    """In services and in jobs. Whoever has `kafscale-settings` opens the files that it names."""
+    found = []
+    for name, pod in pods(objects):
+        for container in pod["containers"]:
+            places = tuple(f"{each['mountPath']}/" for each in container.get("volumeMounts", ()))
+            found += [
+                f"{name}: {variable} names {value}, which is not mounted"
+                for variable, value in _values(objects, container).items()
+                if value.startswith(FILES) and not value.startswith(places)
+            ]
+    return found
+
+
+def _values(objects: Objects, container: Mapping[str, Any]) -> dict[str, str]:
+    """Those that the manifests have, of ConfigMaps and in plain."""
+    values: dict[str, str] = {}
+    for source in container.get("envFrom", ()):
+        manifest = named(objects, "ConfigMap", source.get("configMapRef", {}).get("name", ""))
+        values |= (manifest or {}).get("data", {})
+    return values | {each["name"]: each["value"] for each in container.get("env", ()) if "value" in each}
 
 
 def listens_where_its_ports_are(objects: Objects) -> list[str]:

@@ -27,6 +27,7 @@ _ALL: Final[tuple[Law, ...]] = (
     environment.variables_stand_above_their_use,
     environment.no_secret_is_plain,
     environment.what_is_referred_to_is_there,
+    environment.files_that_settings_name_are_mounted,
     environment.listens_where_its_ports_are,
     environment.who_decides_is_asked_by_front_doors_alone,
     scaling.one_decides_how_many,

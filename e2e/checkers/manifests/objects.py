@@ -78,6 +78,14 @@ def ours(objects: Objects) -> list[Workload]:
     return [each for each in workloads(objects) if each.service is not None]
 
 
+def pods(objects: Objects) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The pods of KafScale's services and of its jobs: the name of what makes them, and their spec."""
+    for each in of_kind(objects, "Deployment", "StatefulSet", "CronJob"):
+        spec = each["spec"]["jobTemplate"]["spec"] if each["kind"] == "CronJob" else each["spec"]
+        if spec["template"]["metadata"].get("labels", {}).get(NAME) == OURS:
+            yield str(each["metadata"]["name"]), spec["template"]["spec"]
+
+
 def named(objects: Objects, kind: str, name: str) -> Manifest | None:
     return next((each for each in of_kind(objects, kind) if each["metadata"]["name"] == name), None)
 
