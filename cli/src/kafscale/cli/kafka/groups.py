@@ -1,18 +1,17 @@
 """Consumer groups: which exist, how far each has read, deletion, and reset of offsets.
 
 AdminClient does all but the list. Its list omits groups of other protocol types (Kafka Connect's, for example), and has
-neither protocol types nor the states of KIP-848. So ListGroups is sent by hand (`request.py`).
+neither protocol types nor the states of KIP-848. So ListGroups is sent by hand (`by_hand.py`).
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import MemberDescription
-from kafscale.cli.kafka.client import Client, KafkaTrouble, failure, patiently
-from kafscale.cli.kafka.request import request
+from kafscale.cli.kafka.by_hand import asked_of_all
+from kafscale.cli.kafka.client import Client, failure, patiently
 from kafscale.cli.kafka.topics import (
     EARLIEST,
     LATEST,
@@ -42,22 +41,9 @@ def of_group(name: str) -> str:
 def list_all_groups(client: Client) -> list[Row]:
     """By name: group, type, state, protocol. Asks every broker: each lists the groups that it coordinates."""
 
-    async def ask() -> list[list_groups.ListGroupsResponse]:
-        message = list_groups.ListGroupsRequest(states_filter=[], types_filter=[])
-        return await asyncio.gather(
-            *(
-                request(broker, list_groups, message, LIST_GROUPS_VERSION, security=client.security)
-                for broker in client.brokers
-            )
-        )
-
     def checked() -> list[Row]:
-        try:
-            answers = asyncio.run(ask())
-        except (OSError, EOFError, TimeoutError) as error:
-            brokers = ", ".join(join_address(*broker) for broker in client.brokers)
-            why = "no answer in time" if isinstance(error, TimeoutError) else error
-            raise KafkaTrouble(f"the list of groups of {brokers}: {why}; try again in a moment") from error
+        message = list_groups.ListGroupsRequest(states_filter=[], types_filter=[])
+        answers = asked_of_all(client, "the list of groups", list_groups, message, LIST_GROUPS_VERSION)
         for broker, answer in zip(client.brokers, answers, strict=True):
             if answer.error_code != ErrorCode.NONE:
                 raise failure(f"the groups of {join_address(*broker)}", answer.error_code)
