@@ -37,7 +37,7 @@ def requests_of(service: str) -> tuple[Panel, ...]:
             (rate(f"{prefix}_requests_total", "api"), "{{api}}"),
         ),
         line(
-            "Time to answer, 99 of 100",
+            "Response time, p99",
             "From arrival to answer. Fetch waits for data and JoinGroup for members: long times are theirs by right.",
             "s",
             (quantile(0.99, f"{prefix}_request_seconds", "api"), "{{api}}"),
@@ -56,7 +56,7 @@ def process_of(service: str) -> tuple[Panel, ...]:
     prefix = f"kafscale_{service}"
     return (
         line(
-            "Event loop, worst lateness",
+            "Event loop lag, worst",
             "Above half a second an instance is blocked: it lacks CPU, or one request is too large. "
             "Scale out.",
             "s",
@@ -94,7 +94,7 @@ OVERVIEW: Final = Dashboard(
             (rate("kafscale_frontdoor_requests_total", "api"), "{{api}}"),
         ),
         line(
-            "Time to answer, 99 of 100",
+            "Response time, p99",
             "As clients see it, but for the network. Fetch waits for data.",
             "s",
             (quantile(0.99, "kafscale_frontdoor_request_seconds", "api"), "{{api}}"),
@@ -128,7 +128,7 @@ OVERVIEW: Final = Dashboard(
             ("topk(10, max by (group) (kafka_consumergroup_group_max_lag_seconds))", "{{group}}"),
         ),
         line(
-            "Object store and etcd, 99 of 100",
+            "Object store and etcd, p99",
             "A PUT, a commit at produce, a commit at a coordinator. What grows names who is slow.",
             "s",
             (quantile(0.99, "kafscale_produce_put_seconds"), "PUT"),
@@ -136,7 +136,7 @@ OVERVIEW: Final = Dashboard(
             (quantile(0.99, "kafscale_coordinator_commit_seconds"), "commit of groups"),
         ),
         Panel(
-            title="Event loop, worst lateness",
+            title="Event loop lag, worst",
             text="Above half a second an instance is blocked: scale out its service.",
             unit="s",
             queries=of_each(SERVICES, "max(kafscale_{service}_loop_lag_seconds)"),

@@ -84,7 +84,7 @@ GROUPS: Final = Dashboard(
             ("sum(increase(kafscale_coordinator_slots_lost_total[$__rate_interval]))", "lost"),
         ),
         line(
-            "Commits, 99 of 100",
+            "Commits, p99",
             "Of groups' state and offsets to etcd; unknown outcomes are asked again.",
             "s",
             (quantile(0.99, "kafscale_coordinator_commit_seconds"), "commit"),
@@ -117,7 +117,7 @@ UPKEEP: Final = Dashboard(
             ("sum by (instance) (kafscale_upkeep_working)", "{{instance}}"),
         ),
         line(
-            "Since the last run that ended well",
+            "Time since the last successful run",
             "By task; above twice its interval: look at its failures and at the log of who works.",
             "s",
             ("time() - max by (task) (kafscale_upkeep_last_run_timestamp_seconds)", "{{task}}"),
@@ -129,8 +129,8 @@ UPKEEP: Final = Dashboard(
             ("sum by (task) (increase(kafscale_upkeep_failures_total[$__rate_interval]))", "{{task}}"),
         ),
         line(
-            "Duration, 99 of 100",
-            "Of runs that ended well.",
+            "Duration, p99",
+            "Of successful runs.",
             "s",
             (quantile(0.99, "kafscale_upkeep_run_seconds", "task"), "{{task}}"),
         ),
@@ -165,7 +165,7 @@ UPKEEP: Final = Dashboard(
             ("max(kafscale_upkeep_compaction_longest_seconds)", "longest log"),
         ),
         line(
-            "What needs a person",
+            "Needs attention",
             "Logs that compaction or retention cannot handle, and objects in topics' trees with unknown names.",
             "short",
             ("sum by (reason) (kafscale_upkeep_uncleanable_partitions)", "uncleanable: {{reason}}"),

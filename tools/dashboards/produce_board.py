@@ -26,7 +26,7 @@ PRODUCE: Final = Dashboard(
             (f"topk(10, {rate('kafscale_produce_records_total', 'topic')})", "{{topic}}"),
         ),
         line(
-            "Flush, PUT and commit, 99 of 100",
+            "Flush, PUT and commit, p99",
             "A flush is from seal to commit: its PUTs, and then its commit. What grows names who is slow.",
             "s",
             (quantile(0.99, "kafscale_produce_flush_seconds"), "flush"),
@@ -75,7 +75,7 @@ PRODUCE: Final = Dashboard(
             (rate("kafscale_produce_puts_limit_halved_total"), "halvings per second"),
         ),
         line(
-            "Size of segments, middle",
+            "Segment size, median",
             "Small segments cost PUTs: a longer linger or fewer partitions makes them larger.",
             "bytes",
             (quantile(0.5, "kafscale_produce_segment_bytes"), "segment or slice"),
@@ -120,7 +120,7 @@ PRODUCE: Final = Dashboard(
             ),
         ),
         line(
-            "Time to take over, 99 of 100",
+            "Time to take over, p99",
             "From the first request for an unowned partition until it is served.",
             "s",
             (quantile(0.99, "kafscale_produce_recovery_seconds"), "recovery"),
