@@ -102,6 +102,15 @@ async def test_offsets_join_the_records_at_which_they_stand(lake: Lake) -> None:
     ]
 
 
+async def test_a_time_of_no_date_fails_no_query(lake: Lake) -> None:
+    topic = (await read_lake(lake))[0].topic
+    for name, at_ms in (("nanoseconds", T0 * 1_000_000), ("negative", -5)):  # OffsetCommit 1 takes any
+        key = lake.keys.committed(slot_of(name), name, topic.topic_id, 0)
+        await lake.etcd.put(key, encode_committed(CommittedOffset(offset=4, commit_ms=at_ms)))
+    found = await ask(lake, "select group_id from commits where committed_at is null order by 1")
+    assert [row["group_id"] for row in found] == ["nanoseconds", "negative"]
+
+
 async def test_lag_is_measured_for_who_names_it(lake: Lake) -> None:
     text = (
         "select group_id, records, lost, time_ms > 0 as behind, expires_in_ms from lag order by records desc"

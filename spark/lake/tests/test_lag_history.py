@@ -71,6 +71,17 @@ async def test_between_whole_samples_only_what_changed_is_written(lake: Lake, st
     assert [place for place, *_ in places(whole)] == [0, 0, WHOLE_EVERY_MS, WHOLE_EVERY_MS]
 
 
+@pytest.mark.parametrize("at_ms", [-(1 << 63), -1, T0 * 1_000_000, (1 << 63) - 1])
+async def test_a_commit_of_no_date_stops_no_other_groups_history(lake: Lake, at_ms: int) -> None:
+    """OffsetCommit 1 takes any 64 bits for a time."""
+    topic = await two_partitions(lake)
+    await commit(lake, topic, "strange", 0, 9, at_ms)
+    await Sampler(lake).step(T0)
+    rows = (await read_samples(lake, T0, T0)).to_pylist()
+    dates = {(row["group_id"], row["partition"]): row["commit_ts"] is not None for row in rows}
+    assert dates == {("readers", 0): True, ("readers", 1): True, ("strange", 0): False}
+
+
 async def test_a_question_reads_the_files_of_its_time(lake: Lake, store: CountingStore) -> None:
     await two_partitions(lake)
     for hour in range(5):

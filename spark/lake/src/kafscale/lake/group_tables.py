@@ -11,7 +11,7 @@ from kafscale.lake.lag.report import Report
 from kafscale.lake.lag.tables import PARTITIONS as LAG_ROWS
 from kafscale.lake.lag.tables import partitions_table
 from kafscale.lake.scan import PLACE
-from kafscale.lake.tables import TIME
+from kafscale.lake.tables import TIME, calendar_ms
 from kafscale.storage.groups import ClassicGroup, ConsumerGroup, GroupState
 
 GROUPS: Final = pa.schema(
@@ -87,7 +87,7 @@ def commits_table(commits: Iterable[Commit]) -> pa.Table:
             "topic": commit.topic,
             "partition": commit.partition,
             "committed": commit.offset.offset,
-            "committed_at": commit.offset.commit_ms,
+            "committed_at": calendar_ms(commit.offset.commit_ms),
             "leader_epoch": commit.offset.leader_epoch if commit.offset.leader_epoch >= 0 else None,
             "metadata": commit.offset.metadata,
         }

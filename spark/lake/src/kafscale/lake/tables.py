@@ -9,6 +9,7 @@ import pyarrow as pa
 from kafscale.lake.catalog import Log
 from kafscale.lake.columns import TIME_MAX_MS
 from kafscale.storage.topics import Topic
+from kafscale.wire.batches import TIMESTAMP_NONE
 
 TIME: Final = pa.timestamp("ms", "UTC")
 TOPICS: Final = pa.schema(
@@ -82,8 +83,8 @@ def partitions_table(logs: Iterable[Log]) -> pa.Table:
             "segments": len(log.segments),
             "batches": sum(seg.batches for seg in log.segments),
             "bytes": sum(seg.size for seg in log.segments),
-            "oldest": _time([seg.min_ts for seg in log.segments[:1]]),
-            "newest": _time([seg.max_ts for seg in log.segments]),
+            "oldest": _newest([seg.min_ts for seg in log.segments[:1]]),
+            "newest": _newest([seg.max_ts for seg in log.segments]),
         }
         for log in logs
     ]
@@ -101,9 +102,9 @@ def segments_table(logs: Iterable[Log]) -> pa.Table:
             "batches": seg.batches,
             "bytes": seg.size,
             "leader_epoch": seg.epoch,
-            "oldest": _time([seg.min_ts]),
-            "newest": _time([seg.max_ts]),
-            "committed": _time([seg.created_ms]),
+            "oldest": calendar_ms(seg.min_ts),
+            "newest": calendar_ms(seg.max_ts),
+            "committed": calendar_ms(seg.created_ms),
             "etag": seg.etag,
         }
         for log in logs
@@ -112,7 +113,13 @@ def segments_table(logs: Iterable[Log]) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=SEGMENTS)
 
 
-def _time(times: Sequence[int]) -> int | None:
-    """The newest of these timestamps, without -1 (no timestamp) and those outside of the calendar."""
-    newest = max(times, default=-1)
-    return newest if 0 <= newest <= TIME_MAX_MS else None
+def _newest(times: Sequence[int]) -> int | None:
+    return calendar_ms(max(times, default=TIMESTAMP_NONE))
+
+
+def calendar_ms(time_ms: int) -> int | None:
+    """None for -1 (no timestamp), and for what Python, SQL and Spark have no date for.
+
+    Clients may send any 64 bits as the time of a record or of a commit.
+    """
+    return time_ms if 0 <= time_ms <= TIME_MAX_MS else None

@@ -15,7 +15,7 @@ import pyarrow as pa
 from kafscale.lake.catalog import Log, by_place
 from kafscale.lake.lag.commits import Commit
 from kafscale.lake.lag.owners import GroupPartition, Owner
-from kafscale.lake.tables import TIME
+from kafscale.lake.tables import TIME, calendar_ms
 
 WHOLE_EVERY_MS: Final = 300_000
 SAMPLES: Final = pa.schema(
@@ -75,7 +75,7 @@ def sample(
                 "topic": commit.topic,
                 "partition": commit.partition,
                 "committed": commit.offset.offset,
-                "commit_ts": commit.offset.commit_ms,
+                "commit_ts": calendar_ms(commit.offset.commit_ms),
                 "log_start": log.start,
                 "log_end": log.end,
                 "lag": max(0, log.end - max(commit.offset.offset, log.start)),
