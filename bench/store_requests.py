@@ -11,7 +11,9 @@ flush decides the number of segments. So the figures are also computed for the t
 those on S3.
 
 Slices are settled at an age of `--settle-s`, shorter than the default of 15 minutes, so that the run sees what settling
-costs. The count begins when the first ones are. The size of etcd is printed each minute.
+costs. The partitions begin one after another within that time. If they began together, they would settle together again
+and again, unlike those of a cluster that has run for long. The count begins when all have begun and the first ones are
+settled. The size of etcd is printed each minute.
 """
 
 from __future__ import annotations
@@ -143,11 +145,10 @@ async def _count(system: KafScale, options: argparse.Namespace) -> Found:
     sizes: list[int] = []
     watching = asyncio.create_task(_watch_size(etcd, sizes))
     try:
-        enough = options.rate_mb * MB / options.record_bytes * WARM_S
         await asyncio.to_thread(
-            until, "records arrive", lambda: _counters(system).records >= enough, START_TIMEOUT_S
+            until, "records arrive", lambda: _counters(system).records > 0, START_TIMEOUT_S
         )
-        await asyncio.sleep(warm_s - WARM_S)
+        await asyncio.sleep(warm_s)
         before = await asyncio.to_thread(_counters, system)
         counted = await measure(etcd, Keyspace(), seconds)
         after = await asyncio.to_thread(_counters, system)
@@ -175,6 +176,7 @@ def _load(bootstrap: str, options: argparse.Namespace, seconds: int) -> None:
         TOPIC,
         rate=int(options.rate_mb * MB / options.record_bytes),
         random=1,
+        begin=options.settle_s if options.bundles else 0,
         partitions=options.partitions,
         producers=PRODUCERS,
         size=options.record_bytes,

@@ -33,6 +33,7 @@ var (
 	rate       = flag.Int("rate", 1000, "records per second of endtoend and steady, of all producers together")
 	random     = flag.Bool("random", false, "endtoend sends at random times, and to a random one of the partitions")
 	partitions = flag.Int("partitions", 1, "partitions of oneinflight and steady, which take turns, and of -random")
+	begin      = flag.Int("begin", 0, "seconds in which the partitions of -random begin, one after another")
 )
 
 func must(err error) {
@@ -153,6 +154,7 @@ func endToEnd(ctx context.Context) {
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtEnd()), kgo.FetchMaxWait(5*time.Second))
 	must(err)
 	total := *rate * (*warmup + *seconds)
+	sent := total - *rate**begin/2 // the rate rises while partitions begin
 	start := time.Now()
 	for number := range *producers {
 		partitioner := kgo.RoundRobinPartitioner()
@@ -167,7 +169,7 @@ func endToEnd(ctx context.Context) {
 	var latencies []float64
 	deadline, cancel := context.WithTimeout(ctx, time.Duration(*warmup+*seconds+10)*time.Second)
 	defer cancel()
-	for seen := 0; seen < total*9/10; {
+	for seen := 0; seen < sent*9/10; {
 		fetches := consumer.PollFetches(deadline)
 		if deadline.Err() != nil {
 			break
@@ -190,18 +192,26 @@ func send(producer *kgo.Client, number, total int, start time.Time) {
 	at := float64(number) * interval
 	for n := number; n < total; n += *producers {
 		time.Sleep(time.Until(start.Add(time.Duration(at))))
-		data := value()
-		binary.BigEndian.PutUint64(data, uint64(time.Now().UnixNano()))
-		binary.BigEndian.PutUint64(data[8:], uint64(n))
-		record := kgo.Record{Topic: *topic, Partition: int32(rand.Intn(*partitions)), Value: data}
-		producer.Produce(context.Background(), &record,
-			func(_ *kgo.Record, err error) { must(err) }) // not the measurement's context, which ends with it
 		gap := 1.0
 		if *random {
 			gap = rand.ExpFloat64()
 		}
 		at += gap * interval * float64(*producers)
+		partition := rand.Intn(*partitions)
+		if !hasBegun(partition, time.Since(start)) {
+			continue
+		}
+		data := value()
+		binary.BigEndian.PutUint64(data, uint64(time.Now().UnixNano()))
+		binary.BigEndian.PutUint64(data[8:], uint64(n))
+		record := kgo.Record{Topic: *topic, Partition: int32(partition), Value: data}
+		producer.Produce(context.Background(), &record,
+			func(_ *kgo.Record, err error) { must(err) }) // not the measurement's context, which ends with it
 	}
+}
+
+func hasBegun(partition int, since time.Duration) bool {
+	return since.Seconds()*float64(*partitions) >= float64(*begin*partition)
 }
 
 // steady sends at a steady rate, to one partition after another, and measures the time from send to acknowledgement.
