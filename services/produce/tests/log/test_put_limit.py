@@ -8,7 +8,16 @@ from dataclasses import dataclass, field
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kafscale.produce.log.put_limit import BRISK_MS, SLOW_MEMORY_MS, Outcome, Place, PutBounds, PutLimit
+from kafscale.produce.log.put_limit import (
+    BEHIND_EVERY,
+    BRISK_MS,
+    SLOW_MEMORY_MS,
+    Outcome,
+    Place,
+    PutBounds,
+    PutLimit,
+    Rank,
+)
 from kafscale.storage.objects.progress import SLOWEST_BYTES_PER_S
 
 MIB = 1 << 20
@@ -113,9 +122,24 @@ def test_a_put_larger_than_the_bound_goes_alone() -> None:
 def test_what_commits_wait_for_goes_first() -> None:
     limit = PutLimit(BOUNDS)
     running, waiting = filled(limit, 4), filled(limit, 3)
-    urgent = limit.ask(1_000, 0, ahead=True)
+    urgent = limit.ask(1_000, 0, Rank.AHEAD)
     assert limit.finish(running[0], Outcome.STORED, 1).begun[0] is urgent
     assert all(place.waits for place in waiting)
+
+
+def test_what_no_acknowledgement_waits_for_goes_last_but_has_one_place_of_some() -> None:
+    limit = PutLimit(BOUNDS)
+    running = deque(filled(limit, 4))
+    settled = [limit.ask(1_000, 0, Rank.BEHIND) for _ in range(3)]
+    flushed = filled(limit, 3 * BEHIND_EVERY, size=1_000)
+    ranks = []
+    while limit.waiting:
+        for place in limit.finish(running.popleft(), Outcome.ANSWERED, 1).begun:
+            running.append(place)
+            ranks.append(place.rank)
+    often = [Rank.NORMAL] * (BEHIND_EVERY - 1) + [Rank.BEHIND]
+    assert ranks == [*often * 3, *[Rank.NORMAL] * 3]
+    assert not any(place.waits for place in (*settled, *flushed))
 
 
 def test_it_rises_by_one_for_a_limits_worth_of_stored_puts_and_to_its_maximum() -> None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 import structlog
 from kafscale.produce.log.model import Instant, MetaWrite, PartitionId, StepDownReason, TakeCheckpoint
 from kafscale.produce.log.producers import SnapshotWork
+from kafscale.produce.log.put_limit import Rank
 from kafscale.produce.log.writer import PartitionWriter
 from kafscale.produce.merging import Merges
 from kafscale.produce.pace import Pace
@@ -127,7 +128,7 @@ class Checkpointer:
 
     async def _put(self, key: str, data: bytes) -> None:
         """Ahead of segments: commits may wait for this checkpoint. etcd and each PUT have their own time limits."""
-        await self._pace.put(key, (data,), condition=IfAbsent(), ahead=True)
+        await self._pace.put(key, (data,), condition=IfAbsent(), rank=Rank.AHEAD)
 
     async def drop_snapshot(self, key: str) -> None:
         """Delete a snapshot that a committed head no longer names. Best effort: a collector follows."""

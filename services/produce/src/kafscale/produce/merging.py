@@ -16,6 +16,7 @@ from typing import Any
 
 import structlog
 from kafscale.produce.log.model import PartitionId
+from kafscale.produce.log.put_limit import Rank
 from kafscale.produce.metrics import ProduceMetrics
 from kafscale.produce.pace import Pace
 from kafscale.runtime.clock import Clock
@@ -131,7 +132,8 @@ class Merges:
         whole = merged(parts)
         first = whole.segments[0].base
         key = self._keyspace.manifest_key(id_.topic_id, id_.partition, first, self._fresh_id().hex())
-        await self._pace.put(key, (await asyncio.to_thread(encode_manifest, whole),), condition=IfAbsent())
+        body = await asyncio.to_thread(encode_manifest, whole)
+        await self._pace.put(key, (body,), condition=IfAbsent(), rank=Rank.BEHIND)
         return ref_to(key, whole, level)
 
 

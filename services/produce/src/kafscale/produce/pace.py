@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager
 
-from kafscale.produce.log.put_limit import LOCAL_PUTS_MAX, Outcome, Place, PutBounds, PutLimit, Turn
+from kafscale.produce.log.put_limit import LOCAL_PUTS_MAX, Outcome, Place, PutBounds, PutLimit, Rank, Turn
 from kafscale.runtime.clock import Clock
 from kafscale.storage.objects import (
     NO_METADATA,
@@ -65,9 +65,9 @@ class Pace:
         """Those of them without an answer."""
 
     @asynccontextmanager
-    async def place(self, size: int, *, ahead: bool = False) -> AsyncIterator[Place]:
+    async def place(self, size: int, rank: Rank = Rank.NORMAL) -> AsyncIterator[Place]:
         """A place for a PUT of `size` bytes. How the block ends is the outcome that the limit learns from."""
-        place = await self._begun(size, ahead)
+        place = await self._begun(size, rank)
         outcome = Outcome.DROPPED
         try:
             yield place
@@ -93,15 +93,15 @@ class Pace:
         *,
         condition: Condition,
         metadata: Metadata = NO_METADATA,
-        ahead: bool = False,
+        rank: Rank = Rank.NORMAL,
     ) -> str:
         """A whole PUT, with its place and its time limit. Returns the etag. Raises StoreError or TimeoutError."""
         size = sum(map(len, body))
-        async with self.place(size, ahead=ahead), asyncio.timeout(put_time_limit_s(size)):
+        async with self.place(size, rank), asyncio.timeout(put_time_limit_s(size)):
             return await self._store.put(key, body, condition=condition, metadata=metadata)
 
-    async def _begun(self, size: int, ahead: bool) -> Place:
-        place = self.limit.ask(size, self._clock.now_ms(), ahead=ahead)
+    async def _begun(self, size: int, rank: Rank) -> Place:
+        place = self.limit.ask(size, self._clock.now_ms(), rank)
         if not place.waits:
             return place
         turn = self._turns[place] = asyncio.get_running_loop().create_future()

@@ -21,6 +21,7 @@ from kafscale.produce.log.claimants import Claimant, FoundObject, claimant_of
 from kafscale.produce.log.flight import stamped
 from kafscale.produce.log.folding import Kept
 from kafscale.produce.log.model import Buffer, Instant, PartitionId, SettleRun, StepDownReason
+from kafscale.produce.log.put_limit import Rank
 from kafscale.produce.log.settling import Rewrite, settled_seg
 from kafscale.produce.log.writer import PartitionWriter
 from kafscale.produce.metrics import MEMORY, STORE, ProduceMetrics
@@ -161,7 +162,9 @@ class Settler:
         condition: IfAbsent | IfMatch = IfAbsent()
         while True:
             try:
-                return await self._pace.put(key, body, condition=condition, metadata=metadata)
+                return await self._pace.put(
+                    key, body, condition=condition, metadata=metadata, rank=Rank.BEHIND
+                )
             except (PreconditionFailed, ObjectNotFound):
                 async with asyncio.timeout(TIMEOUT_S):
                     info = await self._store.head(key)

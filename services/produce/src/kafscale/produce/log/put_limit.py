@@ -5,7 +5,9 @@ their time limit were sent for nothing. So a PUT needs a place, and the number o
 
 - A limit bounds the PUTs in flight, and `bytes_per_put` times the limit bounds their bytes. A PUT that is larger than
   this goes alone.
-- Places are given in the order of asking. PUTs that commits wait for are served first (`ahead`).
+- Places are given in the order of asking within a rank. PUTs that commits of the whole partition wait for are served
+  first, and those that no acknowledgement waits for are served last. But one place of BEHIND_EVERY is theirs if they
+  wait: slices that nobody settles would make tails longer and longer.
 - The limit rises by one for each limit's worth of stored PUTs, while it holds PUTs back and no PUT in flight is older
   than BRISK_MS. Smaller PUTs do not raise it for SLOW_MEMORY_MS after a larger one was slow, as they show nothing.
 - The limit is halved when a PUT gets no answer or was too slow, but never falls below one. PUTs that were in flight at
@@ -23,11 +25,12 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from enum import Enum, auto
+from enum import Enum, IntEnum, auto
 
 BRISK_MS = 5_000
 """Half of the time that a PUT may rest: with more PUTs in flight, some would come close to it."""
 SLOW_MEMORY_MS = 60_000
+BEHIND_EVERY = 4
 LOCAL_PUTS_MAX = 1_024
 """For a store without a network, more than a DiskPool takes at once."""
 
@@ -47,11 +50,20 @@ class Outcome(Enum):
     DROPPED = auto()  # not sent, or cancelled here: says nothing about the store
 
 
+class Rank(IntEnum):
+    """In the order of serving."""
+
+    AHEAD = auto()  # what checkpoints write: all later commits of the partition wait for it
+    NORMAL = auto()  # bundles and segments of flushes: acknowledgements wait for them
+    BEHIND = auto()  # settled segments and merged manifests
+
+
 @dataclass(eq=False, slots=True)
 class Place:
     """One PUT, waiting or in flight."""
 
     size: int
+    rank: Rank = Rank.NORMAL
     number: int = 0  # in the order of beginning; 0: it waits
     begun_ms: int = 0
     stored_before: int = 0  # bytes that were stored or in flight when it began
@@ -76,8 +88,8 @@ class PutLimit:
         assert 1 <= bounds.puts_first <= bounds.puts_max, bounds
         self._bounds = bounds
         self._limit = float(bounds.puts_first)
-        self._ahead: deque[Place] = deque()
-        self._waiting: deque[Place] = deque()
+        self._waiting = {rank: deque[Place]() for rank in Rank}
+        self._before_behind = 0  # PUTs that went before one of rank BEHIND that waits
         self._begun = 0  # PUTs, ever
         self._begun_at_halving = 0
         self._begun_at_answer = 0
@@ -100,20 +112,20 @@ class PutLimit:
 
     @property
     def waiting(self) -> int:
-        return len(self._ahead) + len(self._waiting)
+        return sum(map(len, self._waiting.values()))
 
     # --- what happens ------------------------------------------------------------------------
 
-    def ask(self, size: int, now_ms: int, *, ahead: bool = False) -> Place:
+    def ask(self, size: int, now_ms: int, rank: Rank = Rank.NORMAL) -> Place:
         """A place that has begun, or one that waits until a Turn names it."""
-        place = Place(size)
-        (self._ahead if ahead else self._waiting).append(place)
+        place = Place(size, rank)
+        self._waiting[rank].append(place)
         self._begin_next(now_ms)
         return place
 
     def leave(self, place: Place, now_ms: int) -> Turn:
         """A waiting PUT is not wanted any more."""
-        (self._ahead if place in self._ahead else self._waiting).remove(place)
+        self._waiting[place.rank].remove(place)
         return Turn(begun=self._begin_next(now_ms))
 
     def finish(self, place: Place, outcome: Outcome, now_ms: int) -> Turn:
@@ -160,11 +172,17 @@ class PutLimit:
 
     def _begin_next(self, now_ms: int) -> tuple[Place, ...]:
         begun: list[Place] = []
-        while queue := self._ahead or self._waiting:
+        while queue := self._next():
             if not self._fits(queue[0]):
                 break
             begun.append(self._begin(queue.popleft(), now_ms))
         return tuple(begun)
+
+    def _next(self) -> deque[Place] | None:
+        """The queue whose first PUT is next."""
+        if self._waiting[Rank.BEHIND] and self._before_behind >= BEHIND_EVERY - 1:
+            return self._waiting[Rank.BEHIND]
+        return next((queue for queue in self._waiting.values() if queue), None)
 
     def _fits(self, place: Place) -> bool:
         if not self.puts:
@@ -174,6 +192,8 @@ class PutLimit:
 
     def _begin(self, place: Place, now_ms: int) -> Place:
         self._begun += 1
+        waits = place.rank is not Rank.BEHIND and self._waiting[Rank.BEHIND]
+        self._before_behind = self._before_behind + 1 if waits else 0
         place.number = self._begun
         place.begun_ms = now_ms
         place.stored_before = self._stored_bytes + self.bytes
@@ -182,7 +202,7 @@ class PutLimit:
         return place
 
     def _turn_away(self) -> tuple[Place, ...]:
-        turned = (*self._ahead, *self._waiting)
-        self._ahead.clear()
-        self._waiting.clear()
+        turned = tuple(place for queue in self._waiting.values() for place in queue)
+        for queue in self._waiting.values():
+            queue.clear()
         return turned
