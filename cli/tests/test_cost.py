@@ -28,6 +28,7 @@ from typer.testing import CliRunner
 RUNNER = CliRunner()
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "cost.md"
 LOADS = "kafscale_fetch_cache_loads_total"
+SETTLED = "kafscale_produce_settle_reads_total"
 MANIFESTS = "kafscale_fetch_manifest_loads_total"
 
 
@@ -127,10 +128,10 @@ async def test_a_head_that_cannot_be_read_is_a_commit(
     assert (found.head_commits, found.segments, len(heads)) == (1, 0, 0)
 
 
-def reader(node_id: int) -> Instance:
+def reader(node_id: int, role: str = "fetch") -> Instance:
     address = f"10.0.0.{node_id}"
     return Instance(
-        role="fetch",
+        role=role,
         node_id=node_id,
         boot_id="b",
         address=f"{address}:7000",
@@ -141,15 +142,16 @@ def reader(node_id: int) -> Instance:
     )
 
 
-def test_the_gets_of_all_fetch_instances_are_added_up() -> None:
-    readers = [reader(1), reader(2)]
-    one, two = (each.role + each.id for each in readers)
-    before: dict[str, Totals] = {one: {LOADS: 10.0, MANIFESTS: 1.0}, two: {LOADS: 0.0}}
+def test_the_gets_of_all_instances_are_added_up() -> None:
+    readers = [reader(1), reader(2), reader(1, "produce")]
+    one, two, owner = (each.role + each.id for each in readers)
+    before: dict[str, Totals] = {one: {LOADS: 10.0, MANIFESTS: 1.0}, two: {LOADS: 0.0}, owner: {SETTLED: 6.0}}
     after: dict[str, Totals] = {
         one: {LOADS: 30.0, MANIFESTS: 3.0},
         two: {LOADS: 4.0, "kafscale_fetch_bytes_total": 9.0},
+        owner: {SETTLED: 10.0},
     }
-    assert loads_per_s(readers, before, after, 2.0) == (13.0, 0)
+    assert loads_per_s(readers, before, after, 2.0) == (15.0, 0)
     assert loads_per_s(readers, before, {**after, two: {}}, 2.0) == (None, 1)
     assert loads_per_s(readers, {**before, one: {}}, after, 2.0) == (None, 1)
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import count
+from math import exp
+from random import Random
 from typing import Any, cast
 
 import pytest
@@ -19,7 +22,7 @@ from kafscale.cli.cost.model import (
     with_bundles,
     without_bundles,
 )
-from kafscale.cli.cost.settling import Entry, first_run, folded
+from kafscale.cli.cost.settling import Entry, Partition, Run, Slices, folded
 from kafscale.produce.log.folding import Kept, foldable
 from kafscale.produce.log.settling import is_full
 from kafscale.produce.server import BUNDLES_PER_S
@@ -27,6 +30,7 @@ from kafscale.produce.settings import ProduceSettings
 from kafscale.storage.heads import Head, Seg
 
 from .cost_world import Bundles, Segments
+from .settling_world import settled, slice_of
 
 TUNING = Tuning()
 
@@ -98,25 +102,6 @@ def test_bundles_and_slices_are_as_many_as_gathering_seals(
     assert slices_per_s(of_load, tuning) == pytest.approx(slices, rel=0.12)
 
 
-def slice_of(base: int, size: int) -> Seg:
-    return Seg(
-        base=base,
-        last_delta=0,
-        size=size,
-        etag="",
-        crc32c=0,
-        index_size=0,
-        index_etag="",
-        epoch=1,
-        min_ts=0,
-        max_ts=0,
-        records=1,
-        batches=1,
-        created_ms=1,
-        bundle=b"b",
-    )
-
-
 class Sized:
     """A buffer of batches, as far as folding looks at it."""
 
@@ -142,7 +127,7 @@ ENTRIES = st.lists(
 
 @given(tail=ENTRIES, size=st.integers(1, 300_000))
 def test_folding_is_that_of_the_service(tail: list[Entry], size: int) -> None:
-    segs = tuple(slice_of(base, int(entry.bytes)) for base, entry in enumerate(tail))
+    segs = tuple(slice_of(base, base + 1, int(entry.bytes), 1, 0) for base, entry in enumerate(tail))
     head = Head(epoch=1, topic="t", tail=segs)
     theirs = foldable(head, cast("Kept", Remembered(tail)), size, 0)
     assert folded(tail, size) == len(theirs)
@@ -151,15 +136,24 @@ def test_folding_is_that_of_the_service(tail: list[Entry], size: int) -> None:
 # --- settling --------------------------------------------------------------------------------
 
 
-def run_of(slice_bytes: float, per_s: float = 10, **changes: float) -> Any:
-    given_ = {"kept_bytes_max": 1e9, "segment_bytes": 4 << 20, "settle_s": 900.0} | changes
-    return first_run(slice_bytes, per_s, **given_)
+def run_of(slice_bytes: float, per_s: float = 10, *, remembers: bool = True) -> Run:
+    """Of equal slices. Without a memory, each slice is forgotten as soon as it is written."""
+    partition = Partition(900, 4 << 20)
+    for now_s in (number / per_s for number in count()):
+        if partition.is_ripe(now_s):
+            break
+        partition.drop(partition.write(slice_bytes, now_s))
+        if not remembers:
+            partition.drop(partition.tail)
+        if partition.is_full:
+            break
+    return partition.settled(now_s)
 
 
 def test_a_run_ends_when_its_segment_is_full_as_for_the_service() -> None:
     run = run_of(1_000_000)  # too large to fold
     assert (run.entries, run.bytes, run.entries_read) == (4, 4_000_000, 0)
-    slices = [slice_of(base, 1_000_000) for base in range(4)]
+    slices = [slice_of(base, base + 1, 1_000_000, 1, 0) for base in range(4)]
     assert is_full(slices, 4 << 20)
     assert is_full(slices[:3], 4 << 20) is False
 
@@ -170,7 +164,7 @@ def test_a_run_ends_at_its_age() -> None:
 
 
 def test_a_run_ends_when_the_tail_is_long_and_all_of_it_is_read_if_nothing_is_kept() -> None:
-    run = run_of(1_000, kept_bytes_max=0)
+    run = run_of(1_000, remembers=False)
     assert (run.entries, run.entries_read, run.written_bytes) == (24, 24, 24_000)
 
 
@@ -189,6 +183,33 @@ def test_memory_for_batches_saves_reads() -> None:
     assert settled_run(of_load, little, slices).entries_read > 10
     reads = [with_bundles(of_load, tuning).gets for tuning in (much, little)]
     assert reads == sorted(reads, key=lambda gets: gets or 0.0)
+
+
+@pytest.mark.parametrize(
+    ("memory_mb", "settle_s"),
+    [(0.5, 300), (4, 300), (10, 300), (20, 300), (4, 900)],
+    ids=["little memory", "memory for a part", "memory for a half", "memory for all", "a long time"],
+)
+def test_settling_reads_what_many_partitions_that_share_memory_have_forgotten(
+    memory_mb: float, settle_s: int
+) -> None:
+    partitions, records_per_s = 60, 60
+    tuning = replace(TUNING, settle_keep_bytes=int(memory_mb * 1e6), settle_ms=settle_s * 1000)
+    found = settled(partitions, records_per_s, 10, tuning, periods=6)
+    per_s = found["runs"] / (found["ms"] / 1000)
+    slices = partitions * 10 * (1 - exp(-records_per_s / partitions / 10))
+    run = settled_run(load(records_per_s / 1000, partitions), tuning, slices)
+    assert records_per_s * 1_000 / run.bytes == pytest.approx(per_s, rel=0.05)
+    assert run.entries == pytest.approx(found["slices"] / found["runs"], rel=0.05)
+    assert run.entries_read == pytest.approx(found["read"] / found["runs"], rel=0.1, abs=0.1)
+
+
+def test_random_slices_have_the_mean_that_is_given() -> None:
+    for mean in (1, 1.3, 4, 60):
+        sizes = Slices(record_bytes=100, bytes=100 * mean, per_s=1).sizes(Random(1))
+        found = [next(sizes) for _ in range(4_000)]
+        assert sum(found) / len(found) == pytest.approx(100 * mean, rel=0.03)
+        assert min(found) >= 100
 
 
 # --- the sums --------------------------------------------------------------------------------

@@ -42,7 +42,7 @@ class Changes:
             self.manifests += 1  # only a checkpoint takes from the front of a tail
 
     def requests(self, over_s: float, *, loads_per_s: float | None, slice_bytes: int) -> Requests:
-        """`loads_per_s`: GETs of the fetch instances; None: not known."""
+        """`loads_per_s`: GETs of the fetch and produce instances; None: not known."""
         objects = (
             len(self.bundles)
             + self.segments * OBJECTS_PER_SEGMENT

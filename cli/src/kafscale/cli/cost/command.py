@@ -110,7 +110,7 @@ def _counted(measured: Measured) -> dict[str, Requests]:
         "DELETEs are derived: every object that is written is deleted later"
     )
     if measured.silent:
-        notice(f"{measured.silent} fetch instances did not answer, so the GETs are not known")
+        notice(f"{measured.silent} fetch and produce instances did not answer, so the GETs are not known")
     return {"now": measured.requests}
 
 

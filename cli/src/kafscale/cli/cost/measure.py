@@ -1,4 +1,4 @@
-"""Counts what a running cluster does for some seconds: a watch of all heads, and the metrics of the fetch instances."""
+"""Counts what a running cluster does for some seconds: a watch of all heads, and the metrics of those that read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,12 @@ from kafscale.storage.keys import Keyspace, prefix_end
 from kafscale.storage.membership.records import Instance, decode_live
 from kafscale.storage.schema import UnreadableValue
 
-LOADS: Final = ("kafscale_fetch_cache_loads_total", "kafscale_fetch_manifest_loads_total")
+READERS: Final = ("fetch", "produce")
+LOADS: Final = (
+    "kafscale_fetch_cache_loads_total",
+    "kafscale_fetch_manifest_loads_total",
+    "kafscale_produce_settle_reads_total",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,15 +34,14 @@ class Measured:
     over_s: float
     partitions: int
     silent: int
-    """Fetch instances that did not answer; with one of them, the GETs are not known."""
+    """Fetch and produce instances that did not answer; with one of them, the GETs are not known."""
 
 
 async def measure(etcd: EtcdClient, keys: Keyspace, seconds: float) -> Measured:
     """Takes a little longer than `seconds`. Raises EtcdError and Trouble."""
     live = await etcd.prefix(keys.live_prefix())
-    readers = [
-        each for each in newest(readable(live.kvs, lambda kv: decode_live(kv, keys))) if each.role == "fetch"
-    ]
+    known = newest(readable(live.kvs, lambda kv: decode_live(kv, keys)))
+    readers = [each for each in known if each.role in READERS]
     heads = Heads()
     first, began = await scrape(readers), time.monotonic()
     changes, watched_s = await heads.watched(etcd, keys, seconds)
@@ -54,7 +58,7 @@ async def measure(etcd: EtcdClient, keys: Keyspace, seconds: float) -> Measured:
 def loads_per_s(
     readers: list[Instance], before: dict[str, Totals], after: dict[str, Totals], over_s: float
 ) -> tuple[float | None, int]:
-    """GETs of all fetch instances; None if one did not answer both times. Then how many did not."""
+    """GETs of all instances that read; None if one did not answer both times. Then how many did not."""
     found = [rates(before[each.role + each.id], after[each.role + each.id], over_s) for each in readers]
     silent = sum(not rate for rate in found)
     return (None if silent else sum(rate.get(name, 0.0) for rate in found for name in LOADS)), silent

@@ -1,20 +1,68 @@
 """One partition from one settled segment to the next: how its slices fold, and what settling reads. Pure.
 
-It repeats the rules of the produce service (`log/folding.py`, `log/settling.py`) on sizes alone. A test compares the
-rule of folding with the service's.
+It repeats the rules of the produce service (`log/folding.py`, `log/settling.py`) on sizes alone, for some partitions
+that share their memory. Tests compare the rule of folding, and the result, with the service's own.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from math import ceil, exp, sqrt
+from random import Random
 from typing import Final
 
 from kafscale.produce.log.folding import FOLD_BYTES_MAX, FOLD_MIN
 from kafscale.produce.log.model import Limits
+from kafscale.produce.log.settling import RIPE_SPREAD
 
 FOLD_WIDTH: Final = 2
 TAIL_ENTRIES_MAX: Final = Limits().checkpoint_at
 """A tail of so many entries is settled if it begins with a slice."""
+PARTITIONS: Final = 32
+PERIODS: Final = 4
+"""The first one is not counted: the partitions begin together."""
+NORMAL_FROM: Final = 30.0
+"""A Poisson distribution with this mean is as good as a normal one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """The slices that become one segment."""
+
+    bytes: float
+    seconds: float
+    """Age of its first slice when it is settled."""
+    entries: float
+    entries_read: float
+    """Of these, the slices that are no longer in memory: settling reads each with one GET."""
+    written_bytes: float
+    """Bytes of these slices in bundles. Folding writes a record more than once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slices:
+    """Of one partition: records of one size that arrive at random times, and a slice of those that are there."""
+
+    record_bytes: float
+    bytes: float
+    """The mean."""
+    per_s: float
+
+    def sizes(self, random: Random) -> Iterator[float]:
+        """Random ones. The records of a slice are of a Poisson distribution without 0."""
+        mean = _poisson_mean(self.bytes / self.record_bytes)
+        while True:
+            yield self.record_bytes * (_poisson_above_0(random, mean) if mean else 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """When a run is settled, and how many bytes of all partitions are kept in memory."""
+
+    segment_bytes: float
+    settle_s: float
+    kept_bytes: float
 
 
 @dataclass(slots=True)
@@ -25,21 +73,7 @@ class Entry:
     kept: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
-    """The slices that become one segment."""
-
-    bytes: float
-    seconds: float
-    """Age of its first slice when it is settled."""
-    entries: int
-    entries_read: int
-    """Of these, the slices that are no longer in memory: settling reads each with one GET."""
-    written_bytes: float
-    """Bytes of these slices in bundles. Folding writes a record more than once."""
-
-
-def folded(tail: list[Entry], size: float) -> int:
+def folded(tail: Sequence[Entry], size: float) -> int:
     """How many entries at the end of the tail a new slice of `size` bytes repeats."""
     count = 0
     for entry in reversed(tail):
@@ -50,34 +84,137 @@ def folded(tail: list[Entry], size: float) -> int:
     return count if count >= FOLD_MIN else 0
 
 
-def first_run(
-    slice_bytes: float, slices_per_s: float, *, kept_bytes_max: float, segment_bytes: float, settle_s: float
-) -> Run:
-    """The partition writes equal slices at equal intervals, and begins with an empty tail."""
-    tail: list[Entry] = []
-    written = total = 0.0
-    count = 0
-    while not _is_due(tail, total, count / slices_per_s, segment_bytes, settle_s):
-        count += 1
-        total += slice_bytes
-        at = len(tail) - folded(tail, slice_bytes)
-        size = slice_bytes + sum(entry.bytes for entry in tail[at:])
-        tail[at:] = [Entry(size)]
-        written += size
-        if sum(entry.bytes for entry in tail if entry.kept) > kept_bytes_max:
-            for entry in tail:
-                entry.kept = False
+@dataclass(slots=True, eq=False)
+class Partition:
+    """`ripe_s`: the age at which its run is settled. `kept_bytes`: of its batches, in memory."""
+
+    ripe_s: float
+    segment_bytes: float
+    tail: list[Entry] = field(default_factory=list)
+    kept_bytes: float = 0.0
+    bytes: float = 0.0
+    written_bytes: float = 0.0
+    began_s: float = 0.0
+
+    def write(self, size: float, now_s: float) -> list[Entry]:
+        """The entries that the slice repeats. They are in memory until `drop`."""
+        if not self.tail:
+            self.began_s = now_s
+        at = len(self.tail) - folded(self.tail, size)
+        taken = self.tail[at:]
+        whole = size + sum(entry.bytes for entry in taken)
+        self.tail[at:] = [Entry(whole)]
+        self.kept_bytes += whole
+        self.bytes += size
+        self.written_bytes += whole
+        return taken
+
+    def drop(self, taken: Sequence[Entry]) -> float:
+        """Bytes that this frees."""
+        freed = sum(entry.bytes for entry in taken if entry.kept)
+        self.kept_bytes -= freed
+        for entry in taken:
+            entry.kept = False
+        return freed
+
+    def is_ripe(self, now_s: float) -> bool:
+        return bool(self.tail) and now_s - self.began_s >= self.ripe_s
+
+    @property
+    def is_full(self) -> bool:
+        largest = max(entry.bytes for entry in self.tail)
+        return self.bytes + largest > self.segment_bytes or len(self.tail) >= TAIL_ENTRIES_MAX
+
+    def settled(self, now_s: float) -> Run:
+        """What was written since the last time. Nothing of it is left."""
+        run = Run(
+            bytes=self.bytes,
+            seconds=min(now_s - self.began_s, self.ripe_s),
+            entries=len(self.tail),
+            entries_read=sum(not entry.kept for entry in self.tail),
+            written_bytes=self.written_bytes,
+        )
+        self.tail.clear()
+        self.kept_bytes = self.bytes = self.written_bytes = 0.0
+        return run
+
+
+def mean_run(slices: Slices, limit: Limit) -> Run:
+    """Of PARTITIONS that share the memory of `limit`, after they have worked for a while."""
+    random = Random(0)  # noqa: S311 - equal loads have equal figures
+    owner = _Owner(limit, random)
+    in_a_run = min(slices.per_s * limit.settle_s, limit.segment_bytes / slices.bytes)
+    steps = ceil(max(in_a_run, 1) * PARTITIONS)
+    sizes = slices.sizes(random)
+    for step in range(steps * PERIODS):
+        if step == steps:
+            owner.runs.clear()
+        owner.write(next(sizes), step / (slices.per_s * PARTITIONS))
+    return mean(owner.runs)
+
+
+class _Owner:
+    def __init__(self, limit: Limit, random: Random) -> None:
+        self._limit = limit
+        self._random = random
+        self._partitions = [
+            Partition(limit.settle_s * random.random(), limit.segment_bytes) for _ in range(PARTITIONS)
+        ]
+        self._kept_bytes = 0.0
+        self.runs: list[Run] = []
+
+    def write(self, size: float, now_s: float) -> None:
+        """A slice of one of the partitions."""
+        partition = self._random.choice(self._partitions)
+        if partition.is_ripe(now_s):
+            self._settle(partition, now_s)
+        before = partition.kept_bytes
+        taken = partition.write(size, now_s)
+        self._kept_bytes += partition.kept_bytes - before - partition.drop(taken[:1])
+        while self._kept_bytes > self._limit.kept_bytes:  # what is repeated counts twice, until it is dropped
+            largest = max(self._partitions, key=lambda each: each.kept_bytes)
+            self._kept_bytes -= largest.drop(largest.tail)
+            self._kept_bytes -= partition.drop(taken) if largest is partition else 0
+        self._kept_bytes -= partition.drop(taken)
+        if partition.is_full:
+            self._settle(partition, now_s)
+
+    def _settle(self, partition: Partition, now_s: float) -> None:
+        self._kept_bytes -= partition.kept_bytes
+        self.runs.append(partition.settled(now_s))
+        partition.ripe_s = self._limit.settle_s * (1 + RIPE_SPREAD * (self._random.random() - 0.5))
+
+
+def mean(runs: Sequence[Run]) -> Run:
+    count = len(runs)
     return Run(
-        bytes=total,
-        seconds=min(count / slices_per_s, settle_s),
-        entries=len(tail),
-        entries_read=sum(not entry.kept for entry in tail),
-        written_bytes=written,
+        bytes=sum(run.bytes for run in runs) / count,
+        seconds=sum(run.seconds for run in runs) / count,
+        entries=sum(run.entries for run in runs) / count,
+        entries_read=sum(run.entries_read for run in runs) / count,
+        written_bytes=sum(run.written_bytes for run in runs) / count,
     )
 
 
-def _is_due(tail: list[Entry], total: float, age_s: float, segment_bytes: float, settle_s: float) -> bool:
-    if not tail:
-        return False
-    is_full = total + max(entry.bytes for entry in tail) > segment_bytes
-    return is_full or len(tail) >= TAIL_ENTRIES_MAX or age_s >= settle_s
+def _poisson_mean(above_0: float) -> float:
+    """Of the Poisson distribution that has this mean without 0; 0 for a mean of 1."""
+    if above_0 <= 1:
+        return 0.0
+    low, high = 0.0, above_0
+    while high - low > above_0 / 1e6:
+        middle = (low + high) / 2
+        low, high = (middle, high) if middle / (1 - exp(-middle)) < above_0 else (low, middle)
+    return high
+
+
+def _poisson_above_0(random: Random, mean: float) -> int:
+    if mean > NORMAL_FROM:
+        return max(1, round(random.gauss(mean, sqrt(mean))))
+    count = 0
+    while not count:
+        left = exp(-mean)
+        product = random.random()
+        while product > left:
+            count += 1
+            product *= random.random()
+    return count

@@ -200,6 +200,7 @@ PRODUCE: Final = (
         "Bytes of slices that became part of a segment; `memory`: their owner still had them, `store`: it read them",
         "source",
     ),
+    counter("settle_reads_total", "Slices that settling read from the store, each with a GET"),
     counter("folded_bytes_total", "Bytes of batches that slices repeated"),
     counter(
         "unreadable_slices_total",

@@ -29,6 +29,7 @@ class ProduceMetrics:
         self.checkpoints = counter("checkpoints_total")
         self.settled_bytes = metrics.counters("settled_bytes_total")
         self.settled_bytes.begin(MEMORY, STORE)
+        self.settle_reads = counter("settle_reads_total")
         self.folded_bytes = counter("folded_bytes_total")
         self.unreadable_slices = counter("unreadable_slices_total")
         self.merges_failed = counter("manifest_merges_failed_total")

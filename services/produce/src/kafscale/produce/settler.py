@@ -132,6 +132,7 @@ class Settler:
         found = [kept.get(seg) for seg in run]
         missing = [seg for seg, source in zip(run, found, strict=True) if source is None]
         read = iter(await self._read(id_, missing))
+        self._metrics.settle_reads.inc(len(missing))
         sources = [next(read) if source is None else source for source in found]
         stored_bytes = sum(seg.size for seg in missing)
         taken = {MEMORY: sum(seg.size for seg in run) - stored_bytes, STORE: stored_bytes}

@@ -36,7 +36,7 @@ from kafscale.storage.segment import (
 )
 
 RETRY_MS = 10_000
-_SPREAD = 0.2
+RIPE_SPREAD = 0.2
 """Of `settle_ms`, from 0.9 to 1.1 of it: the partitions of a bundle do not settle in the same moment."""
 
 
@@ -143,7 +143,7 @@ def is_full(run: Sequence[Seg], bytes_max: int) -> bool:
 
 def ripe_ms(first: Seg, settle_ms: int) -> int:
     """The wall clock's time from which a run that begins with this slice is old enough."""
-    share = 1 - _SPREAD / 2 + _SPREAD * (first.crc32c & 0xFFFF) / 0xFFFF
+    share = 1 - RIPE_SPREAD / 2 + RIPE_SPREAD * (first.crc32c & 0xFFFF) / 0xFFFF
     return first.created_ms + int(settle_ms * share)
 
 
