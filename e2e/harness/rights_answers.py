@@ -11,9 +11,10 @@ from kafscale.wire.apis import ApiKey
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import api_versions
 
-from e2e.harness.api_requests import NO_ID, ROWS, World
+from e2e.harness.api_requests import ROWS
 from e2e.harness.kafka_commands import in_words
 from e2e.harness.oracles import codec_of, errors_in, read_answer, request_frame
+from e2e.harness.prepared import NO_ID, World
 from e2e.harness.raw import Closed, Raw
 from e2e.harness.requests import ask
 from e2e.harness.rights_rows import Case

@@ -17,25 +17,19 @@ from kafscale.wire.records import Record, build_batch
 from kafscale.wire.schema import consumer_group_describe, delete_topics, find_coordinator, metadata
 
 from e2e.harness.api_requests import (
-    NO_ID,
     ROWS,
-    Prepare,
-    World,
     acl_filter,
     beat,
     committed,
     configs,
-    consumer_member,
     create,
     fetch,
     join,
     metadata_of,
-    nothing,
-    offsets,
     produce,
-    topic,
 )
 from e2e.harness.oracles import Content
+from e2e.harness.prepared import NO_ID, Prepare, World, consumer_member, nothing, offsets, topic
 from e2e.harness.raw import Raw
 from e2e.harness.requests import ask, ask_list_offsets
 from e2e.harness.rights_users import START

@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
-from e2e.harness.api_requests import ROWS, World, produce, topic
+from e2e.harness.api_requests import ROWS, produce
 from e2e.harness.cluster import Cluster
 from e2e.harness.oracles import API_VERSIONS, codec_of, errors_in, read_answer, request_frame
+from e2e.harness.prepared import World, topic
 from e2e.harness.raw import Raw
 from e2e.harness.services import until
 

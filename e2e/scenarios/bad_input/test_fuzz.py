@@ -22,11 +22,12 @@ import pytest
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import api_versions, delete_groups, delete_topics, list_groups, metadata
 
-from e2e.harness.api_requests import ROWS, World
+from e2e.harness.api_requests import ROWS
 from e2e.harness.cluster import Cluster
 from e2e.harness.fuzz import Fuzz
 from e2e.harness.mutation import mutant
 from e2e.harness.oracles import request_frame
+from e2e.harness.prepared import World
 from e2e.harness.raw import Raw
 from e2e.harness.requests import TOPIC, ask, create
 from e2e.harness.services import until

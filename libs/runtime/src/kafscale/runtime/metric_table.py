@@ -203,8 +203,7 @@ PRODUCE: Final = (
     counter("settle_reads_total", "Slices that settling read from the store, each with a GET"),
     counter("folded_bytes_total", "Bytes of batches that slices repeated"),
     counter(
-        "unreadable_slices_total",
-        "Times that a slice was not settled because it is damaged or its bundle is gone",
+        "unreadable_slices_total", "Times that a slice was not settled: it is damaged, or its bundle is gone"
     ),
     counter("manifest_merges_failed_total", "Merges of old manifests that failed"),
     counter("damaged_partitions_total", "Times that a partition was not served because its data is damaged"),

@@ -1,0 +1,125 @@
+"""What must be there before a request that a healthy cluster answers well (`api_requests.py`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from uuid import UUID
+
+from kafscale.wire.errors import ErrorCode
+from kafscale.wire.schema import (
+    consumer_group_heartbeat,
+    create_topics,
+    join_group,
+    metadata,
+    offset_commit,
+    sync_group,
+)
+
+from e2e.harness.raw import Raw
+from e2e.harness.requests import ask
+from e2e.harness.services import until
+
+NO_ID = UUID(int=0)
+MEMBER_MS_MIN = 6_000  # who is asked about must still be there then
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """What requests speak of. `dry`: calls that change topics only try to. `session_ms`: of who joins a group."""
+
+    topic: str
+    topic_id: UUID = NO_ID
+    group: str
+    member_id: str = ""
+    generation: int = -1
+    dry: bool = False
+    session_ms: int = 60_000
+
+
+Prepare = Callable[[Raw, World], World]
+"""Makes what a request needs, under the names of the world given; the world as it is then."""
+
+
+def nothing(_: Raw, world: World) -> World:
+    return world
+
+
+def topic(raw: Raw, world: World) -> World:
+    """A topic of one partition, which the broker that is asked knows.
+
+    A broker of Kafka learns of a topic a moment after the controller has created it.
+    """
+    wanted = create_topics.CreateTopicsRequestTopic(name=world.topic, num_partitions=1, replication_factor=1)
+    (made,) = ask(raw, create_topics, 7, create_topics.CreateTopicsRequest(topics=[wanted])).topics
+    assert made.error_code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS), made
+    created = UUID(bytes=bytes(made.topic_id))
+    known = NO_ID
+
+    def is_known() -> bool:
+        nonlocal known
+        known = _topic_id(raw, world.topic)
+        return known == created if made.error_code == ErrorCode.NONE else known != NO_ID
+
+    until(f"{world.topic} is in the metadata", is_known)
+    return replace(world, topic_id=known)
+
+
+def _topic_id(raw: Raw, name: str) -> UUID:
+    """As the broker knows it; `NO_ID` without such a topic."""
+    named = metadata.MetadataRequestTopic(name=name)
+    (found,) = ask(raw, metadata, 12, metadata.MetadataRequest(topics=[named])).topics
+    return UUID(bytes=bytes(found.topic_id))
+
+
+def member(raw: Raw, world: World) -> World:
+    """A stable group of one member."""
+    protocol = join_group.JoinGroupRequestProtocol(name="range", metadata=b"m")
+    joining = join_group.JoinGroupRequest(
+        group_id=world.group,
+        session_timeout_ms=max(world.session_ms, MEMBER_MS_MIN),
+        rebalance_timeout_ms=60_000,
+        protocol_type="consumer",
+        protocols=[protocol],
+    )
+    joined = ask(raw, join_group, 3, joining)
+    assert joined.error_code == ErrorCode.NONE
+    mine = sync_group.SyncGroupRequestAssignment(member_id=joined.member_id, assignment=b"a")
+    syncing = sync_group.SyncGroupRequest(
+        group_id=world.group,
+        generation_id=joined.generation_id,
+        member_id=joined.member_id,
+        assignments=[mine],
+    )
+    assert ask(raw, sync_group, 3, syncing).error_code == ErrorCode.NONE
+    return replace(world, member_id=joined.member_id, generation=joined.generation_id)
+
+
+def offsets(raw: Raw, world: World) -> World:
+    """A topic and a group without members that has committed there. It asks again as clients do."""
+    world = topic(raw, world)
+    partition = offset_commit.OffsetCommitRequestPartition(partition_index=0, committed_offset=1)
+    on = offset_commit.OffsetCommitRequestTopic(name=world.topic, partitions=[partition])
+    committing = offset_commit.OffsetCommitRequest(group_id=world.group, topics=[on])
+
+    def has_committed() -> bool:
+        (answered,) = ask(raw, offset_commit, 7, committing).topics
+        (error,) = (ErrorCode(each.error_code) for each in answered.partitions)
+        assert error is ErrorCode.NONE or error.retriable, error
+        return error is ErrorCode.NONE
+
+    until(f"{world.group} has committed", has_committed)
+    return world
+
+
+def consumer_member(raw: Raw, world: World) -> World:
+    """A group of the new protocol (KIP-848) with a member."""
+    beat = consumer_group_heartbeat.ConsumerGroupHeartbeatRequest(
+        group_id=world.group,
+        member_id=str(UUID(int=1)),
+        rebalance_timeout_ms=60_000,
+        subscribed_topic_names=[world.topic],
+        topic_partitions=[],
+    )
+    assert ask(raw, consumer_group_heartbeat, 1, beat).error_code == ErrorCode.NONE
+    return world
