@@ -199,9 +199,9 @@ def test_settling_reads_what_many_partitions_that_share_memory_have_forgotten(
     per_s = found["runs"] / (found["ms"] / 1000)
     slices = partitions * 10 * (1 - exp(-records_per_s / partitions / 10))
     run = settled_run(load(records_per_s / 1000, partitions), tuning, slices)
-    assert records_per_s * 1_000 / run.bytes == pytest.approx(per_s, rel=0.05)
-    assert run.entries == pytest.approx(found["slices"] / found["runs"], rel=0.05)
-    assert run.entries_read == pytest.approx(found["read"] / found["runs"], rel=0.1, abs=0.1)
+    assert records_per_s * 1_000 / run.bytes == pytest.approx(per_s, rel=0.08)
+    assert run.entries == pytest.approx(found["slices"] / found["runs"], rel=0.08)
+    assert run.entries_read == pytest.approx(found["read"] / found["runs"], rel=0.1, abs=0.4)
 
 
 def test_random_slices_have_the_mean_that_is_given() -> None:

@@ -19,8 +19,8 @@ from kafscale.produce.log.settling import RIPE_SPREAD
 FOLD_WIDTH: Final = 2
 TAIL_ENTRIES_MAX: Final = Limits().checkpoint_at
 """A tail of so many entries is settled if it begins with a slice."""
-PARTITIONS: Final = 32
-PERIODS: Final = 4
+PARTITIONS: Final = 40
+PERIODS: Final = 5
 """The first one is not counted: the partitions begin together."""
 NORMAL_FROM: Final = 30.0
 """A Poisson distribution with this mean is as good as a normal one."""
