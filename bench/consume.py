@@ -94,7 +94,9 @@ def main() -> None:
         systems: dict[str, KafScale] = {}
         try:
             for number, name in enumerate(names):
-                system = systems[name] = system_named(name, Path(folder) / str(number))
+                system = system_named(name, Path(folder) / str(number))
+                assert isinstance(system, KafScale), name
+                systems[name] = system
                 system.start()
                 create(system, TOPIC, PARTITIONS)
                 producer_performance(system.bootstrap, TOPIC, options.records)

@@ -103,6 +103,7 @@ async def deletion(lake: Lake) -> Figures:
     from kafscale.admin.deletion import Deletions
     from kafscale.admin.topic_limits import TopicLimits
     from kafscale.admin.topics import TopicStore
+    from kafscale.runtime.clock import SystemClock
     from kafscale.runtime.etcd_space import EtcdSpace
     from kafscale.runtime.metrics import Metrics
     from kafscale.storage.topics import TopicsView
@@ -113,7 +114,7 @@ async def deletion(lake: Lake) -> Figures:
     view = TopicsView(lake.etcd, lake.keys)
     limits = TopicLimits(view, topics_max=10, partitions_max=1_000)
     store = TopicStore(lake.etcd, lake.keys, view, limits, 1, EtcdSpace(lake.etcd, 2 << 30))
-    deletions = Deletions(lake.etcd, lake.keys, lake.store, store, view, Metrics("admin"))
+    deletions = Deletions(lake.etcd, lake.keys, lake.store, store, view, Metrics("admin"), SystemClock())
     tasks = [asyncio.create_task(work) for work in (view.run(), deletions.run())]
     await view.ready()
     gone = asyncio.Event()

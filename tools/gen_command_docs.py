@@ -57,7 +57,7 @@ def prose(text: str) -> str:
 
 def option_of(option: Any, context: Any) -> str:
     names = ", ".join((*option.opts, *option.secondary_opts))
-    return names if option.is_flag else f"{names} {option.metavar or option.display_type(context)}"
+    return names if option.is_flag else f"{names} {option.metavar or option.make_metavar(ctx=context)}"
 
 
 def help_of(option: Any) -> str:

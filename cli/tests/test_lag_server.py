@@ -26,7 +26,7 @@ from kafscale.storage.keys import TopicId
 from kafscale.storage.topics import Topic
 from kafscale.testkit.chromium import browser_page
 
-from .test_spark_lag import root  # noqa: F401  (a fixture)
+from .test_lag import root  # noqa: F401  (a fixture)
 
 DONE_S = 60
 TWO = "evil.example\r\nHost: 127.0.0.1"

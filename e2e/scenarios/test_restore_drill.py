@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -79,10 +80,11 @@ def begun(cluster: Cluster) -> list[Load]:
 def write_on(loads: list[Load]) -> None:
     for load in loads:
         wanted = load.acknowledged() + PHASE_RECORDS
-        until(
-            f"{wanted} records are acknowledged",
-            lambda load=load, wanted=wanted: load.acknowledged() >= wanted,
-        )
+        until(f"{wanted} records are acknowledged", partial(has_acknowledged, load, wanted))
+
+
+def has_acknowledged(load: Load, wanted: int) -> bool:
+    return load.acknowledged() >= wanted
 
 
 def end_complete(cluster: Cluster, loads: list[Load]) -> None:

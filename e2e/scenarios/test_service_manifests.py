@@ -211,8 +211,8 @@ def test_the_documentation_says_how_much_the_least_and_the_most_pods_take() -> N
         f"the limits are {totals['limits cpu']:.0f} cores and {totals['limits memory'] / GIB:.0f} GiB",
     )
     page = DOCUMENTATION.read_text()
-    for each in said:
-        assert each in page, each
+    for words in said:
+        assert words in page, words
 
 
 def example(containing: str, page: Path = DOCUMENTATION) -> str:

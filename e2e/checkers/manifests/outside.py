@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from ipaddress import IPv4Network, ip_network
 from typing import Any, Final
 
-from kafscale.frontdoor.listeners.listeners import Listener, advertised, parse
+from kafscale.frontdoor.listeners.listeners import advertised, parse
 from kafscale.frontdoor.settings import FrontdoorSettings
+from kafscale.storage.membership.members import Listener
 
 from e2e.checkers.manifests.environment import settings_of
 from e2e.checkers.manifests.objects import POD_NAME, Manifest, Objects, Workload, of_kind, ours, ports

@@ -174,7 +174,7 @@ class Sent:
         revision: int = 0,
         report: bytes = b"",
     ) -> None:
-        self.admits = None
+        self.admits = self.parts = None
         body = memoryview(b"".join(map(bytes, buffers)))
         self.future.set_result(Reply(status, revision, body, report=report))
 

@@ -91,17 +91,18 @@ async def test_what_a_client_does_not_read_counts_and_goes_on_when_it_reads(
     certificates: Certificates,
 ) -> None:
     """Else answers would leave the memory's account when they are encrypted."""
-    size, total = 4 << 20, 12
+    size, total = 7 << 20, 4  # more than the sockets of both sides hold
     async with running(**certificates.settings(frontdoor_unsent_bytes_max=8 << 20)) as system:
         reader, writer = await connect(system, certificates.context())
         transport = writer.transport
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
         transport.pause_reading()  # type: ignore[attr-defined]
         writing = asyncio.ensure_future(write_all(writer, [fetch_body(n, size) for n in range(total)]))
         gateway = system.door.gateway
         await until(lambda: gateway.metrics.stalls.value == 0 and len(gateway.connections) == 1)
         (connection,) = gateway.connections
         unsent = connection.caller.unsent
-        await until(lambda: unsent.waiting_bytes > size // 2)
+        await until(lambda: unsent.waiting_bytes > 2 * AHEAD_BYTES_MAX)
         assert gateway._answers.used_bytes == unsent.waiting_bytes + unsent.reserved_bytes
         assert unsent.buffered_bytes > 0
         # Only a part is encrypted. The rest stays as the views that came from the service.

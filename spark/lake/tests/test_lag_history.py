@@ -79,7 +79,7 @@ async def test_a_commit_of_no_date_stops_no_other_groups_history(lake: Lake, at_
     await Sampler(lake).step(T0)
     rows = (await read_samples(lake, T0, T0)).to_pylist()
     dates = {(row["group_id"], row["partition"]): row["commit_ts"] is not None for row in rows}
-    assert dates == {("readers", 0): True, ("readers", 1): True, ("strange", 0): False}
+    assert dates == {("readers", 0): True, ("readers", 1): True, ("strange", 0): False, ("strange", 1): False}
 
 
 async def test_a_question_reads_the_files_of_its_time(lake: Lake, store: CountingStore) -> None:

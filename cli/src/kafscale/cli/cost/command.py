@@ -110,7 +110,9 @@ def _counted(measured: Measured) -> dict[str, Requests]:
         "a month is 30 days at this rate; DELETEs are derived: every object that is written is deleted later"
     )
     if measured.silent:
-        notice(f"{counted(measured.silent, 'fetch or produce instance')} did not answer, so the GETs are not known")
+        notice(
+            f"{counted(measured.silent, 'fetch or produce instance')} did not answer, so the GETs are not known"
+        )
     return {"now": measured.requests}
 
 

@@ -1,0 +1,1 @@
+"""Tests of what docs/performance.md is made of."""
