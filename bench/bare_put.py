@@ -79,7 +79,7 @@ class Broker:
         if module is api_versions and version > SERVED[module][1]:
             version = 0
         request = None if module is api_versions else module.decode_request(memoryview(frame)[at:], version)
-        if module is produce:
+        if isinstance(request, produce.ProduceRequest):
             await self._store_records(request)
         body = module.encode_response(self._response(module, request, header), version)
         tagged = b"\0" if response_header_version(key, version) else b""

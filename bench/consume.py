@@ -33,8 +33,10 @@ Reader = Callable[[str, int], dict[str, float]]
 
 def franz_go(fetch_mib: int, partition_mib: int) -> Reader:
     """`fetch.max.bytes` and `max.partition.fetch.bytes` in MiB."""
-    sizes = {"fetchmax": fetch_mib << 20, "partitionmax": partition_mib << 20}
-    return lambda bootstrap, records: load("catchup", bootstrap, TOPIC, records=records, **sizes)
+    fetch_max, partition_max = fetch_mib << 20, partition_mib << 20
+    return lambda bootstrap, records: load(
+        "catchup", bootstrap, TOPIC, records=records, fetch_max=fetch_max, partition_max=partition_max
+    )
 
 
 def java(partition_mib: int) -> Reader:

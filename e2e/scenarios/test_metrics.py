@@ -132,7 +132,8 @@ def test_alerts_come_when_they_should_and_not_before() -> None:
 
 @pytest.mark.parametrize("name", ["prometheus.yml", "kubernetes.yml"])
 def test_prometheus_accepts_what_it_is_to_scrape(name: str) -> None:
-    command = [find_prometheus("promtool"), "check", "config", "--syntax-only", str(ALERTS.with_name(name))]
+    file = str(ALERTS.with_name(name))
+    command = [str(find_prometheus("promtool")), "check", "config", "--syntax-only", file]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 

@@ -136,7 +136,7 @@ class Commands(LazyGroup):
         "export": Lazy(
             "kafscale.cli.lake.export:export",
             STORE,
-            "Export topics to Parquet files, one folder per partition. If run again, it writes only new records.",
+            "Export topics to Parquet files, one folder per partition; again, only the new records.",
         ),
         "compact": Lazy(
             "kafscale.cli.lake.compact:compact",

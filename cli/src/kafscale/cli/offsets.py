@@ -66,10 +66,10 @@ def delete_records(
 
     Shows the records and the groups that have not read them, and asks.
     """
-    from kafscale.cli.kafka.log_starts import delete_before
-
     position, numbers = _parsed("--before", before, partition)
     way = chosen_way(dry_run=dry_run, yes=yes)
+    from kafscale.cli.kafka.log_starts import delete_before
+
     with kafka(bootstrap_server, data_dir, command_config) as client:
         found = _located(client, [topic], position, numbers)
         going = {place: log for place, log in found.items() if log.at > log.start}

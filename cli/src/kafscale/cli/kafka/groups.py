@@ -179,7 +179,9 @@ def _committed(
 
 def _offsets(name: str, found: ConsumerGroupTopicPartitions) -> dict[TopicPart, int]:
     _check(name, found)
-    return {(part.topic, part.partition): part.offset for part in found.topic_partitions if part.offset >= 0}
+    return {
+        (part.topic, part.partition): part.offset for part in found.topic_partitions or () if part.offset >= 0
+    }
 
 
 def _check(name: str, answered: ConsumerGroupTopicPartitions) -> None:

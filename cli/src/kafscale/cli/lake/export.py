@@ -45,7 +45,7 @@ def export(
     output: OutputOption = Output.TABLE,
     engine: EngineOption = Engine.LOCAL,
 ) -> None:
-    """Export topics to Parquet files, one folder per partition. If run again, it writes only new records."""
+    """Export topics to Parquet files, one folder per partition; again, only the new records."""
     from kafscale.lake.export.run import Done
 
     target = Target(data_dir, namespace, store)
