@@ -14,12 +14,14 @@ from typing import ParamSpec
 import grpc.aio
 import uvloop
 from door_fakes import FakeLive, FakeOwners, FakeSlots, FakeTopics, instance
+from door_harness import until
 from kafscale.access.quota import QuotaTable
 from kafscale.frontdoor.access import AccessMeans
 from kafscale.frontdoor.api import Backend
 from kafscale.frontdoor.assembly import ROLES, FrontDoor, Means, Views, assemble, connect_streams
 from kafscale.frontdoor.authentication.credentials import CredentialSource
 from kafscale.frontdoor.exchange import AckedRevision
+from kafscale.frontdoor.gateway import Gateway
 from kafscale.frontdoor.listeners.entrances import Entrances
 from kafscale.frontdoor.listeners.tls_contexts import open_all
 from kafscale.frontdoor.quotas.connection_rates import ConnectionRates
@@ -177,10 +179,20 @@ async def running(
             for server in servers.values():
                 server.close()
             entrances.close()
-            for connection in tuple(door.gateway.connections):
-                connection.abort()
+            await end_all(door.gateway)
             await door.close()
             sweep.cancel()
+
+
+async def end_all(gateway: Gateway) -> None:
+    """Also connections that were accepted before their listener was closed and are made after it."""
+
+    def are_gone() -> bool:
+        for connection in tuple(gateway.connections):
+            connection.abort()
+        return not gateway.connections
+
+    await until(are_gone)
 
 
 def produce_frame(correlation_id: int, records: bytes, *, acks: int = -1) -> bytes:

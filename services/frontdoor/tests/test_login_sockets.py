@@ -22,6 +22,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from door_fakes import FakeLive, FakeOwners, FakeSlots, FakeTopics, instance
 from door_harness import settled, until
+from door_sockets import end_all
 from kafscale.frontdoor.access import AccessMeans
 from kafscale.frontdoor.api import Backend
 from kafscale.frontdoor.assembly import ROLES, FrontDoor, Means, Views, assemble, connect_streams
@@ -116,9 +117,7 @@ async def running(keys: Path, **settings: Any) -> AsyncIterator[System]:
         finally:
             listening.close()
             await settled()  # what was accepted by then has its connection
-            for connection in tuple(door.gateway.connections):
-                connection.abort()
-            await until(lambda: not door.gateway.connections)
+            await end_all(door.gateway)
             await door.close()
             await server.stop(0)
             sweep.cancel()

@@ -10,7 +10,7 @@ import pytest
 from door_harness import until
 from door_sockets import API_VERSIONS_0, close, on_uvloop, read_answer, running
 from kafscale.access.quota import QuotaEntity, QuotaKey
-from kafscale.frontdoor.quotas import paced_arrival
+from kafscale.frontdoor.listeners import arrival
 from test_proxy_protocol import line
 from tls_clients import Certificates, asks_versions
 
@@ -102,7 +102,7 @@ def test_a_handshake_of_tls_begins_when_the_connection_does(tmp_path: Path) -> N
 async def test_no_more_than_some_wait() -> None:
     async with running(max_connection_creation_rate="1", **SMALL) as system:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(paced_arrival, "ARRIVALS_MAX", 2)
+            patch.setattr(arrival, "ARRIVALS_MAX", 2)
             opened = [await system.connect() for _ in range(5)]
             for _, writer in opened:
                 writer.write(API_VERSIONS_0)

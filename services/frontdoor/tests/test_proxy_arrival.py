@@ -134,7 +134,7 @@ async def test_a_header_has_a_deadline_also_if_half_of_it_came() -> None:
 async def test_of_those_who_wait_for_their_header_the_oldest_makes_room() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("kafscale.frontdoor.listeners.proxy_arrival.HEADER_S", 60)
-        patch.setattr("kafscale.frontdoor.listeners.proxy_arrival.ARRIVALS_MAX", 5)
+        patch.setattr("kafscale.frontdoor.listeners.arrival.ARRIVALS_MAX", 5)
         async with running(**behind()) as system:
             waiting = [await system.connect() for _ in range(8)]
             async with asyncio.timeout(10):

@@ -171,13 +171,18 @@ class _Owner:
         before = partition.kept_bytes
         taken = partition.write(size, now_s)
         self._kept_bytes += partition.kept_bytes - before - partition.drop(taken[:1])
-        while self._kept_bytes > self._limit.kept_bytes:  # what is repeated counts twice, until it is dropped
-            largest = max(self._partitions, key=lambda each: each.kept_bytes)
-            self._kept_bytes -= largest.drop(largest.tail)
-            self._kept_bytes -= partition.drop(taken) if largest is partition else 0
+        if self._kept_bytes > self._limit.kept_bytes:  # what is repeated counts twice, until it is dropped
+            self._drop_largest(partition, taken)
         self._kept_bytes -= partition.drop(taken)
         if partition.is_full:
             self._settle(partition, now_s)
+
+    def _drop_largest(self, writing: Partition, taken: Sequence[Entry]) -> None:
+        for largest in sorted(self._partitions, key=lambda each: -each.kept_bytes):
+            if self._kept_bytes <= self._limit.kept_bytes:
+                return
+            self._kept_bytes -= largest.drop(largest.tail)
+            self._kept_bytes -= largest.drop(taken) if largest is writing else 0
 
     def _settle(self, partition: Partition, now_s: float) -> None:
         self._kept_bytes -= partition.kept_bytes

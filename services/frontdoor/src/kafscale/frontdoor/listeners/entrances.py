@@ -11,9 +11,10 @@ from functools import partial
 from kafscale.frontdoor.authentication.login import ListenerLogins
 from kafscale.frontdoor.client import ClientConnection
 from kafscale.frontdoor.gateway import Gateway
+from kafscale.frontdoor.listeners.arrival import Arrivals, Peername
 from kafscale.frontdoor.listeners.handshake_turns import HandshakeTurns
 from kafscale.frontdoor.listeners.listener_security import ListenerSecurity
-from kafscale.frontdoor.listeners.proxy_arrival import Peername, ProxyArrival, ProxyArrivals
+from kafscale.frontdoor.listeners.proxy_arrival import ProxyArrival
 from kafscale.frontdoor.listeners.tls_contexts import CertificateWatch, ListenerTls
 from kafscale.frontdoor.listeners.tls_stream import TlsStream
 from kafscale.frontdoor.quotas.connection_rates import ConnectionRates
@@ -41,7 +42,7 @@ class Entrances:
         self._tls = tls
         self._turns = HandshakeTurns(gateway.clock)
         self._outcomes = metrics.counters("tls_handshakes_total")
-        self.arrivals = ProxyArrivals()
+        self.arrivals = Arrivals()
         self.certificates = CertificateWatch(tls, metrics)
 
     def factory(self, listener: str) -> Callable[[], asyncio.BufferedProtocol]:
