@@ -91,10 +91,16 @@ class ForkClient:
 
     async def run(self) -> None:
         """Reads the fork server's messages. Raises ForkServerGone."""
-        loop = asyncio.get_running_loop()
-        while packet := await loop.sock_recv(self._channel, PACKET_BYTES_MAX):
+        while packet := await self._packet():
             self._heard(msgspec.json.decode(packet, type=Reply))
         raise ForkServerGone
+
+    async def _packet(self) -> bytes:
+        """Nothing: the fork server has closed the channel, or has ended with a message of ours unread."""
+        try:
+            return await asyncio.get_running_loop().sock_recv(self._channel, PACKET_BYTES_MAX)
+        except ConnectionResetError:
+            return b""
 
     def _heard(self, reply: Reply) -> None:
         match reply:
