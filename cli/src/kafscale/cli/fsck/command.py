@@ -60,8 +60,8 @@ def fsck(
     """
     if not forward and (dry_run or yes or topic_name):
         raise fail_usage("--dry-run, --yes and --topic-name need --roll-forward")
-    way = chosen_way(dry_run=dry_run, yes=yes) if forward else None
     names = topic_names(topic_name or ())
+    way = chosen_way(dry_run=dry_run, yes=yes) if forward else None
 
     async def check(cluster: Cluster) -> Verdict | None:
         from kafscale.cli.fsck.run import Fsck
