@@ -115,7 +115,7 @@ def build_wheels(folder: Path) -> None:
 def write_bill_of_command(folder: Path, of: str) -> None:
     """Of an environment into which the wheels were installed as docs/release.md says."""
     with tempfile.TemporaryDirectory() as made:
-        run([UV, "venv", "--quiet", made])
+        run([UV, "venv", "--quiet", f"--python={sys.executable}", made])
         given = [
             f"--find-links={folder}",
             f"--constraint={folder / 'constraints.txt'}",

@@ -70,9 +70,8 @@ PRIORITY, QUOTA = "priorities_are_given", "the_quota_admits_every_pod"
 SAME: Final = "etcd_and_its_clients_speak_the_same"
 REACH, OWN, NAMES = "services_reach_ports", "selectors_mean_their_own", "pods_have_names"
 MOUNTED, CA_OF_ETCD = "files_that_settings_name_are_mounted", "volumeMounts etcd-ca"
-JOB: Final = f"spec jobTemplate {POD} containers job"
 OUTER: Final = "names_outside_are_the_advertised_ones"
-ETCD_ENV: Final = f"{POD} containers etcd env"
+ETCD_ENV, JOB = f"{POD} containers etcd env", f"spec jobTemplate {POD} containers job"
 DOOR: Final = "kafscale-frontdoor"
 
 FAULTS: Final = (
