@@ -62,7 +62,7 @@ def main() -> int:
         folder.mkdir(parents=True)
         build_wheels(folder)
         if not options.wheels_only:
-            (folder / "notes.md").write_text(notes(of))
+            (folder / "notes.md").write_text(notes(of, CHANGELOG.read_text()))
             write_bill_of_command(folder, of)
         if not (options.wheels_only or options.no_images):
             base = [] if options.base is None else [f"--build-arg=BASE={options.base}"]
@@ -86,17 +86,17 @@ def check_ready(of: str, programs: Sequence[str]) -> None:
     """Raises NotReady."""
     if said(["git", "status", "--porcelain"]):
         raise NotReady("the checkout has changes that are not committed")
-    if not notes(of):
+    if not notes(of, CHANGELOG.read_text()):
         raise NotReady(f"CHANGELOG.md has no section `## {of} (DATE)`, or nothing is in it")
     for program in programs:
         if shutil.which(program) is None:
             raise NotReady(f"{program} is not installed")
 
 
-def notes(of: str) -> str:
-    """The version's section of the changelog without its title; empty if there is none."""
+def notes(of: str, changelog: str) -> str:
+    """The version's section without its title; empty if there is none."""
     title = rf"^## {re.escape(of)} \(\d{{4}}-\d\d-\d\d\)$"
-    found = re.search(rf"{title}(.*?)(?=^## |\Z)", CHANGELOG.read_text(), re.MULTILINE | re.DOTALL)
+    found = re.search(rf"{title}(.*?)(?=^## |\Z)", changelog, re.MULTILINE | re.DOTALL)
     return f"{found[1].strip()}\n" if found and found[1].strip() else ""
 
 
