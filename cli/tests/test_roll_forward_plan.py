@@ -63,17 +63,26 @@ def epochs_of(chain: Chain) -> dict[int, int]:
     return {offset: seg.epoch for seg in chain.segs for offset in range(seg.base, seg.end)}
 
 
+def follow_by_chance(found: Found, end: int) -> bool:
+    """Two owners died with objects on their way above the high watermark `end`, and an object of the later one begins
+    where one of the earlier ends. The chain cannot know that neither was committed."""
+    flying = [piece.seg for piece in found.pieces if piece.seg.base >= end]
+    return any(a.end == b.base and a.epoch < b.epoch for a in flying for b in flying)
+
+
 @given(walks)
 @settings(max_examples=400, deadline=None)
 def test_every_acknowledged_record_is_in_the_log_with_its_bytes(world: LostEtcd) -> None:
     for etcd in snapshots(world):
-        plan = planned(etcd, world.found())
+        stored = world.found()
+        plan = planned(etcd, stored)
         found = epochs_of(plan.chain)
         start, end = world.meta.log_start, world.head.next
         assert {offset: world.truth[offset] for offset in range(start, end)} == {
             offset: epoch for offset, epoch in found.items() if start <= offset < end
         }
-        assert all(gap.end <= start for gap in plan.chain.gaps), "only deleted records are missing"
+        missing = [gap for gap in plan.chain.gaps if gap.end > start]
+        assert not missing or follow_by_chance(stored, end), "only deleted records are missing"
         assert plan.log_start >= etcd.meta.log_start
         assert plan.chain.end >= (0 if etcd.head is None else etcd.head.next)
         if start < end:
