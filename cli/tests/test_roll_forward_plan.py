@@ -135,6 +135,18 @@ def test_a_second_run_changes_nothing(world: LostEtcd) -> None:
         assert (again.log_start, again.chain.end) == (plan.log_start, plan.chain.end)
 
 
+def test_a_second_run_leaves_alone_what_is_below_the_log_start() -> None:
+    """The head says that epoch 2 began at 0, so `given_up` cannot be of the log, which begins at 5. The head that is
+    then written says that epoch 2 began at 5."""
+    given_up, later = seg_of(0, 5, 1, "a"), seg_of(5, 9, 2, "b")
+    found = Found(pieces=(Piece(given_up, False), Piece(later, False)))
+    plan = planned(Known(head=Head(epoch=2, topic="orders"), head_revision=1), found)
+    assert (plan.chain.segs, plan.log_start) == ((later,), 5)
+    assert (
+        planned(Known(head=plan.head, head_revision=2, meta=plan.meta, meta_revision=2), found).head is None
+    )
+
+
 # -- single laws ---------------------------------------------------------------------------------------
 
 
