@@ -97,9 +97,9 @@ chaos-bundles: setup-dev ## bundles while epochs are ended by force and the stor
 	$(PYTEST) --log-cli-level info e2e/scenarios/test_bundle_chaos.py -m chaos
 upgrade-test: setup-dev ## an upgrade from the last version without bundles and the way back (FROM=a commit), and one to internal TLS, under load
 	$(PYTEST) --log-cli-level info e2e/scenarios/test_upgrade.py e2e/scenarios/test_internal_tls_rollout.py -m chaos
-release: setup-dev ## wheels, images with their ids, and bills of materials of this version, in out/release (needs docker and syft; BASE=…)
-	$(BIN)/python -m tools.release --base $(BASE)
-release-test: setup-dev ## the wheels in an empty environment: the command, and a KafScale with a record (two minutes)
+release: setup-dev ## wheels, images with their ids, and bills of materials of this version, in out/release (needs docker and syft; BASE=…, BUILD_FLAGS='--network host'; PARTS=--no-images without docker)
+	$(BIN)/python -m tools.release --base $(BASE) --build-flags='$(BUILD_FLAGS)' $(PARTS)
+release-test: setup-dev ## the wheels in an empty environment: the command, and a KafScale with a record (three minutes)
 	$(PYTEST) e2e/scenarios/test_release.py
 drill: setup-dev ## etcd is wiped under load, and comes back from a snapshot and the bucket, or from the bucket (a minute)
 	$(PYTEST) e2e/scenarios/test_restore_drill.py -m chaos

@@ -2,12 +2,13 @@
 
     *.whl             a wheel of every member; `kafscale-cli` requires the others in the same version
     constraints.txt   the versions of other packages that the wheels are tested with
+    notes.md          the version's section of the changelog
     images.txt        image and id, one per line; the images are in the engine that built them
-    *.cdx.json        what is in each image, as CycloneDX
+    *.cdx.json        what is in each image, and in an environment with the command, as CycloneDX
     SHA256SUMS        of all these files
 
-It needs a clean checkout, a section of the changelog for the version, a Docker engine, and syft. docs/release.md has
-the steps before and after it.
+It needs a clean checkout, a section of the changelog for the version, a Docker engine, and syft. Without an engine,
+--no-images makes the rest. docs/release.md has the steps before and after it.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ import argparse
 import hashlib
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
@@ -29,6 +32,7 @@ from tools.generated import ROOT
 CHANGELOG: Final = ROOT / "CHANGELOG.md"
 RELEASES: Final = ROOT / "out" / "release"
 SERVICES: Final = ("frontdoor", "produce", "fetch", "coordinator", "admin", "upkeep")
+UV: Final = str(Path(sys.executable).with_name("uv"))
 NOT_RELEASED: Final = "kafscale_testkit-"
 _PIN: Final = re.compile(r"^([a-zA-Z0-9._-]+==[^ \\]+(?: ; [^\\]*)?)", re.MULTILINE)
 
@@ -39,19 +43,30 @@ class NotReady(Exception):
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Builds a release; publishes nothing.")
-    parser.add_argument("--wheels-only", action="store_true", help="no images, and the checkout may be dirty")
+    parts = parser.add_mutually_exclusive_group()
+    parts.add_argument("--wheels-only", action="store_true", help="only wheels; the checkout may be dirty")
+    parts.add_argument("--no-images", action="store_true", help="what needs no Docker engine")
     parser.add_argument("--base", help="the image that the images begin with")
+    parser.add_argument(
+        "--build-flags", default="", help="more options of docker build, as a shell reads them"
+    )
     parser.add_argument("--out", type=Path, default=RELEASES)
     options = parser.parse_args()
     of = version()
     folder: Path = options.out / of
     try:
-        check(of, clean=not options.wheels_only)
+        check_versions(of)
+        if not options.wheels_only:
+            check_ready(of, ("syft",) if options.no_images else ("docker", "syft"))
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         build_wheels(folder)
         if not options.wheels_only:
-            build_images(folder, of, options.base)
+            (folder / "notes.md").write_text(notes(of, CHANGELOG.read_text()))
+            write_bill_of_command(folder, of)
+        if not (options.wheels_only or options.no_images):
+            base = [] if options.base is None else [f"--build-arg=BASE={options.base}"]
+            build_images(folder, of, [*base, *shlex.split(options.build_flags)])
         write_sums(folder)
     except NotReady as what:
         print(f"release: {what}", file=sys.stderr)
@@ -60,33 +75,36 @@ def main() -> int:
     return 0
 
 
-def check(of: str, *, clean: bool) -> None:
+def check_versions(of: str) -> None:
     """Raises NotReady."""
     for path, text in files(of).items():
         if path.read_text() != text:
             raise NotReady(f"{path.relative_to(ROOT)} has another version: run `make gen`")
-    if not clean:
-        return
+
+
+def check_ready(of: str, programs: Sequence[str]) -> None:
+    """Raises NotReady."""
     if said(["git", "status", "--porcelain"]):
         raise NotReady("the checkout has changes that are not committed")
-    if of not in changelog_versions():
-        raise NotReady(f"CHANGELOG.md has no section `## {of} (DATE)`")
-    for program in ("docker", "syft"):
+    if not notes(of, CHANGELOG.read_text()):
+        raise NotReady(f"CHANGELOG.md has no section `## {of} (DATE)`, or nothing is in it")
+    for program in programs:
         if shutil.which(program) is None:
             raise NotReady(f"{program} is not installed")
 
 
-def changelog_versions() -> list[str]:
-    """The newest first."""
-    return re.findall(r"^## (\d+\.\d+\.\d+) \(\d{4}-\d\d-\d\d\)$", CHANGELOG.read_text(), re.MULTILINE)
+def notes(of: str, changelog: str) -> str:
+    """The version's section without its title; empty if there is none."""
+    title = rf"^## {re.escape(of)} \(\d{{4}}-\d\d-\d\d\)$"
+    found = re.search(rf"{title}(.*?)(?=^## |\Z)", changelog, re.MULTILINE | re.DOTALL)
+    return f"{found[1].strip()}\n" if found and found[1].strip() else ""
 
 
 def build_wheels(folder: Path) -> None:
     """Equal sources give equal wheels: the times in them are that of the commit."""
     made_s = said(["git", "log", "-1", "--format=%ct"])
-    uv = [str(Path(sys.executable).with_name("uv")), "build", "--quiet", "--wheel", "--out-dir", str(folder)]
     for target in (["--all-packages", str(ROOT)], [str(ROOT / "spark" / "engine")]):
-        run([*uv, *target], SOURCE_DATE_EPOCH=made_s)
+        run([UV, "build", "--quiet", "--wheel", "--out-dir", str(folder), *target], SOURCE_DATE_EPOCH=made_s)
     for wheel in folder.glob(f"{NOT_RELEASED}*"):
         wheel.unlink()
     (folder / ".gitignore").unlink(missing_ok=True)
@@ -94,27 +112,40 @@ def build_wheels(folder: Path) -> None:
     (folder / "constraints.txt").write_text("".join(f"{pin.strip()}\n" for pin in pins))
 
 
-def build_images(folder: Path, of: str, base: str | None) -> None:
+def write_bill_of_command(folder: Path, of: str) -> None:
+    """Of an environment into which the wheels were installed as docs/release.md says."""
+    with tempfile.TemporaryDirectory() as made:
+        run([UV, "venv", "--quiet", f"--python={sys.executable}", made])
+        given = [
+            f"--find-links={folder}",
+            f"--constraint={folder / 'constraints.txt'}",
+            f"kafscale-cli=={of}",
+        ]
+        run([UV, "pip", "install", "--quiet", f"--python={made}", *given])
+        write_bill(
+            f"dir:{made}",
+            folder / "kafscale-cli.cdx.json",
+            "--source-name=kafscale-cli",
+            f"--source-version={of}",
+        )
+
+
+def build_images(folder: Path, of: str, flags: Sequence[str]) -> None:
     ids = []
+    labels = {"version": of, "revision": said(["git", "rev-parse", "HEAD"])}
+    marks = [f"--label=org.opencontainers.image.{key}={value}" for key, value in labels.items()]
     for name, arguments in images():
         image = f"{name}:{of}"
         print(f"building {image}", flush=True)
-        revision = said(["git", "rev-parse", "HEAD"])
-        labels = {"version": of, "revision": revision}
-        marks = [f"--label=org.opencontainers.image.{key}={value}" for key, value in labels.items()]
-        given = [] if base is None else [f"--build-arg=BASE={base}"]
-        run(["docker", "build", "--quiet", *marks, *given, *arguments, "--tag", image, str(ROOT)])
+        run(["docker", "build", "--quiet", *marks, *flags, *arguments, "--tag", image, str(ROOT)])
         ids.append(f"{image} {said(['docker', 'image', 'inspect', '--format', '{{.Id}}', image])}\n")
-        run(
-            [
-                "syft",
-                "scan",
-                "--quiet",
-                f"docker:{image}",
-                f"--output=cyclonedx-json={folder / name}.cdx.json",
-            ]
-        )
+        write_bill(f"docker:{image}", folder / f"{name}.cdx.json")
     (folder / "images.txt").write_text("".join(ids))
+
+
+def write_bill(source: str, file: Path, *options: str) -> None:
+    """Of what syft finds in the source, as CycloneDX."""
+    run(["syft", "scan", "--quiet", source, *options, f"--output=cyclonedx-json={file}"])
 
 
 def images() -> Iterator[tuple[str, list[str]]]:

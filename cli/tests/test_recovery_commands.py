@@ -68,10 +68,10 @@ def test_a_roll_forward_shows_asks_writes_and_checks(data: Path) -> None:
     assert (shown.exit_code, "nothing was changed" in shown.stderr) == (0, True), shown.output
     assert "TOPIC orders is created" in shown.stderr
     asked = run(data, "fsck", "--roll-forward")
-    assert (asked.exit_code, "nobody can be asked" in asked.stderr) == (2, True), asked.output
+    assert (asked.exit_code, "nobody can be asked here" in asked.stderr) == (2, True), asked.output
     assert run(data, "fsck").stdout.startswith("0 topics")
     written = run(data, "fsck", "--roll-forward", "--yes")
-    assert (written.exit_code, "2 changes of topics and heads" in written.stderr) == (0, True), written.output
+    assert (written.exit_code, written.stderr.endswith("roll-forward: done\n")) == (0, True), written.output
     assert "1 topic, 1 partition, 2 segments, 15 records" in written.stdout
     assert "clean: etcd and the object store agree" in written.stdout
     again = run(data, "fsck", "--roll-forward", "--yes", "--output", "json")

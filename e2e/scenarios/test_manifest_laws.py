@@ -19,7 +19,7 @@ from e2e.harness.manifests import Manifest, Refused, check, patched, rendered
 GONE: Final = object()
 POD: Final = "spec template spec"
 SERVICE: Final = f"{POD} containers service"
-DEV, KEDA, CACHE, ACLS, ETCD = "dev", "keda", "cache", "acls", "etcd"
+DEV, KEDA, CACHE, ACLS, ETCD, JOBS = "dev", "keda", "cache", "acls", "etcd", "jobs"
 OUTSIDE: Final = "configMapGenerator: [{name: kafscale-outside, literals: ['domain=kafka.example.com']}]\n"
 ADDRESS: Final = (
     "configMapGenerator: [{name: kafscale-outside, literals: ['address=kafka.example.com:9094']}]\n"
@@ -69,8 +69,9 @@ INTERNET: Final = "only_clients_that_log_in_come_from_the_internet"
 PRIORITY, QUOTA = "priorities_are_given", "the_quota_admits_every_pod"
 SAME: Final = "etcd_and_its_clients_speak_the_same"
 REACH, OWN, NAMES = "services_reach_ports", "selectors_mean_their_own", "pods_have_names"
+MOUNTED, CA_OF_ETCD = "files_that_settings_name_are_mounted", "volumeMounts etcd-ca"
 OUTER: Final = "names_outside_are_the_advertised_ones"
-ETCD_ENV: Final = f"{POD} containers etcd env"
+ETCD_ENV, JOB = f"{POD} containers etcd env", f"spec jobTemplate {POD} containers job"
 DOOR: Final = "kafscale-frontdoor"
 
 FAULTS: Final = (
@@ -286,6 +287,9 @@ FAULTS: Final = (
     Fault(SAME, "Certificate", "etcd-member", "spec dnsNames", ["etcd-0.etcd"], ETCD),
     Fault(SAME, "ConfigMap", "kafscale-settings", "data KAFSCALE_ETCD_CA", GONE, ETCD),
     Fault(SAME, "ConfigMap", "kafscale-settings", "data KAFSCALE_ETCD_ENDPOINTS", "https://etcd:2379", ETCD),
+    Fault(MOUNTED, "Deployment", "kafscale-admin", f"{SERVICE} {CA_OF_ETCD}", GONE, JOBS),
+    Fault(MOUNTED, "CronJob", "kafscale-backup", f"{JOB} {CA_OF_ETCD}", GONE, JOBS),
+    Fault(MOUNTED, "CronJob", "kafscale-lag", f"{JOB} {CA_OF_ETCD}", GONE, JOBS),
     Fault(ONLY, "NetworkPolicy", "redis", "spec ingress 0 from 0 podSelector matchExpressions", [], CACHE),
     Fault(ONLY, "NetworkPolicy", "kafscale-to-collector", "", GONE, CACHE),
     Fault(ONLY, "ConfigMap", "kafscale-settings", "data KAFSCALE_OTLP_ENDPOINT", GONE, CACHE),
@@ -331,6 +335,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, list[Manifes
             [*PUBLIC, "instance-metadata", "cluster-quotas", "limits"],
         ),
         ETCD: rendered("production-etcd"),
+        JOBS: patched("production", "", tmp_path_factory.mktemp("overlay"), ["backup", "spark-cronjobs"]),
         KEDA: patched("../base", OUTSIDE, tmp_path_factory.mktemp("overlay"), PARTS),
     }
 

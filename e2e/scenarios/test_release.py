@@ -12,6 +12,7 @@ import pytest
 from e2e.harness.builds import build
 from e2e.harness.cluster import Cluster
 from tools.gen_version import version
+from tools.release import CHANGELOG, notes
 
 pytestmark = [pytest.mark.release, pytest.mark.timeout(1_200)]
 
@@ -64,3 +65,16 @@ def test_a_record_goes_in_and_out(kafscale: str, tmp_path: Path) -> None:
         assert "clean" in run(kafscale, "fsck", "--data-dir", str(cluster.data_dir))
     finally:
         cluster.kill()
+
+
+def test_the_notes_are_the_section_of_the_version() -> None:
+    newest, first = "## 0.2.0 (2026-12-01)\n\n- b\n  c\n", "## 0.1.0 (2026-11-01)\n\n- d\n"
+    changelog = f"# Changelog\n\n## Unreleased\n\n- a\n\n{newest}\n{first}"
+    assert notes("0.2.0", changelog) == "- b\n  c\n"
+    assert notes("0.1.0", changelog) == "- d\n"
+    assert (notes("0.3.0", changelog), notes("0x1.0", changelog)) == ("", "")
+    assert notes("0.2.0", changelog.replace("- b\n  c\n", "")) == ""
+
+
+def test_the_changelog_has_notes_of_this_version() -> None:
+    assert notes(version(), CHANGELOG.read_text())

@@ -112,7 +112,7 @@ def test_a_lost_etcd_comes_back_from_a_snapshot_and_the_bucket(cluster: Cluster,
     write_on(loads)
     done(cluster, "backup", "create")
     write_on(loads)
-    done(cluster, "topics", "delete", "doomed")
+    done(cluster, "topics", "delete", "doomed", "--yes")
     done(cluster, "topics", "create", "younger", "--partitions", "1")
     say(cluster, "younger", "two")
     younger = cluster.inside().topic_id("younger").hex()

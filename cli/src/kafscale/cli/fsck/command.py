@@ -36,7 +36,14 @@ ForwardOption = Annotated[
     ),
 ]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="With --roll-forward: change nothing.")]
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="With --roll-forward: do not ask.")]
+YesOption = Annotated[
+    bool,
+    typer.Option(
+        "--yes",
+        "-y",
+        help="With --roll-forward: do not ask. Scripts need it: without a terminal nobody can answer.",
+    ),
+]
 TopicNameOption = Annotated[
     list[str] | None,
     typer.Option(help="With --roll-forward: ID=NAME, the name of a topic that only bundles hold."),

@@ -159,19 +159,17 @@ def committed_end(known: Known, found: Found) -> int:
 
 
 def _is_right(head: Head, meta: Meta, found: Found, plan: PartitionPlan) -> bool:
-    """Whether head and meta list the chain. They may also list segments below the log start that are gone."""
+    """Whether head and meta list the chain from the log start on. What lies below is deleted: they may list segments
+    that are gone, and the bucket may have some that nothing lists."""
     chain, log_start = plan.chain, plan.log_start
     if (head.next, meta.log_start) != (chain.end, log_start) or chain.gaps:
         return False
     if any(chunk.key not in found.manifests for chunk in meta.chunks):
         return False
     listed = [seg for chunk in meta.chunks for seg in found.manifests[chunk.key]] + [*head.tail]
-    gone = len(listed) - len(chain.segs)
-    return (
-        gone >= 0
-        and tuple(listed[gone:]) == chain.segs
-        and all(seg.end <= log_start for seg in listed[:gone])
-        and (not head.snap_key or head.snap_key in found.snapshots)
+    right = [seg for seg in chain.segs if seg.end > log_start]
+    return [seg for seg in listed if seg.end > log_start] == right and (
+        not head.snap_key or head.snap_key in found.snapshots
     )
 
 
