@@ -30,7 +30,7 @@ def java_21() -> str:
 
 @dataclass(slots=True)
 class Registry:
-    """One process of Apicurio. Its folder `disk` is empty before it starts: nothing but the topics can be its memory."""
+    """One process of Apicurio. Its folders are empty before it starts, so it knows only what the topics have."""
 
     name: str
     bootstrap: str

@@ -44,7 +44,7 @@ def register(url: str, count: str, path: str) -> None:
     client = registry(url)
     with Path(path).open("a", buffering=1) as acknowledged:
         for number in range(int(count)):
-            schema = Schema(record(f"Record{number}", [NUMBER]), "AVRO")
+            schema = Schema(record(f"Subject{number}", [NUMBER]), "AVRO")
             answer = client.register_schema(f"subject-{number}", schema)
             acknowledged.write(f"subject-{number} {answer}\n")
 
@@ -106,4 +106,4 @@ COMMANDS: dict[str, Callable[..., Any]] = {
 }
 
 if __name__ == "__main__":
-    print(json.dumps(COMMANDS[sys.argv[1]](*sys.argv[2:])))
+    sys.stdout.write(json.dumps(COMMANDS[sys.argv[1]](*sys.argv[2:])))
