@@ -128,7 +128,8 @@ def properties(path: Path, settings: Mapping[str, object]) -> Path:
 
 def create_topics(bootstrap: str, *names: str, config: Mapping[str, str] | None = None) -> None:
     wanted = [NewTopic(name, PARTITIONS, replication_factor=1, config=dict(config or {})) for name in names]
-    for made in AdminClient({"bootstrap.servers": bootstrap}).create_topics(wanted).values():
+    admin = AdminClient({"bootstrap.servers": bootstrap})  # its requests end with it
+    for made in admin.create_topics(wanted).values():
         made.result(ADMIN_TIMEOUT_S)
 
 

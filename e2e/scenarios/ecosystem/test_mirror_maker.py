@@ -110,8 +110,8 @@ def places(bootstrap: str) -> dict[int, int]:
 
 
 def retention_ms(bootstrap: str) -> str:
-    resource = ConfigResource(ResourceType.TOPIC, TOPIC)
-    (future,) = AdminClient({"bootstrap.servers": bootstrap}).describe_configs([resource]).values()
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    (future,) = admin.describe_configs([ConfigResource(ResourceType.TOPIC, TOPIC)]).values()
     return str(future.result(ADMIN_TIMEOUT_S)["retention.ms"].value)
 
 

@@ -28,11 +28,11 @@ public final class Largest {
         builder.stream(args[2], Consumed.with(Serdes.String(), Serdes.String()));
     numbers
         .selectKey((key, value) -> String.valueOf(Long.parseLong(value) % 10))
-        .mapValues(Long::parseLong)
+        .mapValues(value -> Long.parseLong(value))
         .groupByKey(Grouped.with("by-remainder", Serdes.String(), Serdes.Long()))
         .reduce(Math::max, Materialized.as("largest"))
         .toStream()
-        .mapValues(String::valueOf)
+        .mapValues(value -> String.valueOf(value))
         .to(args[3], Produced.with(Serdes.String(), Serdes.String()));
 
     KafkaStreams streams = new KafkaStreams(builder.build(), settings(args));
