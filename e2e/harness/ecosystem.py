@@ -21,15 +21,22 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from e2e.harness.builds import build, built_once
 from e2e.harness.clients import HERE, maven_built
 from e2e.harness.load import read_everything
-from e2e.harness.services import dying_with_parent, until
+from e2e.harness.services import NotYet, dying_with_parent, until
 
 PARTITIONS = 3
 KEYS = 20
 ARRIVES_WITHIN_S = 180.0
+LOOKS_EVERY_S = 0.5  # a look reads a topic with a new consumer
 STOP_TIMEOUT_S = 60.0
 FLUSH_TIMEOUT_S = 60.0
 ADMIN_TIMEOUT_S = 30.0
-JAVA = ("java", "-Xmx384m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+JAVA = (
+    "java",
+    "-Xmx384m",
+    "-XX:TieredStopAtLevel=1",
+    "-XX:+UseSerialGC",
+    "-Dorg.slf4j.simpleLogger.showDateTime=true",
+)
 
 
 @dataclass(slots=True)
@@ -95,7 +102,10 @@ class Program:
             assert self._process.poll() is None, f"{self.name} ended:\n{self.story()}"
             return condition()
 
-        until(f"{what}; {self.name} said:\n{self.story()}", true, ARRIVES_WITHIN_S)
+        try:
+            until(what, true, ARRIVES_WITHIN_S, LOOKS_EVERY_S)
+        except NotYet as late:
+            raise NotYet(f"{late}; {self.name} said:\n{self.story()}") from None
 
     def story(self) -> str:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-40:])
