@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from e2e.harness.builds import build, built_once
@@ -163,6 +163,16 @@ def values(bootstrap: str, topic: str) -> list[list[str]]:
     """By partition, in order."""
     found = read_everything(bootstrap, topic, PARTITIONS)
     return [[value.decode() for _, value in found[partition]] for partition in range(PARTITIONS)]
+
+
+def bounds(bootstrap: str, topic: str) -> dict[int, tuple[int, int]]:
+    """Partition -> log start and high watermark."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "bounds", "log_level": 0})
+    try:
+        places = (TopicPartition(topic, partition) for partition in range(PARTITIONS))
+        return {each.partition: consumer.get_watermark_offsets(each, ADMIN_TIMEOUT_S) for each in places}
+    finally:
+        consumer.close()
 
 
 def distinct(bootstrap: str, topic: str) -> int:
