@@ -190,6 +190,7 @@ def assert_complete(logs: Sequence[Sequence[str]], count: int, before: str = "")
             if number not in seen:
                 seen.add(number)
                 first.setdefault(number % KEYS, []).append(number)
-    assert seen == set(range(count)), f"missing: {sorted(set(range(count)) - seen)[:20]}"
+    wanted = set(range(count))
+    assert seen == wanted, f"missing: {sorted(wanted - seen)[:20]}, unknown: {sorted(seen - wanted)[:20]}"
     for key, numbers in first.items():
         assert numbers == sorted(numbers), f"key-{key} is not in order"
