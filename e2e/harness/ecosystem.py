@@ -15,21 +15,28 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from e2e.harness.builds import build, built_once
 from e2e.harness.clients import HERE, maven_built
 from e2e.harness.load import read_everything
-from e2e.harness.services import dying_with_parent, until
+from e2e.harness.services import NotYet, dying_with_parent, until
 
 PARTITIONS = 3
 KEYS = 20
 ARRIVES_WITHIN_S = 180.0
+LOOKS_EVERY_S = 0.5  # a look reads a topic with a new consumer
 STOP_TIMEOUT_S = 60.0
 FLUSH_TIMEOUT_S = 60.0
 ADMIN_TIMEOUT_S = 30.0
-JAVA = ("java", "-Xmx384m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+JAVA = (
+    "java",
+    "-Xmx384m",
+    "-XX:TieredStopAtLevel=1",
+    "-XX:+UseSerialGC",
+    "-Dorg.slf4j.simpleLogger.showDateTime=true",
+)
 
 
 @dataclass(slots=True)
@@ -95,7 +102,10 @@ class Program:
             assert self._process.poll() is None, f"{self.name} ended:\n{self.story()}"
             return condition()
 
-        until(f"{what}; {self.name} said:\n{self.story()}", true, ARRIVES_WITHIN_S)
+        try:
+            until(what, true, ARRIVES_WITHIN_S, LOOKS_EVERY_S)
+        except NotYet as late:
+            raise NotYet(f"{late}; {self.name} said:\n{self.story()}") from None
 
     def story(self) -> str:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-40:])
@@ -155,6 +165,16 @@ def values(bootstrap: str, topic: str) -> list[list[str]]:
     return [[value.decode() for _, value in found[partition]] for partition in range(PARTITIONS)]
 
 
+def bounds(bootstrap: str, topic: str) -> dict[int, tuple[int, int]]:
+    """Partition -> log start and high watermark."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "bounds", "log_level": 0})
+    try:
+        places = (TopicPartition(topic, partition) for partition in range(PARTITIONS))
+        return {each.partition: consumer.get_watermark_offsets(each, ADMIN_TIMEOUT_S) for each in places}
+    finally:
+        consumer.close()
+
+
 def distinct(bootstrap: str, topic: str) -> int:
     return len({value for log in values(bootstrap, topic) for value in log})
 
@@ -170,6 +190,7 @@ def assert_complete(logs: Sequence[Sequence[str]], count: int, before: str = "")
             if number not in seen:
                 seen.add(number)
                 first.setdefault(number % KEYS, []).append(number)
-    assert seen == set(range(count)), f"missing: {sorted(set(range(count)) - seen)[:20]}"
+    wanted = set(range(count))
+    assert seen == wanted, f"missing: {sorted(wanted - seen)[:20]}, unknown: {sorted(seen - wanted)[:20]}"
     for key, numbers in first.items():
         assert numbers == sorted(numbers), f"key-{key} is not in order"

@@ -27,13 +27,15 @@ class NotYet(Exception):
     """A condition did not come true in time."""
 
 
-def until(what: str, condition: Callable[[], bool], timeout_s: float = READY_TIMEOUT_S) -> None:
+def until(
+    what: str, condition: Callable[[], bool], timeout_s: float = READY_TIMEOUT_S, every_s: float = POLL_S
+) -> None:
     """Waits for a condition. `what` completes the sentence of the failure: "after 9 s still not: ..."."""
     deadline = time.monotonic() + timeout_s
     while not condition():
         if time.monotonic() > deadline:
             raise NotYet(f"after {timeout_s:.0f} s still not: {what}")
-        time.sleep(POLL_S)
+        time.sleep(every_s)
 
 
 def dying_with_parent() -> list[str]:

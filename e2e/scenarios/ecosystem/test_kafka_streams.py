@@ -11,13 +11,14 @@ from pathlib import Path
 import pytest
 
 from e2e.harness.cluster import Cluster
-from e2e.harness.ecosystem import Program, create_topics, java, values, write
+from e2e.harness.ecosystem import Program, bounds, create_topics, java, values, write
 from e2e.harness.kafka_tools import require_java
 
 pytestmark = [pytest.mark.ecosystem, pytest.mark.timeout(900)]
 
 HALF, COUNT = 2_000, 4_000
 REMAINDERS = 10
+REPARTITION = "largest-numbers-by-remainder-repartition"
 
 
 def last_by_remainder(cluster: Cluster) -> set[int]:
@@ -57,4 +58,8 @@ def test_a_state_survives_kills_and_the_loss_of_its_folder(
     write(cluster.bootstrap, "streams-in", [COUNT])
     app.wait_for("the state has gone on", lambda: COUNT in last_by_remainder(cluster))
     assert last_by_remainder(cluster) == {*range(COUNT - REMAINDERS + 1, COUNT + 1)}
+    app.wait_for(
+        "what it has read of the repartition topic is deleted",
+        lambda: all(start == end for start, end in bounds(cluster.bootstrap, REPARTITION).values()),
+    )
     app.stop()

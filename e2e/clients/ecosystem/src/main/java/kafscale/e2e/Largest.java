@@ -28,11 +28,11 @@ public final class Largest {
         builder.stream(args[2], Consumed.with(Serdes.String(), Serdes.String()));
     numbers
         .selectKey((key, value) -> String.valueOf(Long.parseLong(value) % 10))
-        .mapValues(Long::parseLong)
+        .mapValues(value -> Long.parseLong(value))
         .groupByKey(Grouped.with("by-remainder", Serdes.String(), Serdes.Long()))
         .reduce(Math::max, Materialized.as("largest"))
         .toStream()
-        .mapValues(String::valueOf)
+        .mapValues(value -> String.valueOf(value))
         .to(args[3], Produced.with(Serdes.String(), Serdes.String()));
 
     KafkaStreams streams = new KafkaStreams(builder.build(), settings(args));
@@ -53,6 +53,7 @@ public final class Largest {
     settings.put(StreamsConfig.DEFAULT_KEY_SERDE_CLASS_CONFIG, Serdes.String().getClass());
     settings.put(StreamsConfig.DEFAULT_VALUE_SERDE_CLASS_CONFIG, Serdes.Long().getClass());
     settings.put(StreamsConfig.COMMIT_INTERVAL_MS_CONFIG, 500);
+    settings.put(StreamsConfig.REPARTITION_PURGE_INTERVAL_MS_CONFIG, 500);
     settings.put(StreamsConfig.consumerPrefix(ConsumerConfig.AUTO_OFFSET_RESET_CONFIG), "earliest");
     settings.put(StreamsConfig.consumerPrefix(ConsumerConfig.SESSION_TIMEOUT_MS_CONFIG), 6_000);
     settings.put(StreamsConfig.consumerPrefix(ConsumerConfig.HEARTBEAT_INTERVAL_MS_CONFIG), 1_000);
