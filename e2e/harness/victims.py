@@ -171,15 +171,15 @@ def damage_key(victim: Victim, row: Row, way: Damage) -> Damaged:
 
 
 def damage_objects(victim: Victim, row: Row, way: Damage, topic_id: str) -> None:
-    names = {
+    of = {
         "segment": lambda: victim.objects(suffix=".kfs"),
         "index": lambda: victim.objects(suffix=".index"),
         "manifest": lambda: victim.objects(tree=f"@kafscale/manifest/{topic_id}", suffix=".mf"),
         "snapshot": lambda: victim.objects(tree=f"@kafscale/producers/{topic_id}", suffix=".ps"),
         "lag history": lambda: victim.objects(tree="@kafscale/lag", suffix=".parquet"),
-    }[row.name]()
-    assert names, f"there is no {row.name} to damage"
-    for name in names:
+    }[row.name]
+    until(f"there is a {row.name} to damage", lambda: bool(of()))  # upkeep writes the history of lag
+    for name in of():
         if way is Damage.MISSING:
             victim.scene.delete_object(name)
         elif way is Damage.UNREADABLE:

@@ -328,7 +328,7 @@ def test_watching_draws_again_and_again_until_ctrl_c(kafscale: Commands, tmp_pat
             ["env", "--default-signal=INT", *KAFSCALE, *watch],  # the tests may run where it is ignored
             stdout=drawn,
             stderr=subprocess.STDOUT,
-            env={**os.environ, "FORCE_COLOR": "1"},
+            env={**os.environ, "FORCE_COLOR": "1", "COLUMNS": "120", "LINES": "40"},
         )
     try:
         text = tmp_path / "drawn"

@@ -197,17 +197,17 @@ def test_etcd_is_given_as_much_and_keeps_as_little_wherever_it_runs() -> None:
     [settings] = [
         each for each in of_kind(rendered("dev"), "ConfigMap") if "KAFSCALE_ETCD_ENDPOINTS" in each["data"]
     ]
+    [container] = member["spec"]["template"]["spec"]["containers"]
+    variables = {each["name"]: each.get("value") for each in container["env"]}
     wanted = {
         "auto-compaction-mode": "periodic",
         "auto-compaction-retention": HISTORY,
         "quota-backend-bytes": str(QUOTA_BYTES),
         "snapshot-count": str(SNAPSHOT_ENTRIES),
     }
-    for words in (
-        compose["services"]["etcd"]["command"],
-        member["spec"]["template"]["spec"]["containers"][0]["args"],
-    ):
-        assert wanted.items() <= flags_of(words).items()
+    assert wanted.items() <= flags_of(compose["services"]["etcd"]["command"]).items()
+    for flag, value in wanted.items():
+        assert variables[f"ETCD_{flag.upper().replace('-', '_')}"] == value
     assert settings["data"]["KAFSCALE_ETCD_QUOTA_BYTES"] == str(QUOTA_BYTES)
     for service in ("coordinator", "admin"):
         assert compose["services"][service]["environment"]["KAFSCALE_ETCD_QUOTA_BYTES"] == str(QUOTA_BYTES)

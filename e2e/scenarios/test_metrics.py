@@ -131,9 +131,14 @@ def test_alerts_come_when_they_should_and_not_before() -> None:
 
 
 @pytest.mark.parametrize("name", ["prometheus.yml", "kubernetes.yml"])
-def test_prometheus_accepts_what_it_is_to_scrape(name: str) -> None:
-    file = str(ALERTS.with_name(name))
-    command = [str(find_prometheus("promtool")), "check", "config", "--syntax-only", file]
+def test_prometheus_accepts_what_it_is_to_scrape(name: str, tmp_path: Path) -> None:
+    """Debian's Prometheus is built without Kubernetes, so it reads the file without where the pods come from."""
+    scraped = yaml.safe_load(ALERTS.with_name(name).read_text())
+    for job in scraped["scrape_configs"]:
+        assert job.pop("kubernetes_sd_configs", [{"role": "pod"}]) == [{"role": "pod"}]
+    file = tmp_path / name
+    file.write_text(yaml.safe_dump(scraped))
+    command = [str(find_prometheus("promtool")), "check", "config", "--syntax-only", str(file)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 

@@ -23,7 +23,8 @@ def draw(picture: Picture) -> Group:
 
     table = Table(box=None, header_style="bold", pad_edge=False)
     for name in COLUMNS:
-        table.add_column(name, justify="right" if name in ("node", "up") else "left", overflow="fold")
+        justify = "right" if name in ("node", "up") else "left"
+        table.add_column(name, justify=justify, overflow="fold", no_wrap=name in ("address", "metrics"))
     for row in picture.instances:
         good = row.health == READY
         table.add_row(
@@ -37,7 +38,8 @@ def draw(picture: Picture) -> Group:
         )
     warnings = [Text(f"WARNING {harmless(each)}", style="yellow") for each in picture.warnings]
     end = Text(f"rates over the last {picture.rates_over_s:.1f} s", style="dim")
-    return Group(*map(Text, heading(picture)), Text(), table, Text(), *warnings, end)
+    # A screen that is too low for all of it shows the beginning.
+    return Group(*map(Text, heading(picture)), *warnings, Text(), table, Text(), end)
 
 
 def heading(picture: Picture) -> tuple[str, ...]:
