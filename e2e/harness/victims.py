@@ -171,13 +171,14 @@ def damage_key(victim: Victim, row: Row, way: Damage) -> Damaged:
 
 
 def damage_objects(victim: Victim, row: Row, way: Damage, topic_id: str) -> None:
-    of = {
+    places: dict[str, Callable[[], list[str]]] = {
         "segment": lambda: victim.objects(suffix=".kfs"),
         "index": lambda: victim.objects(suffix=".index"),
         "manifest": lambda: victim.objects(tree=f"@kafscale/manifest/{topic_id}", suffix=".mf"),
         "snapshot": lambda: victim.objects(tree=f"@kafscale/producers/{topic_id}", suffix=".ps"),
         "lag history": lambda: victim.objects(tree="@kafscale/lag", suffix=".parquet"),
-    }[row.name]
+    }
+    of = places[row.name]
     until(f"there is a {row.name} to damage", lambda: bool(of()))  # upkeep writes the history of lag
     for name in of():
         if way is Damage.MISSING:

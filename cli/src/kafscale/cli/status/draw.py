@@ -23,8 +23,12 @@ def draw(picture: Picture) -> Group:
 
     table = Table(box=None, header_style="bold", pad_edge=False)
     for name in COLUMNS:
-        justify = "right" if name in ("node", "up") else "left"
-        table.add_column(name, justify=justify, overflow="fold", no_wrap=name in ("address", "metrics"))
+        table.add_column(
+            name,
+            justify="right" if name in ("node", "up") else "left",
+            overflow="fold",
+            no_wrap=name in ("address", "metrics"),
+        )
     for row in picture.instances:
         good = row.health == READY
         table.add_row(
