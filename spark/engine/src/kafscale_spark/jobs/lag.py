@@ -55,7 +55,7 @@ def _arguments() -> argparse.ArgumentParser:
     parser.add_argument(
         "--prometheus", type=Path, help="write metrics in Prometheus' text format to this file"
     )
-    parser.add_argument("--html", type=Path, help="write a page for people to this file")
+    parser.add_argument("--html", type=Path, help="write an HTML report to this file")
     return parser
 
 
