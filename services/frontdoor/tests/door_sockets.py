@@ -14,7 +14,7 @@ from typing import ParamSpec
 import grpc.aio
 import uvloop
 from door_fakes import FakeLive, FakeOwners, FakeSlots, FakeTopics, instance
-from door_harness import until
+from door_harness import settled, until
 from kafscale.access.quota import QuotaTable
 from kafscale.frontdoor.access import AccessMeans
 from kafscale.frontdoor.api import Backend
@@ -185,7 +185,9 @@ async def running(
 
 
 async def end_all(gateway: Gateway) -> None:
-    """Also connections that were accepted before their listener was closed and are made after it."""
+    """Also connections that were accepted before their listener was closed and are made after it. asyncio makes them in
+    its next turns; without a transport they would be open sockets that nobody knows."""
+    await settled()
 
     def are_gone() -> bool:
         for connection in tuple(gateway.connections):
