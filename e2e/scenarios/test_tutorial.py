@@ -269,9 +269,10 @@ def compacted(walk: Walk) -> None:
 
 def compact(walk: Walk, topic: str, keys: list[Numbers]) -> list[Numbers]:
     """Runs the page's compaction of all but each partition's newest segment; the offsets that are to be left."""
-    segments = walk.segments(topic)
+    segments: list[list[Segment]] = []
 
     def handed_over() -> bool:
+        segments[:] = walk.segments(topic)  # slices that are settled meanwhile become fewer
         rows = walk.page.ask_besides(f"compact --dry-run --topic {topic}")["plan"]
         due = {row["partition"]: row["dirty_segments"] for row in rows}
         return [due.get(partition) for partition in range(len(keys))] == [len(some) - 1 for some in segments]
