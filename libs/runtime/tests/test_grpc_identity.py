@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 import structlog.testing
+from cryptography import x509
 from kafscale.runtime.clock import LoopWatch, SystemClock
 from kafscale.runtime.grpc_identity import GrpcIdentity, IdentityUnusable, PemFiles, plain
 from kafscale.runtime.grpc_server import GrpcFace
 from kafscale.runtime.health import Health
 from kafscale.runtime.metrics import Metrics
+from kafscale.runtime.process_metrics import certificate_seconds
 from kafscale.runtime.service import ServiceParts
 from kafscale.runtime.stream.client import StreamClient
 from kafscale.runtime.stream.frame import Reply, ReplyStatus
@@ -159,3 +162,18 @@ def test_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
     ):
         with pytest.raises(IdentityUnusable, match=r"\.pem"):
             GrpcIdentity(wrong)
+
+
+@pytest.mark.parametrize("expired", [False, True])
+def test_a_scrape_says_how_long_the_certificate_is_good(tmp_path: Path, expired: bool) -> None:
+    authority = Authority(tmp_path)
+    files = authority.role("produce", expired=not expired)
+    identity = GrpcIdentity(files)
+    authority.role("produce", expired=expired, into=files)
+    [(labels, found)] = certificate_seconds(identity)
+    seconds = float(str(found))
+    own = x509.load_pem_x509_certificate(files.certificate.read_bytes())
+    assert labels == ()
+    assert seconds == pytest.approx(own.not_valid_after_utc.timestamp() - time.time(), abs=60)
+    assert (seconds < 0) is expired
+    assert list(certificate_seconds(None)) == []

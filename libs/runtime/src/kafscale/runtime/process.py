@@ -255,6 +255,7 @@ class _Process(Generic[S]):
                     registration=registration,
                     streams=self._face.streams,
                     tracer=tracer,
+                    identity=self._identity,
                 )
                 try:
                     async with self._build(runtime) as parts:

@@ -7,6 +7,7 @@ from typing import Any
 
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import LoopWatch
+from kafscale.runtime.grpc_identity import GrpcIdentity
 from kafscale.runtime.logs import WRITER
 from kafscale.runtime.metric_table import EVERY_SERVICE
 from kafscale.runtime.metrics import Metrics, Row
@@ -24,8 +25,10 @@ def watch_process(
     registration: Registration,
     streams: StreamServer,
     tracer: Tracer | None = None,
+    identity: GrpcIdentity | None = None,
 ) -> None:
     watch_loop(metrics, watch, budget)
+    metrics.watch_each("internal_certificate_seconds", partial(certificate_seconds, identity))
     metrics.watch("registration_losses_total", lambda: registration.lost_count)
     metrics.watch("registration_age_seconds", lambda: time.monotonic() - registration.renewed_at_s)
     metrics.watch("trace_spans_lost_total", lambda: 0 if tracer is None else tracer.delivery.lost)
@@ -52,6 +55,12 @@ def watch_views(metrics: Metrics, **views: PrefixView[Any]) -> None:
     metrics.watch_each(
         "unreadable_values", lambda: (((name,), len(view.unreadable)) for name, view in views.items())
     )
+
+
+def certificate_seconds(identity: GrpcIdentity | None) -> Iterator[Row]:
+    """A scrape looks at the files, so a certificate that was renewed counts before the next connection."""
+    if identity is not None:
+        yield (), identity.current().ends_s - time.time()
 
 
 def by_kind(streams: StreamServer, field: str) -> Iterator[Row]:
