@@ -70,26 +70,28 @@ class PemFiles:
             checked = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             checked.load_cert_chain(self.certificate, self.key)
             checked.load_verify_locations(self.ca)
-            return Pems(*read, end_of(checked, self.certificate))
+            return Pems(*read, end_of(self.certificate, self.key))
         except ssl.SSLError as error:
             raise IdentityUnusable(f"{self.certificate}, {self.key}, {self.ca}: {error}") from error
         except OSError as error:
             raise IdentityUnusable(f"{error.filename}: {error.strerror}") from error
 
 
-def end_of(server: ssl.SSLContext, certificate: Path) -> float:
-    """When the certificate of the server expires, in seconds since 1970, also if it has. Raises SSLError.
+def end_of(certificate: Path, key: Path) -> float:
+    """When the certificate expires, in seconds since 1970, also if it has. Raises SSLError.
 
-    `ssl` tells this only of a peer, so the server shakes hands with a client here that trusts this one certificate. The
-    library for certificates would cost each process 16 MB.
+    `ssl` tells this only of a peer, so a server with it shakes hands with a client here that trusts this one certificate.
+    The library for certificates would cost each process 16 MB.
     """
+    serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    serving.load_cert_chain(certificate, key)
     trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     trusting.check_hostname = False
     trusting.load_verify_locations(certificate)
     trusting.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN | _NO_CHECK_TIME
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     client = trusting.wrap_bio(to_client, to_server)
-    ends = (client, server.wrap_bio(to_server, to_client, server_side=True))
+    ends = (client, serving.wrap_bio(to_server, to_client, server_side=True))
     for _ in range(_HANDSHAKE_TURNS):
         for end in ends:
             with suppress(ssl.SSLWantReadError):
