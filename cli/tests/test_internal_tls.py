@@ -67,3 +67,10 @@ def test_a_certificate_is_good_for_as_long_as_a_start_may_run(tmp_path: Path) ->
         "KAFSCALE_GRPC_KEY": str(files.key),
         "KAFSCALE_GRPC_CA": str(tmp_path / "ca.pem"),
     }
+
+
+def test_a_certificate_of_an_earlier_start_can_be_read_beside_the_ca_of_this_one(tmp_path: Path) -> None:
+    """All these CAs have one name."""
+    old, new = (EphemeralAuthority(tmp_path / each, NOW).issue("produce") for each in ("old", "new"))
+    mixed = PemFiles(old.certificate, old.key, new.ca)
+    assert mixed.read().ends_s == old.read().ends_s > NOW.timestamp()

@@ -177,9 +177,3 @@ def test_a_scrape_says_how_long_the_certificate_is_good(tmp_path: Path, expired:
     assert seconds == pytest.approx(own.not_valid_after_utc.timestamp() - time.time(), abs=60)
     assert (seconds < 0) is expired
     assert list(certificate_seconds(None)) == []
-
-
-def test_a_certificate_of_another_ca_with_the_same_name_has_an_end_too(tmp_path: Path) -> None:
-    """After a CA was made anew, processes still have the old certificates for a while."""
-    old, new = (Authority(tmp_path / each, subject="KafScale").role("produce") for each in ("old", "new"))
-    assert PemFiles(old.certificate, old.key, new.ca).read().ends_s > time.time()

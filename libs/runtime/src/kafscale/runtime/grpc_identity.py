@@ -80,8 +80,8 @@ class PemFiles:
 def end_of(certificate: Path, key: Path) -> float:
     """When the certificate expires, in seconds since 1970, also if it has. Raises SSLError.
 
-    `ssl` tells this only of a peer, so a server with it shakes hands with a client here that trusts this one certificate.
-    The library for certificates would cost each process 16 MB.
+    `ssl` tells this only of a peer. So a server with the certificate shakes hands with a client that trusts it, and it
+    alone. The library for certificates would cost each process 16 MB.
     """
     serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     serving.load_cert_chain(certificate, key)

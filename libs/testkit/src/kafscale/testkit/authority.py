@@ -15,13 +15,13 @@ LONG_AGO = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
 
 
 class Authority:
-    """A CA. Its files are written into `folder`. Two CAs have the same name only if they have the same `subject`."""
+    """A CA. Its files are written into `folder`."""
 
-    def __init__(self, folder: Path, name: str = "ca", subject: str | None = None) -> None:
+    def __init__(self, folder: Path, name: str = "ca") -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self.ca = folder / f"{name}.pem"
-        self._ca = trustme.CA(organization_name=subject, organization_unit_name=subject)
+        self._ca = trustme.CA()
         self._ca.cert_pem.write_to_path(self.ca)
 
     def issue(
