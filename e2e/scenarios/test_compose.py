@@ -76,7 +76,9 @@ def test_an_image_is_small_and_its_own(role: str) -> None:
         if role == "upkeep"
         else {f"kafscale/{role}"}
     )
-    libraries = {f"kafscale/{each}" for each in ("etcd", "rpc", "runtime", "storage", "store", "wire")}
+    libraries = {
+        f"kafscale/{each}" for each in ("access", "etcd", "rpc", "runtime", "storage", "store", "wire")
+    }
     assert set(found) - libraries == lake | {"10001"}
 
 
