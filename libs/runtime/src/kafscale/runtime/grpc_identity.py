@@ -66,11 +66,11 @@ class PemFiles:
     def read(self) -> Pems:
         """Raises IdentityUnusable if a file cannot be read or the key is not that of the certificate."""
         try:
-            read = [path.read_bytes() for path in (self.certificate, self.key, self.ca)]
+            certificate, key, ca = (path.read_bytes() for path in (self.certificate, self.key, self.ca))
             checked = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             checked.load_cert_chain(self.certificate, self.key)
             checked.load_verify_locations(self.ca)
-            return Pems(*read, end_of(self.certificate, self.key))
+            return Pems(certificate, key, ca, end_of(self.certificate, self.key))
         except ssl.SSLError as error:
             raise IdentityUnusable(f"{self.certificate}, {self.key}, {self.ca}: {error}") from error
         except OSError as error:

@@ -25,10 +25,7 @@ EVERY_SERVICE: Final = (
     counter("memory_refusals_total", "Reservations refused because the budget was used up"),
     counter("registration_losses_total", "Times that the registration in etcd expired"),
     gauge("registration_age_seconds", "Time since etcd last renewed the registration, which lasts 8 s"),
-    gauge(
-        "internal_certificate_seconds",
-        "Time until the certificate of the process expires; absent without TLS between processes",
-    ),
+    gauge("internal_certificate_seconds", "Time until the certificate for internal TLS expires, if it is on"),
     gauge("unreadable_values", "Values in etcd that the process watches and cannot read", "view"),
     counter("trace_spans_lost_total", "Spans that the collector did not accept in time; 0 without traces"),
     gauge("stream_open_requests", "Requests not answered yet"),
