@@ -207,7 +207,8 @@ def test_a_token_comes_from_the_issuer_for_a_secret(tmp_path: Path, monkeypatch:
     assert token == "abc"
     assert 0 < until - time.time() <= 60
     assert asked == [("Basic aWQ6aHVzaA==", "grant_type=client_credentials&scope=kafka")]
-    for status, answer in ((401, {}), (302, {}), (200, {}), (200, [])):
+    token_like = {"access_token": "not for us"}
+    for status, answer in ((401, token_like), (302, token_like), (200, {}), (200, [])):
         with issuer(authority, status, answer) as (url, _), pytest.raises(TokenTrouble) as trouble:
             fetch_token(TokenSource(url=url, client_id="id", client_secret="hush"))
         assert "hush" not in str(trouble.value)
