@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import threading
 import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
@@ -30,6 +31,18 @@ Objects = dict[str, str]
 """object name -> etag"""
 
 
+@functools.cache
+def _loop() -> asyncio.AbstractEventLoop:
+    """One loop for all questions of this process, in a thread of its own.
+
+    A loop for each question is no way: while loops come and go in several threads, grpc.aio sometimes raises KeyError
+    or OSError as it lets a closed one go, and pytest fails a test for that.
+    """
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, name="inside", daemon=True).start()
+    return loop
+
+
 @dataclass(frozen=True, slots=True)
 class Inside:
     """The etcd of one cluster. Each call opens a connection, so any thread may call."""
@@ -47,7 +60,7 @@ class Inside:
             finally:
                 await client.close()
 
-        return asyncio.run(run())
+        return asyncio.run_coroutine_threadsafe(run(), _loop()).result()
 
     def instances(self, role: str) -> list[Instance]:
         """Live registrations, by node id."""
