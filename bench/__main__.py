@@ -5,8 +5,8 @@ rounds takes some hours; `python -m bench --only kafscale-dir,kafka-flush --quic
 lines. `kafscale-dir@1a2b3c4` is KafScale as of that commit. The systems run in turns, A B A B A B, and the table has
 the median of each figure.
 
-A whole run (every system, every line, all records) is written to bench/results/ by its date, and `make gen` makes
-docs/performance.md of the newest file there. Any other run goes to out/bench/.
+A run is kept in out/bench/ by its date, after each system. A whole run (every system, every line, all records) goes to
+bench/results/ at its end, and `make gen` makes docs/performance.md of the newest file there.
 
 Each system has a fresh directory, and all of them are removed after the last measurement. A system's data is thousands
 of files. An ext4 without a journal skips the inodes that were freed within the last minute when it creates a file
@@ -27,7 +27,7 @@ from pathlib import Path
 from bench.lines import NAMES, measure, named
 from bench.machine import commit, machine, versions
 from bench.results import RESULTS, Figures, Line, Measured, Run, of_rounds, shown, written
-from bench.systems import SECURED, SYSTEMS, system_named
+from bench.systems import BY_NAME, SYSTEMS, system_named
 from bench.tools import BUILT
 
 Rounds = Sequence[dict[Line, Figures]]
@@ -44,25 +44,33 @@ def main() -> None:
     def report(line: Line, figures: Figures) -> None:
         print(f"{time.monotonic() - begin:6.0f} s  {titled(line)}: {shown(figures)}", flush=True)
 
-    with tempfile.TemporaryDirectory(prefix="kafscale-bench-") as folder:
-        for number, name in itertools.product(range(options.rounds), names):
-            print(f"== {name}", flush=True)
-            system = system_named(name, Path(folder) / f"{name}-{number}")
-            found[name].append(measure(system, lines=lines, quick=options.quick, report=report))
-        run = Run(
+    def so_far() -> Run:
+        return Run(
             began=f"{now:%Y-%m-%dT%H:%M}",
             commit=revision,
             machine=where,
             versions=versions(),
             quick=options.quick,
             rounds=options.rounds,
-            systems={name: _measured(rounds) for name, rounds in found.items()},
+            systems={name: _measured(rounds) for name, rounds in found.items() if rounds},
         )
-        whole = not options.quick and lines == set(Line) and set(names) >= set(SYSTEMS)
-        path = (RESULTS if whole else BUILT) / f"{now:%Y-%m-%dT%H%M}.json"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(written(run))
-        print(f"{table(run, lines)}\n{path}", flush=True)
+
+    file = f"{now:%Y-%m-%dT%H%M}.json"
+    with tempfile.TemporaryDirectory(prefix="kafscale-bench-") as folder:
+        for number, name in itertools.product(range(options.rounds), names):
+            print(f"== {name}", flush=True)
+            system = system_named(name, Path(folder) / f"{name}-{number}")
+            found[name].append(measure(system, lines=lines, quick=options.quick, report=report))
+            kept = _keep(BUILT / file, so_far())  # a run that is stopped has its figures in it
+    if not options.quick and lines == set(Line) and set(names) >= set(SYSTEMS):
+        kept = kept.rename(RESULTS / file)
+    print(f"{table(so_far(), lines)}\n{kept}", flush=True)
+
+
+def _keep(path: Path, run: Run) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(written(run))
+    return path
 
 
 def _options() -> argparse.Namespace:
@@ -70,7 +78,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--only",
         default=",".join(SYSTEMS),
-        help=f"of {', '.join(SYSTEMS)}, {', '.join(SECURED)}; NAME@COMMIT: an older one",
+        help=f"of {', '.join(SYSTEMS)}, {', '.join(BY_NAME)}; NAME@COMMIT: an older one",
     )
     parser.add_argument("--quick", action="store_true", help="a tenth of the records; for trying out")
     parser.add_argument("--lines", nargs="+", choices=NAMES, default=list(NAMES), help="which lines")

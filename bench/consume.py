@@ -88,10 +88,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--records", type=int, default=300_000)
     options = parser.parse_args()
-    names = [
-        "kafscale-dir-bundles",
-        *([f"kafscale-dir-bundles@{options.against}"] if options.against else []),
-    ]
+    names = ["kafscale-dir", *([f"kafscale-dir@{options.against}"] if options.against else [])]
     with tempfile.TemporaryDirectory(prefix="kafscale-consume-") as folder:
         systems: dict[str, KafScale] = {}
         try:

@@ -51,7 +51,7 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="kafscale-many-") as folder:
         make = on_directory if options.store == "dir" else on_s3
-        system = make(Path(folder), bundles=True)
+        system = make(Path(folder))
         system.cluster.scale = {"produce": options.instances}
         system.start()
         try:

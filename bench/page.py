@@ -30,31 +30,23 @@ FLUSHED, STORED, CACHED = CLASSES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """A column of the table. `names`: the system's names in a run; the first one that the run has is shown."""
+    """A column of the table. `name`: the system's name in a run."""
 
     label: str
     durability: str
-    names: tuple[str, ...]
-
-    def name_in(self, run: Run) -> str | None:
-        return next((name for name in self.names if name in run.systems), None)
+    name: str
 
     def median(self, run: Run, line: Line, column: int = 0) -> float | None:
-        name = self.name_in(run)
-        return None if name is None else run.median(name, line, column)
+        return run.median(self.name, line, column)
 
 
-DIRECTORY: Final = Shown(
-    label="KafScale, directory", durability=FLUSHED, names=("kafscale-dir-bundles", "kafscale-dir")
-)
-KAFKA_FLUSH: Final = Shown(label="Apache Kafka, flush before ack", durability=FLUSHED, names=("kafka-flush",))
-S3: Final = Shown(label="KafScale, S3 near", durability=STORED, names=("kafscale-s3-bundles", "kafscale-s3"))
-S3_FAR: Final = Shown(
-    label="KafScale, S3 far", durability=STORED, names=("kafscale-s3-far-bundles", "kafscale-s3-far")
-)
-KAFKA: Final = Shown(label="Apache Kafka, defaults", durability=CACHED, names=("kafka",))
-PUT: Final = Shown(label="PUTs alone", durability=STORED, names=("put-alone",))
-PUT_AND_COMMIT: Final = Shown(label="a PUT and a commit alone", durability=STORED, names=("put-and-commit",))
+DIRECTORY: Final = Shown(label="KafScale, directory", durability=FLUSHED, name="kafscale-dir")
+KAFKA_FLUSH: Final = Shown(label="Apache Kafka, flush before ack", durability=FLUSHED, name="kafka-flush")
+S3: Final = Shown(label="KafScale, S3 near", durability=STORED, name="kafscale-s3")
+S3_FAR: Final = Shown(label="KafScale, S3 far", durability=STORED, name="kafscale-s3-far")
+KAFKA: Final = Shown(label="Apache Kafka, defaults", durability=CACHED, name="kafka")
+PUT: Final = Shown(label="PUTs alone", durability=STORED, name="put-alone")
+PUT_AND_COMMIT: Final = Shown(label="a PUT and a commit alone", durability=STORED, name="put-and-commit")
 SYSTEMS: Final = (DIRECTORY, KAFKA_FLUSH, S3, S3_FAR, KAFKA)
 
 ROWS: Final[Sequence[tuple[Line, int]]] = (
@@ -170,7 +162,7 @@ GOALS: Final = (
 
 
 def table(run: Run) -> str:
-    systems = [system for system in SYSTEMS if system.name_in(run)]
+    systems = [system for system in SYSTEMS if system.name in run.systems]
     rows = [
         "| |" + "".join(f" {system.label} |" for system in systems),
         "|---|" + "---|" * len(systems),
@@ -206,7 +198,7 @@ def goals(run: Run) -> str:
 
 
 def panels(run: Run) -> list[Panel]:
-    systems = [system for system in SYSTEMS if system.name_in(run)]
+    systems = [system for system in SYSTEMS if system.name in run.systems]
     return [
         Panel(
             title=title,

@@ -90,7 +90,7 @@ def resident(pid: int) -> int:
     return 0
 
 
-def on_directory(folder: Path, *, bundles: bool = False, **env: str) -> KafScale:
+def on_directory(folder: Path, *, bundles: bool = True, **env: str) -> KafScale:
     return KafScale(Cluster(data_dir=folder, env={**_bundles(bundles), **env}))
 
 
@@ -99,7 +99,7 @@ def _bundles(on: bool) -> dict[str, str]:
     return {"KAFSCALE_BUNDLES": "1" if on else "0"}
 
 
-def on_s3(folder: Path, *, far: bool = False, bundles: bool = False) -> KafScale:
+def on_s3(folder: Path, *, far: bool = False, bundles: bool = True) -> KafScale:
     seaweed = SeaweedServer(folder / "weed", volumes=VOLUMES)
     seaweed.start()
     seaweed.wait_ready()
@@ -158,31 +158,32 @@ class Kafka:
 
 SYSTEMS: Mapping[str, Callable[[Path], System]] = {
     "kafscale-dir": on_directory,
-    "kafscale-dir-bundles": lambda folder: on_directory(folder, bundles=True),
     "kafka-flush": lambda folder: Kafka(ApacheKafka(folder, flush_before_ack=True)),
     "kafka": lambda folder: Kafka(ApacheKafka(folder, flush_before_ack=False)),
     "kafscale-s3": on_s3,
-    "kafscale-s3-bundles": lambda folder: on_s3(folder, bundles=True),
     "kafscale-s3-far": lambda folder: on_s3(folder, far=True),
-    "kafscale-s3-far-bundles": lambda folder: on_s3(folder, far=True, bundles=True),
     "put-alone": lambda folder: BareStore(folder, PUT_ALONE, commits=False),
     "put-and-commit": lambda folder: BareStore(folder, PUT_AND_COMMIT, commits=True),
 }
+"""A whole run measures these."""
 
 
-SECURED: Mapping[str, Callable[[Path], System]] = {
+BY_NAME: Mapping[str, Callable[[Path], System]] = {
+    "kafscale-dir-no-bundles": lambda folder: on_directory(folder, bundles=False),
+    "kafscale-s3-no-bundles": lambda folder: on_s3(folder, bundles=False),
+    "kafscale-s3-far-no-bundles": lambda folder: on_s3(folder, far=True, bundles=False),
     "kafscale-dir-internal-tls": lambda folder: on_directory(folder, KAFSCALE_INTERNAL_TLS="1"),
     "kafscale-dir-acl": lambda folder: on_directory(
         folder, KAFSCALE_AUTHORIZER="acl", KAFSCALE_ALLOW_EVERYONE_IF_NO_ACL_FOUND="true"
     ),
 }
-"""What security between processes and the authorizer cost, compared with kafscale-dir. They run if they are named."""
+"""They run only if they are named: without bundles, and what security costs."""
 
 
 def system_named(name: str, folder: Path) -> System:
-    """One of SYSTEMS or SECURED. `kafscale-dir@1a2b3c4`: KafScale as of that commit, in the environment of this one."""
+    """One of SYSTEMS or BY_NAME. `kafscale-dir@1a2b3c4`: KafScale as of that commit, in the environment of this one."""
     kind, _, revision = name.partition("@")
-    system = {**SYSTEMS, **SECURED}[kind](folder)
+    system = {**SYSTEMS, **BY_NAME}[kind](folder)
     if revision:
         if not isinstance(system, KafScale):
             raise ValueError(f"{name}: only KafScale has commits in this repository")

@@ -70,12 +70,6 @@ def test_a_row_that_no_system_has_is_left_out_and_a_missing_cell_is_a_dash() -> 
     assert "catch-up" not in table(part)
 
 
-def test_the_column_of_kafscale_is_the_system_with_todays_defaults() -> None:
-    two = run(kafscale_dir={WIDE: [(1_000,)]}, kafscale_dir_bundles={WIDE: [(2_000,)]})
-    assert "| 2,000 |" in table(two)
-    assert "1,000" not in table(two)
-
-
 @pytest.mark.parametrize(("own", "verdict"), [(2_000.0, "2.00x | met"), (1_999.0, "2.00x | missed")])
 def test_a_goal_is_met_at_its_bound_and_missed_below(own: float, verdict: str) -> None:
     both = run(kafscale_dir={WIDE: [(own,)]}, kafka_flush={WIDE: [(1_000.0,)]})
