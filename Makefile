@@ -119,8 +119,8 @@ login-timing: setup-dev ## 10,000 refused logins: known and unknown users take t
 	$(PYTEST) --log-cli-level info services/frontdoor/tests/test_login_timing.py -m deep
 model: setup-dev ## every state of the protocol of bundles, in its large configurations (some minutes)
 	$(BIN)/python -m tools.bundle_model --all
-mutants: setup-dev ## plant the protocol's known bugs and see each caught
-	$(BIN)/python tools/mutants.py
+mutants: setup-dev ## plant the known bugs one at a time and see each caught (over an hour; SINCE=a commit: those that a change touches)
+	$(BIN)/python tools/mutants.py $(if $(SINCE),--since $(SINCE))
 bench: setup-dev ## a run for docs/performance.md, with Apache Kafka beside, into bench/results (quiet machine; hours; ROUNDS=3)
 	$(BIN)/python -m bench --rounds $(ROUNDS)
 thin-pipe: setup-dev ## what arrives at the store through a thin pipe, for 1 to 64 partitions (seven minutes)

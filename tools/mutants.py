@@ -5,14 +5,16 @@ shadows the real one for the mutant's tests; the checkout does not change. If a 
 improve the test, or delete the unneeded line. The ablations of the model-checked protocol are not replacements but
 complete variants (services/produce/tests/log/writer_flaws.py), and run first.
 
-    tools/mutants.py            all of them
-    tools/mutants.py producers  those whose name or file holds the word
-    tools/mutants.py --attacks  those that take out the defence against an attack; docs/attacks.md lists them
-    tools/mutants.py --fit      only whether each can still be planted; part of `make check`
+    tools/mutants.py               all of them
+    tools/mutants.py producers     those whose name, file or list holds one of the words
+    tools/mutants.py --since main  those whose code or tests have changed since a commit, and those listed since then
+    tools/mutants.py --attacks     those that take out the defence against an attack; docs/attacks.md lists them
+    tools/mutants.py --fit         only whether each can still be planted; part of `make check`
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import shutil
 import subprocess
@@ -30,7 +32,7 @@ TIMEOUT_S = 300
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """`before` occurs exactly once in `file`, which is below `source` ({source}/{package}/…).
+    """`before` occurs exactly once in `file`, which is below `source` ({source}/{package}/…). `listing`: its list.
 
     `attack`: `group: what the attacker does`, if the mutant takes out the defence against it.
     """
@@ -42,17 +44,22 @@ class Mutant:
     tests: str
     source: str
     package: str
+    listing: str
     attack: str = ""
 
     @property
     def path(self) -> str:
         return f"{self.package}/{self.file}"
 
+    @property
+    def test_files(self) -> list[str]:
+        return [test.partition("::")[0] for test in self.tests.partition(" -k ")[0].split()]
 
-def listed(path: Path) -> list[Mutant]:
-    """Those of a file: `laws` are caught by the file's law tests alone, others by the tests they name, or by
-    any of the file's."""
-    table = tomllib.loads(path.read_text())
+
+def listed(listing: str, text: str) -> list[Mutant]:
+    """Those of a list: `laws` are caught by the list's law tests alone, others by the tests they name, or by
+    any of the list's."""
+    table = tomllib.loads(text)
     return [
         Mutant(
             name=row["name"],
@@ -62,6 +69,7 @@ def listed(path: Path) -> list[Mutant]:
             tests=row.get("tests") or table["laws" if row.get("laws") else "tests"],
             source=row.get("source", table["source"]),
             package=row.get("package", table["package"]),
+            listing=listing,
             attack=row.get("attack", ""),
         )
         for row in table["mutant"]
@@ -86,15 +94,36 @@ def exists(test: str) -> bool:
 
 
 def everything() -> list[Mutant]:
+    paths = sorted(Path(__file__).parent.glob("mutants_*.toml"))
+    return [mutant for path in paths for mutant in listed(path.name, path.read_text())]
+
+
+def touched_since(commit: str, known: list[Mutant]) -> list[Mutant]:
+    """Those whose file or tests differ from `commit`, and those that its lists do not have."""
+    changed = set(_git("diff", "--name-only", commit).splitlines())
+    old: set[Mutant] = set()
+    for path in _git("ls-tree", "--name-only", commit, "tools/").splitlines():
+        name = Path(path).name
+        if name.startswith("mutants_") and name.endswith(".toml"):
+            old.update(listed(name, _git("show", f"{commit}:{path}")))
     return [
-        mutant for path in sorted(Path(__file__).parent.glob("mutants_*.toml")) for mutant in listed(path)
+        mutant
+        for mutant in known
+        if mutant not in old or not changed.isdisjoint([f"{mutant.source}/{mutant.path}", *mutant.test_files])
     ]
 
 
-def chosen_by(words: list[str], known: list[Mutant]) -> list[Mutant]:
-    if words == ["--attacks"]:
-        return [mutant for mutant in known if mutant.attack]
-    return [m for m in known if not words or any(word in f"{m.name} {m.file}" for word in words)]
+def _git(*words: str) -> str:
+    return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+
+def chosen_by(options: argparse.Namespace, known: list[Mutant]) -> list[Mutant]:
+    if options.since:
+        known = touched_since(options.since, known)
+    if options.attacks:
+        known = [mutant for mutant in known if mutant.attack]
+    words = options.words
+    return [m for m in known if not words or any(word in f"{m.name} {m.file} {m.listing}" for word in words)]
 
 
 def plant(mutant: Mutant, folder: Path) -> None:
@@ -135,17 +164,18 @@ def run_tests(tests: str, folder: Path | None = None) -> bool:
     return done.returncode == 0
 
 
-def main(words: list[str]) -> int:
+def main() -> int:
+    options = _options()
     known = everything()
     misfits = [why for mutant in known if (why := misfit(mutant)) is not None]
     print("".join(f"{why}\n" for why in misfits), end="")
-    if misfits or words == ["--fit"]:
+    if misfits or options.fit:
         return 1 if misfits else 0
-    chosen = chosen_by(words, known)
+    chosen = chosen_by(options, known)
     if not chosen:
-        print(f"no mutant has {' or '.join(words)} in its name or file")
+        print("no mutant is chosen by these words")
         return 2
-    if not words:
+    if chosen == known:
         print("the ablations of the protocol …", flush=True)
         if not run_tests(ABLATIONS):
             print(f"SURVIVED: see {ABLATIONS}")
@@ -157,6 +187,17 @@ def main(words: list[str]) -> int:
     return 1 if survivors else 0
 
 
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("words", nargs="*")
+    parser.add_argument("--since", metavar="COMMIT")
+    parser.add_argument("--attacks", action="store_true")
+    parser.add_argument("--fit", action="store_true")
+    return parser.parse_args()
+
+
 def is_caught(mutant: Mutant) -> bool:
     with tempfile.TemporaryDirectory(prefix="kafscale-mutant-") as folder:
         plant(mutant, Path(folder))
@@ -166,4 +207,4 @@ def is_caught(mutant: Mutant) -> bool:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))
+    raise SystemExit(main())
