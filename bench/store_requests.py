@@ -1,9 +1,9 @@
 """`python -m bench.store_requests`: requests that a running KafScale makes, with what `kafscale cost` computes.
 
-Records of one size arrive at random times, each in a random partition, and one consumer reads them. Many producers
-send them, so that most records arrive in a request of their own, as `kafscale cost` assumes. The run counts requests
-twice, as `kafscale cost --now` does and in front of the store, and compares that with the computed figures for the rate
-that arrived. That rate is lower than `--rate-mb` if the machine is too slow: two cores carry some 2,000 requests a
+Records of one size arrive at random times, each in a random partition, and consumers with a share of the partitions
+each read them. Many producers send them, so that most records arrive in a request of their own, as `kafscale cost`
+assumes. The run counts requests twice, as `kafscale cost --now` does and in front of the store, and compares that with
+the computed figures for the rate that arrived. That rate is lower than `--rate-mb` if the machine is too slow: two cores carry some 2,000 requests a
 second, so 10 MB/s need records of 10,000 bytes. Several partitions and instances are one run each.
 
 The default store is SeaweedFS with 20 ms added to a PUT, because the formulas assume the times of S3. The time of a
@@ -46,6 +46,8 @@ SPREAD: Final = 1.15
 """Slices are settled at an age of 0.9 to 1.1 times the setting."""
 SIZE_EVERY_S: Final = 60.0
 PRODUCERS: Final = 50
+CONSUMERS: Final = 20
+"""A request for all partitions would be judged again after each commit to one of them."""
 WARM_S: Final = 5
 START_TIMEOUT_S: Final = 60.0
 LOAD_LONGER: Final = 1.13
@@ -179,6 +181,7 @@ def _load(bootstrap: str, options: argparse.Namespace, seconds: int) -> None:
         begin=options.settle_s if options.bundles else 0,
         partitions=options.partitions,
         producers=PRODUCERS,
+        consumers=min(CONSUMERS, options.partitions),
         size=options.record_bytes,
         warmup=WARM_S,
         seconds=int(seconds * LOAD_LONGER) + LATE_S,

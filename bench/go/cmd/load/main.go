@@ -26,6 +26,7 @@ var (
 	topic      = flag.String("topic", "", "topic")
 	ca         = flag.String("ca", "", "file with the CA to trust (PEM); without it there is no TLS")
 	producers  = flag.Int("producers", 1, "producers of oneinflight, endtoend and steady")
+	consumers  = flag.Int("consumers", 0, "consumers of endtoend, each with its share of the partitions; 0: one of the topic")
 	seconds    = flag.Int("seconds", 8, "measured time")
 	warmup     = flag.Int("warmup", 2, "seconds before it")
 	records    = flag.Int("records", 0, "records to read")
@@ -153,9 +154,7 @@ func catchUp(ctx context.Context) {
 
 // endToEnd sends at a steady rate and measures the time from send to receipt.
 func endToEnd(ctx context.Context) {
-	consumer, err := newClient(kgo.ConsumeTopics(*topic),
-		kgo.ConsumeResetOffset(kgo.NewOffset().AtEnd()), kgo.FetchMaxWait(5*time.Second))
-	must(err)
+	readers := readers()
 	total := *rate * (*warmup + *seconds)
 	sent := total - *rate**begin/2 // the rate rises while partitions begin
 	start := time.Now()
@@ -169,24 +168,66 @@ func endToEnd(ctx context.Context) {
 		must(err)
 		go send(producer, number, total, start)
 	}
-	var latencies []float64
 	deadline, cancel := context.WithTimeout(ctx, time.Duration(*warmup+*seconds+10)*time.Second)
 	defer cancel()
-	for seen := 0; seen < sent*9/10; {
-		fetches := consumer.PollFetches(deadline)
-		if deadline.Err() != nil {
-			break
-		}
-		now := time.Now().UnixNano()
-		fetches.EachRecord(func(r *kgo.Record) {
-			seen++
-			if int(binary.BigEndian.Uint64(r.Value[8:])) > *rate**warmup {
-				latencies = append(latencies, float64(now-int64(binary.BigEndian.Uint64(r.Value)))/1e6)
-			}
-		})
-	}
+	latencies := received(deadline, cancel, readers, sent*9/10)
 	p50, p99 := quantiles(latencies)
 	print(map[string]any{"p50_ms": p50, "p99_ms": p99, "records": len(latencies)})
+}
+
+// readers are consumers that begin at the end: one of the whole topic, or -consumers of every n-th partition each.
+func readers() []*kgo.Client {
+	wait := kgo.FetchMaxWait(5 * time.Second)
+	if *consumers == 0 {
+		one, err := newClient(kgo.ConsumeTopics(*topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtEnd()), wait)
+		must(err)
+		return []*kgo.Client{one}
+	}
+	var all []*kgo.Client
+	for number := range *consumers {
+		share := map[int32]kgo.Offset{}
+		for partition := number; partition < *partitions; partition += *consumers {
+			share[int32(partition)] = kgo.NewOffset().AtEnd()
+		}
+		one, err := newClient(kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{*topic: share}), wait)
+		must(err)
+		all = append(all, one)
+	}
+	return all
+}
+
+// received reads until the readers together have seen that many records, and returns milliseconds from send to receipt.
+func received(deadline context.Context, end func(), readers []*kgo.Client, wanted int) []float64 {
+	var lock sync.Mutex
+	var group sync.WaitGroup
+	var latencies []float64
+	seen := 0
+	for _, reader := range readers {
+		group.Add(1)
+		go func() {
+			defer group.Done()
+			for {
+				fetches := reader.PollFetches(deadline)
+				if deadline.Err() != nil {
+					return
+				}
+				now := time.Now().UnixNano()
+				lock.Lock()
+				fetches.EachRecord(func(r *kgo.Record) {
+					seen++
+					if int(binary.BigEndian.Uint64(r.Value[8:])) > *rate**warmup {
+						latencies = append(latencies, float64(now-int64(binary.BigEndian.Uint64(r.Value)))/1e6)
+					}
+				})
+				if seen >= wanted {
+					end()
+				}
+				lock.Unlock()
+			}
+		}()
+	}
+	group.Wait()
+	return latencies
 }
 
 // send sends the records of one producer: each n-th of them, where n is the number of producers.

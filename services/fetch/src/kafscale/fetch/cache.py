@@ -8,6 +8,9 @@ hundreds.
 
 Slices of one bundle that several partitions here need are one entry: one GET reads them into one buffer. A view of one
 of them pins the buffer, so they are charged, pinned and dropped together. Where memory is short, a slice is read alone.
+
+What is dropped is freed at once. So nothing here, and nothing of an answer, may refer to itself in a circle: the
+collector of circles runs rarely, and it does not know that a small object holds megabytes (`test_garbage.py`).
 """
 
 import asyncio
@@ -22,6 +25,7 @@ from kafscale.fetch.slices import run_around
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.shared_cache import SharedCache
 from kafscale.runtime.tracing import Span, start_child
+from kafscale.storage.failures import without_frames
 from kafscale.storage.heads import Seg
 from kafscale.storage.objects import ObjectStore, StoreError
 from kafscale.storage.places import Place
@@ -32,12 +36,11 @@ HOLD_SHARE: Final = 0.75
 
 
 class _Part:
-    """A segment, or a slice of a bundle."""
+    """A segment, or a slice of a bundle. It does not know its entry, which would be a circle."""
 
-    __slots__ = ("entry", "loaded", "view", "wanted")
+    __slots__ = ("loaded", "view", "wanted")
 
-    def __init__(self, entry: "_Entry", wanted: Wanted) -> None:
-        self.entry = entry
+    def __init__(self, wanted: Wanted) -> None:
         self.wanted = wanted
         self.view: SegmentView | None = None
         self.loaded: asyncio.Future[SegmentView] = asyncio.get_running_loop().create_future()
@@ -49,7 +52,7 @@ class _Entry:
     __slots__ = ("ahead", "parts", "pins", "size")
 
     def __init__(self, run: Sequence[Wanted], size: int, *, ahead: bool) -> None:
-        self.parts = tuple([_Part(self, wanted) for wanted in run])
+        self.parts = tuple([_Part(wanted) for wanted in run])
         self.size = size
         self.ahead = ahead  # read ahead, and not requested yet
         self.pins = 0
@@ -57,6 +60,9 @@ class _Entry:
     @property
     def is_loaded(self) -> bool:
         return any(part.view is not None for part in self.parts)
+
+
+_Found = tuple[_Entry, _Part]
 
 
 class Lease:
@@ -70,16 +76,17 @@ class Lease:
 
     def ready(self, place: Place, seg: Seg) -> SegmentView | None:
         """The segment if it is in memory now."""
-        part = self._cache.peek(place)
-        if part is None:
+        found = self._cache.peek(place)
+        if found is None:
             return None
-        self._entries.append(part.entry)
+        entry, part = found
+        self._entries.append(entry)
         return part.view
 
     def want(self, place: Place, seg: Seg) -> "asyncio.Future[SegmentView]":
         """Start to load it, or join a load that is under way. Raises MemoryExhausted."""
-        part = self._cache.begin(place, seg)
-        self._entries.append(part.entry)
+        entry, part = self._cache.begin(place, seg)
+        self._entries.append(entry)
         return part.loaded
 
     def release(self) -> None:
@@ -115,7 +122,7 @@ class SegmentCache:
         self._beside = beside
         self.counters = CacheCounters()
         self._loader = Loader(store, limits, self.counters, shared)
-        self._parts: dict[Place, _Part] = {}
+        self._found: dict[Place, _Found] = {}
         self._idle: OrderedDict[_Entry, None] = OrderedDict()  # loaded, unpinned; least recently used first
         self._held_bytes = 0
         self._ahead_bytes = 0
@@ -128,23 +135,23 @@ class SegmentCache:
     def lease(self) -> Lease:
         return Lease(self)
 
-    def peek(self, place: Place) -> _Part | None:
+    def peek(self, place: Place) -> _Found | None:
         """Its entry is pinned, if it is loaded."""
-        part = self._parts.get(place)
-        if part is None or part.view is None:
+        found = self._found.get(place)
+        if found is None or found[1].view is None:
             return None
-        self._pin(part.entry)
+        self._pin(found[0])
         self.counters.hits += 1
-        return part
+        return found
 
-    def begin(self, place: Place, seg: Seg) -> _Part:
+    def begin(self, place: Place, seg: Seg) -> _Found:
         """Its entry is pinned; its load is under way, or was."""
-        part = self._parts.get(place)
-        if part is None:
+        found = self._found.get(place)
+        if found is None:
             self._start(self._reserved(Wanted(place, seg)), ahead=False)
-            part = self._parts[place]
-        self._pin(part.entry)
-        return part
+            found = self._found[place]
+        self._pin(found[0])
+        return found
 
     def _pin(self, entry: _Entry) -> None:
         self._asked_for(entry)
@@ -162,7 +169,7 @@ class SegmentCache:
         What was read ahead and is not asked for yet takes half of the memory at most: otherwise many
         readers would push out one another's segments before they come to them.
         """
-        if place in self._parts:
+        if place in self._found:
             return True
         wanted = Wanted(place, seg)
         run = self._run_of(wanted)
@@ -185,7 +192,7 @@ class SegmentCache:
         place, seg = wanted
         if not seg.is_slice:
             return [wanted]
-        missing = [other for other in self._beside(seg) if _beside(place, other) not in self._parts]
+        missing = [other for other in self._beside(seg) if _beside(place, other) not in self._found]
         return [Wanted(_beside(place, each), each) for each in run_around(seg, missing)]
 
     def _reserved(self, wanted: Wanted) -> Sequence[Wanted]:
@@ -232,8 +239,9 @@ class SegmentCache:
 
     def _forget(self, part: _Part) -> None:
         """A damaged slice of a bundle is forgotten before its entry is dropped, and may be in another by then."""
-        if self._parts.get(part.wanted.place) is part:
-            del self._parts[part.wanted.place]
+        found = self._found.get(part.wanted.place)
+        if found is not None and found[1] is part:
+            del self._found[part.wanted.place]
 
     # -- loads -----------------------------------------------------------------------------------
 
@@ -241,7 +249,7 @@ class SegmentCache:
         """The memory is reserved."""
         entry = _Entry(run, _cost(run), ahead=ahead)
         for part in entry.parts:
-            self._parts[part.wanted.place] = part
+            self._found[part.wanted.place] = (entry, part)
         self._held_bytes += entry.size
         # In the trace of the request that starts the load. Requests that join it later show a wait.
         span = None if ahead else start_child("GET segment", {"kafscale.object": span_of(run).name})
@@ -253,7 +261,7 @@ class SegmentCache:
             try:
                 found: Sequence[SegmentView | StoreError | LostSegment] = await self._loader.load(run)
             except StoreError as error:
-                found = [error] * len(run)
+                found = [without_frames(error)] * len(run)
             self._settle(entry, found)
         finally:
             for part in entry.parts:

@@ -7,6 +7,7 @@ IllegalStateException from poll() at any Fetch error that it does not list.
 
 from enum import Enum
 
+from kafscale.storage.failures import without_frames
 from kafscale.storage.objects import StoreError
 from kafscale.storage.schema import UnreadableValue
 from kafscale.storage.segment import SegmentError
@@ -67,6 +68,8 @@ class Asked(Enum):
 
 
 def code_for(failure: BaseException, asked: Asked) -> ErrorCode:
+    """The failure ends here. It gives up its frames, which hold the request."""
+    without_frames(failure)
     if isinstance(failure, MetadataUnavailable):
         return ErrorCode.NOT_LEADER_OR_FOLLOWER if asked is Asked.FETCH else ErrorCode.LEADER_NOT_AVAILABLE
     assert isinstance(failure, ReadFailure), failure

@@ -14,6 +14,7 @@ from typing import Final
 from kafscale.fetch.errors import OffsetGap
 from kafscale.fetch.logstate import LogState
 from kafscale.fetch.plan import choose, expected_bytes, first_at, unbroken
+from kafscale.storage.failures import without_frames
 from kafscale.storage.heads import CorruptValue, ManifestRef, Seg
 from kafscale.storage.manifests import Manifest, decode_manifest, epochs_ref
 from kafscale.storage.objects import ObjectStore, StoreError, StoreUnavailable
@@ -64,7 +65,7 @@ class ManifestCache:
         try:
             manifest = await self._load(ref)
         except (StoreError, UnreadableValue) as error:
-            loading.set_exception(error)
+            loading.set_exception(without_frames(error))
             loading.exception()  # retrieved here, as all callers may have left
         else:
             self._keep(ref, manifest)

@@ -25,6 +25,8 @@ from kafscale.fetch.logstate import LogState
 from kafscale.fetch.lookup import Lookup, Spot
 from kafscale.fetch.plan import Cut, ResponseLimit, cut, expected_bytes
 from kafscale.fetch.segment_view import SegmentView
+from kafscale.runtime.together import together
+from kafscale.storage.failures import without_frames
 from kafscale.storage.heads import Seg
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects import ObjectNotFound, PreconditionFailed, StoreUnavailable
@@ -99,9 +101,7 @@ class Reader:
         if len(missing) == 1:
             await self._load(missing[0], lease)
         elif missing:
-            async with asyncio.TaskGroup() as tasks:
-                for ask in missing:
-                    tasks.create_task(self._load(ask, lease))
+            await together(self._load(ask, lease) for ask in missing)
         result = self._cut(asks, max_bytes)
         for ask in asks:
             if ask.cut.size:
@@ -163,7 +163,7 @@ class Reader:
             try:
                 await self._load_once(ask, lease)
             except (ObjectNotFound, PreconditionFailed) as gone:
-                await self._look_again(ask, lease, gone)
+                await self._look_again(ask, lease, without_frames(gone))
         except ReadFailure as failure:
             self._report(failure)
             ask.views = []

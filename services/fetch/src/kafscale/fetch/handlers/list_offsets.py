@@ -25,6 +25,7 @@ from kafscale.runtime.authorization import Authorization
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.inbound import InboundRequest
+from kafscale.runtime.together import together
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode
@@ -94,16 +95,14 @@ class ListOffsetsHandler:
             async with at_once:
                 points[at] = await self._point(spots[at], parts[at], isolation_level, version, search)
 
-        async with asyncio.TaskGroup() as tasks:
-            for at, (spot, part) in enumerate(zip(spots, parts, strict=True)):
-                if spot.error is DENIED:
-                    continue
-                if named[spot.wanted, spot.partition] > 1:
-                    spot.error = ErrorCode.INVALID_REQUEST
-                elif not _knows(part.timestamp, version):
-                    spot.error = ErrorCode.UNSUPPORTED_VERSION
-                elif spot.readable:
-                    tasks.create_task(find(at))
+        for spot, part in zip(spots, parts, strict=True):
+            if spot.error is DENIED:
+                continue
+            if named[spot.wanted, spot.partition] > 1:
+                spot.error = ErrorCode.INVALID_REQUEST
+            elif not _knows(part.timestamp, version):
+                spot.error = ErrorCode.UNSUPPORTED_VERSION
+        await together(find(at) for at, spot in enumerate(spots) if spot.readable)
         return points
 
     async def _point(
