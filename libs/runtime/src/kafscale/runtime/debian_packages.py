@@ -29,6 +29,15 @@ def unpacked(package: str, scratch: Path) -> Path:
     return scratch / "unpacked"
 
 
+def keep(tree: Path, home: Path) -> None:
+    """Renames `tree` to `home`, which then is whole. Several processes may do this at once: the first one's stays."""
+    try:
+        tree.rename(home)
+    except OSError:
+        if not home.is_dir():
+            raise
+
+
 def run(command: Sequence[str], folder: Path) -> None:
     """Raises NotFetched with the last line of the program's output, OSError and subprocess.SubprocessError."""
     done = subprocess.run(  # noqa: S603 -- command lines of this module's callers only

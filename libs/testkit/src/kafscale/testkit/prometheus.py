@@ -45,7 +45,7 @@ def find_prometheus(program: str = "prometheus") -> Path:
         logging.getLogger(__name__).warning("%s is not on PATH; unpacking Debian's into %s", program, home)
         cache.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=cache, prefix=".fetch-") as scratch:
-            unpacked("prometheus", Path(scratch)).rename(home)
+            keep(unpacked("prometheus", Path(scratch)), home)
     return home / "usr/bin" / program
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from kafscale.runtime.debian_packages import NotFetched, unpacked
+from kafscale.runtime.debian_packages import NotFetched, keep, unpacked
 from kafscale.runtime.ports import free_port
 from kafscale.testkit.seaweed import dying_with_parent
 from redis import Redis
@@ -57,7 +57,7 @@ def _unpack(home: Path) -> None:
         (tree / "usr/bin/redis-server").symlink_to(
             "redis-check-rdb"
         )  # what the package redis-server consists of
-        tree.rename(home)
+        keep(tree, home)
 
 
 class RedisServer:
