@@ -138,6 +138,7 @@ class SeaweedServer:
             "-filer",
             f"-filer.port={filer}",
             f"-filer.localSocket={self.directory / 'filer.sock'}",
+            "-filer.maxMB=1",  # of a chunk; a GET of a few bytes reads whole chunks
             "-s3",
             f"-s3.port={s3}",
             "-s3.config=s3.json",
