@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 from urllib.error import HTTPError, URLError
 
-from kafscale.runtime.debian_packages import unpacked
+from kafscale.runtime.debian_packages import keep, unpacked
 from kafscale.runtime.ports import free_port
 from kafscale.testkit.seaweed import dying_with_parent
 
