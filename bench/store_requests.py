@@ -2,9 +2,10 @@
 
 Records of one size arrive at random times, each in a random partition, and consumers with a share of the partitions
 each read them. Many producers send them, so that most records arrive in a request of their own, as `kafscale cost`
-assumes. The run counts requests twice, as `kafscale cost --now` does and in front of the store, and compares that with
-the computed figures for the rate that arrived. That rate is lower than `--rate-mb` if the machine is too slow: two cores carry some 2,000 requests a
-second, so 10 MB/s need records of 10,000 bytes. Several partitions and instances are one run each.
+assumes. The run counts requests twice, as `kafscale cost --now` does and in front of the store, and compares that
+with the computed figures for the rate that arrived. That rate is lower than `--rate-mb` if the machine is too slow:
+two cores carry some 2,000 requests a second, so 10 MB/s need records of 10,000 bytes. Several partitions and
+instances are one run each.
 
 The default store is SeaweedFS with 20 ms added to a PUT, because the formulas assume the times of S3. The time of a
 flush decides the number of segments. So the figures are also computed for the time that was measured. The budgets are
