@@ -100,7 +100,7 @@ def _bundles(on: bool) -> dict[str, str]:
 
 
 def on_s3(folder: Path, *, far: bool = False, bundles: bool = True) -> KafScale:
-    seaweed = SeaweedServer(folder / "weed", volumes=VOLUMES)
+    seaweed = SeaweedServer(folder / "weed", volumes=VOLUMES, memory_mib=2_000)
     seaweed.start()
     seaweed.wait_ready()
     config = seaweed.s3_config()

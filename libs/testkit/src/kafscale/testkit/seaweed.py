@@ -74,11 +74,20 @@ class SeaweedServer:
     """`start`, `kill`, `start` again: the same data on the same ports. `identities` beside the tests' own.
 
     `volumes`: of VOLUME_MB. It takes no more bytes than that; the space of deleted objects comes back only later.
+    `memory_mib`: beyond it the server spends its time on collecting garbage. It needs some bytes for each object.
     """
 
-    def __init__(self, directory: Path, identities: Sequence[Identity] = (), *, volumes: int = 50) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        identities: Sequence[Identity] = (),
+        *,
+        volumes: int = 50,
+        memory_mib: int = 300,
+    ) -> None:
         self.directory = directory
         self._volumes = volumes
+        self._memory_mib = memory_mib
         self._identities = (_OURS, *identities)
         self._ports = _free_ports(4)
         self._process: subprocess.Popen[bytes] | None = None
@@ -116,7 +125,7 @@ class SeaweedServer:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env={**os.environ, "GOMEMLIMIT": "300MiB"},
+                env={**os.environ, "GOMEMLIMIT": f"{self._memory_mib}MiB"},
             )
 
     def _arguments(self) -> list[str]:
