@@ -33,6 +33,7 @@ from kafscale.wire.schema import api_versions, create_topics, init_producer_id, 
 
 from bench.results import Line
 from bench.store_limits import METADATA
+from bench.tools import s3_server
 
 SERVED: Final[Mapping[ModuleType, tuple[int, int]]] = {
     produce: (3, 9),
@@ -216,9 +217,7 @@ class BareStore:
         return f"127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        self._seaweed = SeaweedServer(self.folder / "weed")
-        self._seaweed.start()
-        self._seaweed.wait_ready()
+        self._seaweed = s3_server(self.folder / "weed")
         if self.commits:
             self._etcd = EtcdProcess(etcd_program(), self.folder / "etcd", log_path=self.folder / "etcd.log")
             self._etcd.launch()

@@ -14,17 +14,13 @@ from kafscale.testkit.seaweed import SeaweedServer
 
 from bench.bare_put import PUT_ALONE, PUT_AND_COMMIT, BareStore
 from bench.results import ROLES, Line
+from bench.tools import s3_server
 from e2e.harness.apache import ApacheKafka
 from e2e.harness.cluster import Cluster
 from e2e.harness.versions import checked_out, version_env
 
 NO_BUDGETS = {"KAFSCALE_S3_PUTS_PER_S_MAX": "100000", "KAFSCALE_BUNDLES_PER_S": "100000"}
 """SeaweedFS bills no PUT. So neither segments nor bundles wait for a budget, as on a directory."""
-
-
-VOLUMES = 200
-"""For 50 GB: ten minutes of 10 MB/s are stored twice, in bundles and in settled segments, and deleted bundles keep
-their space for a while."""
 
 
 class System(Protocol):
@@ -100,9 +96,7 @@ def _bundles(on: bool) -> dict[str, str]:
 
 
 def on_s3(folder: Path, *, far: bool = False, bundles: bool = True) -> KafScale:
-    seaweed = SeaweedServer(folder / "weed", volumes=VOLUMES, memory_mib=2_000)
-    seaweed.start()
-    seaweed.wait_ready()
+    seaweed = s3_server(folder / "weed")
     config = seaweed.s3_config()
     endpoint, proxy, counts = seaweed.endpoint, None, folder / "requests.json"
     if far:

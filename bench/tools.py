@@ -8,12 +8,26 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
+from kafscale.testkit.seaweed import SeaweedServer
+
 from e2e.harness.apache import kafka_classpath, kafka_version
 
 HERE = Path(__file__).parent
 BUILT = HERE.parent / "out" / "bench"
 RUN_TIMEOUT_S = 600.0
 RECORD_BYTES = 1024
+VOLUMES = 200
+"""For 50 GB: ten minutes of 10 MB/s are stored twice, in bundles and in settled segments, and deleted bundles keep
+their space for a while."""
+SERVER_MEMORY_MIB = 2_000
+
+
+def s3_server(folder: Path) -> SeaweedServer:
+    """One that runs, the same for all systems."""
+    server = SeaweedServer(folder, volumes=VOLUMES, memory_mib=SERVER_MEMORY_MIB)
+    server.start()
+    server.wait_ready()
+    return server
 
 
 def run(command: list[str], timeout_s: float = RUN_TIMEOUT_S) -> str:
