@@ -80,7 +80,13 @@ def slice_of(base: int, end: int, size: int, created_ms: int, mark: int) -> Seg:
 
 
 def settled(
-    partitions: int, records_per_s: float, bundles_per_s: int, tuning: Tuning, *, periods: int
+    partitions: int,
+    records_per_s: float,
+    bundles_per_s: int,
+    tuning: Tuning,
+    *,
+    periods: int,
+    record_bytes: int = 1_000,
 ) -> Counter[str]:
     """Sums over all partitions: `runs`, `slices` of these, `read` of them, and `ms`, the time. The first period does
     not count: the partitions begin together, and end their first runs at random times."""
@@ -94,7 +100,7 @@ def settled(
         for number, records in arrived.items():
             each = every[number]
             begins = not each.head.tail
-            each.write(records, 1_000, now_ms, chance.getrandbits(MARK_BITS))
+            each.write(records, record_bytes, now_ms, chance.getrandbits(MARK_BITS))
             tail = each.head.tail
             if begins:
                 is_first = each.ripe_ms is None

@@ -204,6 +204,17 @@ def test_settling_reads_what_many_partitions_that_share_memory_have_forgotten(
     assert run.entries_read == pytest.approx(found["read"] / found["runs"], rel=0.1, abs=0.4)
 
 
+def test_settling_reads_of_a_thousand_partitions_with_large_records() -> None:
+    """With the memory of 40 of them, a fold would fill a fifth of it."""
+    partitions, per_s, record_bytes = 1_000, 200, 50_000
+    tuning = replace(TUNING, settle_ms=120_000)
+    found = settled(partitions, per_s, 20, tuning, periods=3, record_bytes=record_bytes)
+    of_load = load(per_s * record_bytes / 1e6, partitions, record_bytes=record_bytes)
+    run = settled_run(of_load, tuning, slices_per_s(of_load, tuning))
+    assert run.entries == pytest.approx(found["slices"] / found["runs"], rel=0.12)
+    assert run.entries_read == pytest.approx(found["read"] / found["runs"], rel=0.15)
+
+
 def test_random_slices_have_the_mean_that_is_given() -> None:
     for mean in (1, 1.3, 4, 60):
         sizes = Slices(record_bytes=100, bytes=100 * mean, per_s=1).sizes(Random(1))

@@ -21,7 +21,7 @@ from math import exp
 from typing import Final
 
 from kafscale.cli.cost.load import Load, Requests, Tuning
-from kafscale.cli.cost.settling import PARTITIONS, Limit, Run, Slices, mean_run
+from kafscale.cli.cost.settling import Limit, Run, Slices, mean_run
 from kafscale.produce.bundles.gather import GatherLimits
 from kafscale.produce.log.model import Limits
 from kafscale.runtime.committer import JOBS_PER_REQUEST_MAX
@@ -142,16 +142,16 @@ def reads_of_slices_per_s(load: Load, tuning: Tuning) -> float:
 
 
 def settled_run(load: Load, tuning: Tuning, slices: float) -> Run:
-    """Each partition has its share of the memory for batches."""
+    """The partitions of an owner share its memory for batches."""
     of_each = Slices(
         record_bytes=load.record_bytes, bytes=load.bytes_per_s / slices, per_s=slices / load.partitions
     )
     limit = Limit(
         segment_bytes=tuning.segment_bytes,
         settle_s=tuning.settle_ms / 1000,
-        kept_bytes=tuning.settle_keep_bytes * load.owners * PARTITIONS / load.partitions,
+        kept_bytes=tuning.settle_keep_bytes,
     )
-    return mean_run(of_each, limit)
+    return mean_run(of_each, limit, load.partitions / load.owners)
 
 
 def both(load: Load, tuning: Tuning) -> dict[str, Requests]:

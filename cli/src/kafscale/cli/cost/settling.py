@@ -6,8 +6,9 @@ that share their memory. Tests compare the rule of folding, and the result, with
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import ceil, exp, sqrt
 from random import Random
 from typing import Final
@@ -19,9 +20,16 @@ from kafscale.produce.log.settling import RIPE_SPREAD
 FOLD_WIDTH: Final = 2
 TAIL_ENTRIES_MAX: Final = Limits().checkpoint_at
 """A tail of so many entries is settled if it begins with a slice."""
-PARTITIONS: Final = 40
-PERIODS: Final = 5
+PARTITIONS_MIN: Final = 40
+PARTITIONS_MAX: Final = 400
+"""The memory of few partitions holds few slices, so that one fold fills much of it: with 40 partitions in place of a
+thousand, settling reads up to a half more. Beyond 400 nothing changes."""
+SLICES_MAX: Final = 60_000
+"""That are simulated if this leaves PARTITIONS_MIN: half a second."""
+PERIODS_MIN: Final = 3
 """The first one is not counted: the partitions begin together."""
+RUNS_MIN: Final = 100
+"""That are counted."""
 NORMAL_FROM: Final = 30.0
 """A Poisson distribution with this mean is as good as a normal one."""
 
@@ -139,50 +147,61 @@ class Partition:
         return run
 
 
-def mean_run(slices: Slices, limit: Limit) -> Run:
-    """Of PARTITIONS that share the memory of `limit`, after they have worked for a while."""
+def mean_run(slices: Slices, limit: Limit, partitions: float) -> Run:
+    """Of the partitions of an owner, which share the memory of `limit`, after they have worked for a while."""
     random = Random(0)  # noqa: S311 - equal loads have equal figures
-    owner = _Owner(limit, random)
-    in_a_run = min(slices.per_s * limit.settle_s, limit.segment_bytes / slices.bytes)
-    steps = ceil(max(in_a_run, 1) * PARTITIONS)
+    in_a_run = max(1.0, min(slices.per_s * limit.settle_s, limit.segment_bytes / slices.bytes))
+    many = min(PARTITIONS_MAX, max(PARTITIONS_MIN, SLICES_MAX / (in_a_run * PERIODS_MIN)))
+    count = ceil(min(partitions, many))
+    owner = _Owner(replace(limit, kept_bytes=limit.kept_bytes * count / partitions), count, random)
+    steps, periods = ceil(in_a_run * count), max(PERIODS_MIN, ceil(RUNS_MIN / count) + 1)
     sizes = slices.sizes(random)
-    for step in range(steps * PERIODS):
+    for step in range(steps * periods):
         if step == steps:
             owner.runs.clear()
-        owner.write(next(sizes), step / (slices.per_s * PARTITIONS))
+        owner.write(next(sizes), step / (slices.per_s * count))
     return mean(owner.runs)
 
 
 class _Owner:
-    def __init__(self, limit: Limit, random: Random) -> None:
+    def __init__(self, limit: Limit, count: int, random: Random) -> None:
         self._limit = limit
         self._random = random
         self._partitions = [
-            Partition(limit.settle_s * random.random(), limit.segment_bytes) for _ in range(PARTITIONS)
+            Partition(limit.settle_s * random.random(), limit.segment_bytes) for _ in range(count)
         ]
         self._kept_bytes = 0.0
+        self._largest: list[tuple[float, int]] = []
+        """A heap of (minus its kept bytes, partition). An entry counts as long as its bytes are right."""
         self.runs: list[Run] = []
 
     def write(self, size: float, now_s: float) -> None:
         """A slice of one of the partitions."""
-        partition = self._random.choice(self._partitions)
+        number = self._random.randrange(len(self._partitions))
+        partition = self._partitions[number]
         if partition.is_ripe(now_s):
             self._settle(partition, now_s)
         before = partition.kept_bytes
         taken = partition.write(size, now_s)
         self._kept_bytes += partition.kept_bytes - before - partition.drop(taken[:1])
+        self._remember(number)
         if self._kept_bytes > self._limit.kept_bytes:  # what is repeated counts twice, until it is dropped
             self._drop_largest(partition, taken)
         self._kept_bytes -= partition.drop(taken)
+        self._remember(number)
         if partition.is_full:
             self._settle(partition, now_s)
 
+    def _remember(self, number: int) -> None:
+        heapq.heappush(self._largest, (-self._partitions[number].kept_bytes, number))
+
     def _drop_largest(self, writing: Partition, taken: Sequence[Entry]) -> None:
-        for largest in sorted(self._partitions, key=lambda each: -each.kept_bytes):
-            if self._kept_bytes <= self._limit.kept_bytes:
-                return
-            self._kept_bytes -= largest.drop(largest.tail)
-            self._kept_bytes -= largest.drop(taken) if largest is writing else 0
+        while self._kept_bytes > self._limit.kept_bytes and self._largest:
+            minus_bytes, number = heapq.heappop(self._largest)
+            largest = self._partitions[number]
+            if largest.kept_bytes == -minus_bytes:
+                self._kept_bytes -= largest.drop(largest.tail)
+                self._kept_bytes -= largest.drop(taken) if largest is writing else 0
 
     def _settle(self, partition: Partition, now_s: float) -> None:
         self._kept_bytes -= partition.kept_bytes
