@@ -94,23 +94,27 @@ def settled(
     budget = KeptBudget(tuning.settle_keep_bytes)
     every = [Partition(budget) for _ in range(partitions)]
     found: Counter[str] = Counter()
+
+    def count(each: Partition, now_ms: int) -> None:
+        slices, read = each.settle()
+        if now_ms >= begin_ms:
+            found.update(runs=1, slices=slices, read=read)
+
     begin_ms, end_ms, step_ms = tuning.settle_ms, tuning.settle_ms * periods, 1000 // bundles_per_s
     for now_ms in range(0, end_ms, step_ms):
         arrived = Counter(chance.randrange(partitions) for _ in range(round(records_per_s * step_ms / 1000)))
         for number, records in arrived.items():
             each = every[number]
+            is_first = each.ripe_ms is None
+            if each.head.tail and now_ms >= (each.ripe_ms or 0):
+                count(each, now_ms)
             begins = not each.head.tail
             each.write(records, record_bytes, now_ms, chance.getrandbits(MARK_BITS))
             tail = each.head.tail
             if begins:
-                is_first = each.ripe_ms is None
-                each.ripe_ms = ripe_ms(
-                    tail[0], chance.randrange(tuning.settle_ms) if is_first else tuning.settle_ms
-                )
-            long = len(tail) >= LIMITS.checkpoint_at
-            if long or now_ms >= (each.ripe_ms or 0) or is_full(tail, tuning.segment_bytes):
-                slices, read = each.settle()
-                if now_ms >= begin_ms:
-                    found += Counter(runs=1, slices=slices, read=read)
+                ripe = chance.randrange(tuning.settle_ms) if is_first else tuning.settle_ms
+                each.ripe_ms = ripe_ms(tail[0], ripe)
+            if len(tail) >= LIMITS.checkpoint_at or is_full(tail, tuning.segment_bytes):
+                count(each, now_ms)
     found["ms"] = end_ms - begin_ms
     return found
