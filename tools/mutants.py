@@ -114,7 +114,10 @@ def touched_since(commit: str, known: list[Mutant]) -> list[Mutant]:
 
 
 def _git(*words: str) -> str:
-    return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    done = subprocess.run(["git", *words], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"git {words[0]} failed; its message is above")
+    return done.stdout
 
 
 def chosen_by(options: argparse.Namespace, known: list[Mutant]) -> list[Mutant]:

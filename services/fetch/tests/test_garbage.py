@@ -1,5 +1,5 @@
-"""Law: what requests leave behind is freed when they are answered. The collector of circles runs rarely, and an object
-that it would free may hold a bundle's buffer: then a process grows by what it reads."""
+"""Law: what requests leave behind is freed when they are answered. The garbage collector runs rarely, and a
+reference cycle may hold a bundle's buffer: then a process grows by what it reads."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator
 import pytest
 from kafscale.storage.objects import MemoryStore
 from kafscale.storage.topics import Topic
-from kafscale.testkit.garbage import circles, collector_off
+from kafscale.testkit.garbage import collector_off, cycles
 from kafscale.testkit.logbuilder import LogBuilder, create_topic, records
 from kafscale.testkit.objects import Fault, FaultyStore
 
@@ -134,9 +134,9 @@ async def readers_that_leave_during_a_read(site: Site, client, until) -> None:
         readers_that_leave_during_a_read,
     ],
 )
-async def test_requests_leave_no_circle(etcd, keyspace, site: Site, serve, until, use: Use) -> None:
+async def test_requests_leave_no_cycle(etcd, keyspace, site: Site, serve, until, use: Use) -> None:
     limits = {"cache_bytes": CACHE_BYTES, "fetch_read_timeout_ms": READ_TIMEOUT_MS}
     async with serve(etcd, keyspace, site.store, **limits) as client:
-        await circles()  # of the start
+        await cycles()  # of the start
         await asyncio.create_task(use(site, client, until))
-        assert not await circles()
+        assert not await cycles()

@@ -1,10 +1,10 @@
-"""Law: an answered request, and a flush that ended in any way, leave nothing that only the collector of circles would
-free. It runs rarely, and what it would free may hold the records of many requests."""
+"""Law: an answered request, and a flush that ended in any way, leave no reference cycle. The garbage collector
+runs rarely, and a cycle may hold the records of many requests."""
 
 from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
-from kafscale.testkit.garbage import circles, collector_off
+from kafscale.testkit.garbage import collector_off, cycles
 from kafscale.testkit.objects import Fault, FaultyStore, scripted
 from kafscale.wire.errors import ErrorCode
 from produce_harness import Cluster, Node, batch
@@ -59,12 +59,12 @@ async def a_store_without_room(cluster: Cluster, node: Node, store: FaultyStore)
         a_store_without_room,
     ],
 )
-async def test_requests_leave_no_circle(
+async def test_requests_leave_no_cycle(
     cluster: Cluster, use: Callable[[Cluster, Node, FaultyStore], Awaitable[None]]
 ) -> None:
     store = FaultyStore(cluster.store)
     node = await cluster.node(store=store)
     await node.send(await cluster.topic(), 0, batch(RECORD))
-    await circles()  # of the start
+    await cycles()  # of the start
     await use(cluster, node, store)
-    assert not await circles()
+    assert not await cycles()

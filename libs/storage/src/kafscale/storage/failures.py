@@ -9,8 +9,8 @@ def without_frames(error: E) -> E:
     """The same error, without its traceback and those of its causes.
 
     A traceback holds the frames that the error has passed, and they hold their variables: a request, an answer, a
-    buffer of megabytes. One of them mostly leads back to the error. Such a circle lives until the collector runs, and
-    that is rarely. So an error that becomes a value, or an error code, gives its frames up.
+    buffer of megabytes. One of them mostly leads back to the error. Such a reference cycle lives until the garbage
+    collector runs, and that is rarely. So an error that becomes a value, or an error code, gives its frames up.
     """
     left: list[BaseException | None] = [error]
     while left:

@@ -1,4 +1,4 @@
-"""Objects that only the collector of circles would free."""
+"""Reference cycles: objects that only the garbage collector would free."""
 
 import asyncio
 import gc
@@ -20,8 +20,8 @@ def collector_off() -> Iterator[None]:
         gc.enable()
 
 
-async def circles() -> Counter[str]:
-    """Frees what refers to itself in a circle, and counts it by type. Use it with the collector off."""
+async def cycles() -> Counter[str]:
+    """Frees all reference cycles, and counts their objects by type. Use it with the collector off."""
     for _ in range(TURNS):
         await asyncio.sleep(0)
     gc.set_debug(gc.DEBUG_SAVEALL)

@@ -9,8 +9,8 @@ hundreds.
 Slices of one bundle that several partitions here need are one entry: one GET reads them into one buffer. A view of one
 of them pins the buffer, so they are charged, pinned and dropped together. Where memory is short, a slice is read alone.
 
-What is dropped is freed at once. So nothing here, and nothing of an answer, may refer to itself in a circle: the
-collector of circles runs rarely, and it does not know that a small object holds megabytes (`test_garbage.py`).
+What is dropped is freed at once. So nothing here, and nothing of an answer, may be part of a reference cycle: the
+garbage collector runs rarely, and it does not know that a small object holds megabytes (`test_garbage.py`).
 """
 
 import asyncio
@@ -36,7 +36,7 @@ HOLD_SHARE: Final = 0.75
 
 
 class _Part:
-    """A segment, or a slice of a bundle. It does not know its entry, which would be a circle."""
+    """A segment, or a slice of a bundle. It does not know its entry: that would be a reference cycle."""
 
     __slots__ = ("loaded", "view", "wanted")
 
