@@ -122,7 +122,7 @@ class SegmentCache:
         self._beside = beside
         self.counters = CacheCounters()
         self._loader = Loader(store, limits, self.counters, shared)
-        self._found: dict[Place, _Found] = {}
+        self._by_place: dict[Place, _Found] = {}
         self._idle: OrderedDict[_Entry, None] = OrderedDict()  # loaded, unpinned; least recently used first
         self._held_bytes = 0
         self._ahead_bytes = 0
@@ -137,7 +137,7 @@ class SegmentCache:
 
     def peek(self, place: Place) -> _Found | None:
         """Its entry is pinned, if it is loaded."""
-        found = self._found.get(place)
+        found = self._by_place.get(place)
         if found is None or found[1].view is None:
             return None
         self._pin(found[0])
@@ -146,10 +146,10 @@ class SegmentCache:
 
     def begin(self, place: Place, seg: Seg) -> _Found:
         """Its entry is pinned; its load is under way, or was."""
-        found = self._found.get(place)
+        found = self._by_place.get(place)
         if found is None:
             self._start(self._reserved(Wanted(place, seg)), ahead=False)
-            found = self._found[place]
+            found = self._by_place[place]
         self._pin(found[0])
         return found
 
@@ -169,7 +169,7 @@ class SegmentCache:
         What was read ahead and is not asked for yet takes half of the memory at most: otherwise many
         readers would push out one another's segments before they come to them.
         """
-        if place in self._found:
+        if place in self._by_place:
             return True
         wanted = Wanted(place, seg)
         run = self._run_of(wanted)
@@ -192,7 +192,7 @@ class SegmentCache:
         place, seg = wanted
         if not seg.is_slice:
             return [wanted]
-        missing = [other for other in self._beside(seg) if _beside(place, other) not in self._found]
+        missing = [other for other in self._beside(seg) if _beside(place, other) not in self._by_place]
         return [Wanted(_beside(place, each), each) for each in run_around(seg, missing)]
 
     def _reserved(self, wanted: Wanted) -> Sequence[Wanted]:
@@ -239,9 +239,9 @@ class SegmentCache:
 
     def _forget(self, part: _Part) -> None:
         """A damaged slice of a bundle is forgotten before its entry is dropped, and may be in another by then."""
-        found = self._found.get(part.wanted.place)
+        found = self._by_place.get(part.wanted.place)
         if found is not None and found[1] is part:
-            del self._found[part.wanted.place]
+            del self._by_place[part.wanted.place]
 
     # -- loads -----------------------------------------------------------------------------------
 
@@ -249,7 +249,7 @@ class SegmentCache:
         """The memory is reserved."""
         entry = _Entry(run, _cost(run), ahead=ahead)
         for part in entry.parts:
-            self._found[part.wanted.place] = (entry, part)
+            self._by_place[part.wanted.place] = (entry, part)
         self._held_bytes += entry.size
         # In the trace of the request that starts the load. Requests that join it later show a wait.
         span = None if ahead else start_child("GET segment", {"kafscale.object": span_of(run).name})
