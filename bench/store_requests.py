@@ -24,14 +24,14 @@ import asyncio
 import json
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from kafscale.cli.cost.load import MB, Load, Requests, Tuning
 from kafscale.cli.cost.measure import Measured, measure
-from kafscale.cli.cost.model import with_bundles, without_bundles
+from kafscale.cli.cost.model import reads_of_slices_per_s, with_bundles, without_bundles
 from kafscale.cli.status.gather import scrape
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.keys import Keyspace
@@ -58,13 +58,14 @@ LATE_S: Final = 15
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counters:
-    """Sums of all produce instances since their start."""
+    """Sums of all instances since their start."""
 
     at_s: float
     records: float
     puts: float
     flushes: float
     flush_s: float
+    fetch_gets: float
     store: Mapping[str, int]
     """Requests by their method, if something counts them in front of the store."""
 
@@ -76,6 +77,8 @@ class Found:
     puts_per_s: float
     """By the produce service's own counter."""
     flush_s: float | None
+    fetch_gets_per_s: float
+    """Of the fetch service. Nearly all others are of settling."""
     store_puts_per_s: float | None
     store_gets_per_s: float | None
     """In front of the store; None: nothing counts there."""
@@ -118,10 +121,21 @@ def _measured(options: argparse.Namespace) -> str:
         instances=options.instances,
         record_bytes=options.record_bytes,
     )
-    compute = with_bundles if options.bundles else without_bundles
     flush_ms = round(found.flush_s * 1000) if found.flush_s else tuning.flush_ms
-    at_measured = compute(of, replace(tuning, flush_ms=flush_ms))
-    return _report(found, compute(of, tuning), at_measured, of, options.rate_mb)
+    tunings = (tuning, replace(tuning, flush_ms=flush_ms))
+    return _report(found, [_computed(of, each, bundles=options.bundles) for each in tunings], of, options)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Computed:
+    all: Requests
+    fetch_gets: float | None
+
+
+def _computed(of: Load, tuning: Tuning, *, bundles: bool) -> Computed:
+    if not bundles:
+        return Computed(all=without_bundles(of, tuning), fetch_gets=None)
+    return Computed(all=with_bundles(of, tuning), fetch_gets=reads_of_slices_per_s(of, tuning) * of.reads)
 
 
 def _system(folder: Path, store: str, tuning: Tuning, options: argparse.Namespace) -> KafScale:
@@ -191,11 +205,12 @@ def _load(bootstrap: str, options: argparse.Namespace, seconds: int) -> None:
 
 def _counters(system: KafScale) -> Counters:
     at_s = time.monotonic()
-    scraped = asyncio.run(scrape(system.cluster.inside().instances("produce")))
+    inside = system.cluster.inside()
+    scraped = {role: asyncio.run(scrape(inside.instances(role))).values() for role in ("produce", "fetch")}
     store: dict[str, int] = json.loads(system.counts.read_text()) if system.counts is not None else {}
 
-    def total(name: str) -> float:
-        return sum(each.get(f"kafscale_produce_{name}", 0.0) for each in scraped.values())
+    def total(name: str, role: str = "produce") -> float:
+        return sum(each.get(f"kafscale_{role}_{name}", 0.0) for each in scraped[role])
 
     return Counters(
         at_s=at_s,
@@ -203,6 +218,7 @@ def _counters(system: KafScale) -> Counters:
         puts=total("puts_total"),
         flushes=total("flush_seconds_count"),
         flush_s=total("flush_seconds_sum"),
+        fetch_gets=total("cache_loads_total", "fetch"),
         store=store,
     )
 
@@ -218,33 +234,43 @@ def _found(before: Counters, after: Counters, counted: Measured, sizes: list[int
         records_per_s=(after.records - before.records) / over_s,
         puts_per_s=(after.puts - before.puts) / over_s,
         flush_s=(after.flush_s - before.flush_s) / flushes if flushes else None,
+        fetch_gets_per_s=(after.fetch_gets - before.fetch_gets) / over_s,
         store_puts_per_s=at_store("PUT"),
         store_gets_per_s=at_store("GET"),
         etcd_bytes=sizes,
     )
 
 
-def _report(found: Found, computed: Requests, at_measured: Requests, of: Load, rate_mb: float) -> str:
-    counted = found.counted.requests
+def _report(found: Found, computed: Sequence[Computed], of: Load, options: argparse.Namespace) -> str:
     took_ms = "-" if found.flush_s is None else f"{found.flush_s * 1000:.0f}"
     return "\n".join(
         (
             f"| per second | counted | computed | deviation | for a flush of {took_ms} ms | deviation |",
             "|---|---|---|---|---|---|",
-            _row("PUTs", counted.puts, computed.puts, at_measured.puts),
-            _row("PUTs, by the service's counter", found.puts_per_s, computed.puts, at_measured.puts),
-            _row("PUTs, in front of the store", found.store_puts_per_s, computed.puts, at_measured.puts),
-            _row("GETs", counted.gets, computed.gets, at_measured.gets),
-            _row("GETs, in front of the store", found.store_gets_per_s, computed.gets, at_measured.gets),
-            _row("head commits", counted.head_commits, computed.head_commits, at_measured.head_commits),
+            *_rows(found, computed),
             "",
             f"counted for {found.counted.over_s:.0f} s; {of.bytes_per_s / MB:.2f} MB/s arrived, "
-            f"{rate_mb:.2f} were planned",
+            f"{options.rate_mb:.2f} were planned",
             f"a flush took {took_ms} ms from the seal to the commit; `kafscale cost` assumes "
             f"{Tuning().flush_ms} ms",
             f"etcd uses, MiB: {', '.join(f'{size / MIB:.1f}' for size in found.etcd_bytes)}",
         )
     )
+
+
+def _rows(found: Found, computed: Sequence[Computed]) -> list[str]:
+    counted = found.counted.requests
+    puts = [each.all.puts for each in computed]
+    gets = [each.all.gets for each in computed]
+    return [
+        _row("PUTs", counted.puts, *puts),
+        _row("PUTs, by the service's counter", found.puts_per_s, *puts),
+        _row("PUTs, in front of the store", found.store_puts_per_s, *puts),
+        _row("GETs", counted.gets, *gets),
+        _row("GETs, of the fetch service", found.fetch_gets_per_s, *[each.fetch_gets for each in computed]),
+        _row("GETs, in front of the store", found.store_gets_per_s, *gets),
+        _row("head commits", counted.head_commits, *[each.all.head_commits for each in computed]),
+    ]
 
 
 def _row(name: str, counted: float | None, *computed: float | None) -> str:

@@ -79,6 +79,21 @@ async def test_requests_that_wait_for_one_bundle_share_its_read(
         assert gets(store) == 1
 
 
+async def test_consumers_that_come_after_the_bundle_was_read_find_their_slices_read(
+    etcd, keyspace, store, topic, logs, serve, until
+) -> None:
+    """Their answers before were on the way, so none of their requests waited."""
+    first, *others = logs
+    async with serve(etcd, keyspace, store) as client:
+        assert await all_of(client, topic) == expected(logs)
+        call = client.start_fetch(topic, 0, max_wait_ms=60_000)
+        await until(lambda: client.service.fetch.held_requests == 1)
+        await first.append_with(*others, batch=BATCH)
+        assert bytes((await call.fetched()).responses[0].partitions[0].records) == first.expected(0)
+        assert await all_of(client, topic) == expected(logs)
+        assert registered(client) == (0, 1)
+
+
 async def test_a_bundle_of_which_one_partition_is_read_here_is_read_by_its_range(
     etcd, keyspace, store, topic, logs, serve
 ) -> None:

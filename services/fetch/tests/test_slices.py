@@ -54,7 +54,7 @@ def test_slices_that_overlap_are_not_read_together() -> None:
 
 
 def test_the_index_knows_the_tails_that_it_was_given() -> None:
-    index = SliceIndex()
+    index: SliceIndex[str] = SliceIndex()
     mine, other = slice_at(32, 10), slice_at(42, 10)
     index.replace("a", (), (mine,))
     index.replace("b", (), (other, replace(other, bundle=b"")))
@@ -93,14 +93,17 @@ def test_a_table_knows_the_slices_of_the_partitions_that_it_holds() -> None:
     assert table.slices_beside(first) == []
 
 
-def test_a_change_that_wakes_a_request_counts_before_the_request_looks_at_it() -> None:
+def test_a_change_counts_before_a_request_looks_at_it() -> None:
     keyspace, topic_id = Keyspace("ns"), TopicId(b"t" * 16)
     table = LogTable(keyspace)
-    keys = [PartitionKey(topic_id, n) for n in range(3)]
+    keys = [PartitionKey(topic_id, n) for n in range(4)]
     slices = [slice_at(32 + 10 * n, 10) for n in range(3)]
-    table.listen(keys[:2], lambda: None)
-    for key, seg in zip(keys, slices, strict=True):
+    tails = [*slices, slice_at(32, 10, bundle=bytes(16))]
+    for key, seg in zip(keys, tails, strict=True):
         table.hold(key, 0)
         table.learn_meta(key, encode_meta(Meta()), 1)
         table.learn_head(key, encode_head(Head(epoch=1, topic="t", tail=(seg,), next=1, lso=1)), 1)
+    table.learn_head(keys[2], b"a head that nobody can read, of " + BUNDLE, 2)
     assert sorted(seg.position for seg in table.slices_beside(slices[0])) == [32, 42]
+    table.learn_head(keys[1], encode_head(Head(epoch=1, topic="t", next=1, lso=1)), 2)
+    assert table.slices_beside(slices[0]) == [slices[0]], "the other is settled"

@@ -6,9 +6,9 @@ reads here is not held, so neither is read for nothing, unless it lies between t
 """
 
 import bisect
-from collections.abc import Hashable, Iterable
+from collections.abc import Collection, Hashable, Iterable
 from operator import attrgetter
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from kafscale.storage.heads import Seg
 
@@ -17,18 +17,19 @@ GAP_BYTES_MAX: Final = 256 << 10
 RUN_BYTES_MAX: Final = 8 << 20
 """Of one GET for several slices. A bundle has about 4 MiB."""
 _position = attrgetter("position")
+K = TypeVar("K", bound=Hashable)
 
 
-class SliceIndex:
-    """By bundle. As large as the tails of the held partitions."""
+class SliceIndex(Generic[K]):
+    """By bundle and partition. As large as the tails of the held partitions."""
 
     def __init__(self) -> None:
-        self._bundles: dict[bytes, dict[Hashable, Seg]] = {}
+        self._bundles: dict[bytes, dict[K, Seg]] = {}
 
     def __len__(self) -> int:
         return sum(map(len, self._bundles.values()))
 
-    def replace(self, key: Hashable, before: Iterable[Seg], after: Iterable[Seg]) -> None:
+    def replace(self, key: K, before: Iterable[Seg], after: Iterable[Seg]) -> None:
         """The partition's tail was `before`, as this index knows it, and now is `after`."""
         for seg in before:
             if seg.is_slice:
@@ -37,11 +38,15 @@ class SliceIndex:
             if seg.is_slice:
                 self._bundles.setdefault(seg.bundle, {})[key] = seg
 
-    def _remove(self, key: Hashable, seg: Seg) -> None:
+    def _remove(self, key: K, seg: Seg) -> None:
         of_bundle = self._bundles.get(seg.bundle, {})
         of_bundle.pop(key, None)
         if not of_bundle:
             self._bundles.pop(seg.bundle, None)
+
+    def partitions(self, bundle: bytes) -> Collection[K]:
+        """Those with a slice in it."""
+        return self._bundles.get(bundle, {}).keys()
 
     def beside(self, seg: Seg) -> list[Seg]:
         """The slices of the same object, this one perhaps among them."""
