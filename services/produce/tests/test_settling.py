@@ -24,6 +24,7 @@ from kafscale.storage.keys import META_ATTEMPT, META_EPOCH, Keyspace, index_besi
 from kafscale.storage.objects import MemoryStore
 from kafscale.storage.places import place_of
 from kafscale.storage.segment import FOOTER_SIZE, HEADER_SIZE, find_position, parse_index, verify_segment
+from kafscale.testkit.garbage import collector_off, cycles
 from kafscale.testkit.logbuilder import LogBuilder, create_topic, records
 from kafscale.testkit.objects import Fault, FaultyStore, scripted
 from produce_harness import Cluster, batch
@@ -227,6 +228,26 @@ async def test_many_small_plans_are_under_way_at_a_time(
     plans = [SettleRun(plan=n, run=log.head.tail, epoch=EPOCH) for n in range(2 * LARGE_AT_ONCE_MAX)]
     async with asyncio.timeout(LATE_S):
         await asyncio.gather(*(one.rewrite(id_, plan, Kept(KeptBudget(0))) for plan in plans))
+
+
+@pytest.mark.parametrize("fault", [Fault.UNAVAILABLE, Fault.BIT_FLIP, Fault.TRUNCATE])
+@pytest.mark.parametrize("place", [("get", ".kfb"), ("put", ".kfs")])
+async def test_settling_that_fails_leaves_no_reference_cycle(
+    keyspace: Keyspace, store: MemoryStore, log: LogBuilder, place: tuple[str, str], fault: Fault
+) -> None:
+    """The bytes of a run would be in it, and nobody sees them go."""
+    faulty = FaultyStore(store)
+    await rewritten(faulty, keyspace, log)
+    with collector_off():
+        await cycles()  # of the first time
+        faulty.plan = scripted((*place, fault))
+        await asyncio.create_task(use(faulty, keyspace, log))
+        assert not await cycles()
+
+
+async def use(store: FaultyStore, keyspace: Keyspace, log: LogBuilder) -> None:
+    await rewritten(store, keyspace, log)
+    await rewritten(store, keyspace, log)
 
 
 async def test_reads_of_slices_have_a_bound(etcd: EtcdClient, keyspace: Keyspace, store: MemoryStore) -> None:

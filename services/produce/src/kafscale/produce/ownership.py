@@ -27,6 +27,7 @@ from kafscale.storage.backoff import Backoff
 from kafscale.storage.claims import Won, build_claim, build_release, node_of, read_claim
 from kafscale.storage.coordination import Fleet, next_look
 from kafscale.storage.etcd.client import EtcdClient, EtcdError, Range
+from kafscale.storage.failures import without_frames
 from kafscale.storage.heads import OwnerRecord, check_meta, decode_head, decode_meta
 from kafscale.storage.keys import Keyspace, TopicId
 from kafscale.storage.membership.members import LiveView
@@ -181,7 +182,8 @@ class Ownership:
                 await self._load(partition, won)
                 self._metrics.recovery_seconds.observe((self._clock.now_ms() - started_ms) / 1000)
         except UnreadableValue as error:
-            log.exception("committed data is damaged", partition=repr(partition), why=str(error))
+            why = str(without_frames(error))
+            log.error("committed data is damaged", partition=repr(partition), why=why)
             self._penalize(partition, StepDownReason.DAMAGED)
             self._give_up(partition, StepDownReason.DAMAGED.error)
         finally:
@@ -240,7 +242,8 @@ class Ownership:
             try:
                 producers = await self._recovered(partition.id, won)
             except (StoreError, EtcdError, TimeoutError) as error:
-                log.warning("log not loaded yet", partition=repr(partition), error=repr(error))
+                why = repr(without_frames(error))
+                log.warning("log not loaded yet", partition=repr(partition), error=why)
                 if self._clock.now_ms() > give_up_ms:
                     return self._give_up(partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
                 await asyncio.sleep(RETRY_MAX_MS / 1000)
@@ -257,7 +260,8 @@ class Ownership:
             try:
                 check_meta(won.head.tail, won.meta)
                 return await self._recovery.producers(id_, won.head, won.meta)
-            except LogDamaged:
+            except LogDamaged as damaged:
+                without_frames(damaged)
                 now = await self._look_again(id_, won)
                 if now is None:
                     return None

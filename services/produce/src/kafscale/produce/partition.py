@@ -10,6 +10,7 @@ the last commit is resolved.
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections import deque
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
@@ -126,7 +127,10 @@ class Partition:
         self._behind: list[Request] = []  # to be refused, in the next drive
         self.producers = ProducerTable()
         self.loaded = asyncio.Event()  # or given up: what is to be known of the log is known
-        self._alarm = Alarm(lambda: self._tools.pump.touch(self))
+        me = weakref.ref(
+            self
+        )  # the alarm does not hold it: a partition that is given up is freed, with what it keeps
+        self._alarm = Alarm(lambda: _touch(me))
 
     def __repr__(self) -> str:
         return f"{self.id.topic}/{self.id.partition}"
@@ -348,3 +352,10 @@ class Partition:
             log.error("head unreadable", partition=repr(self), why=str(error))
             writer.step_down(StepDownReason.DAMAGED, now)
         writer.commit_refused(txn, head, revision, ambiguous=answer.ambiguous, now=now)
+
+
+def _touch(partition: weakref.ref[Partition]) -> None:
+    """If it is still there."""
+    found = partition()
+    if found is not None:
+        found._tools.pump.touch(found)

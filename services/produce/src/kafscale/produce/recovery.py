@@ -86,32 +86,23 @@ class Recovery:
     async def _replay(
         self, id_: PartitionId, segments: Sequence[Seg], log_start: int, table: ProducerTable
     ) -> None:
-        try:
-            async with asyncio.TaskGroup() as gets:
-                await self._replay_in_order(id_, segments, log_start, table, gets)
-        except ExceptionGroup as group:
-            raise group.exceptions[0] from None
-
-    async def _replay_in_order(
-        self,
-        id_: PartitionId,
-        segments: Sequence[Seg],
-        log_start: int,
-        table: ProducerTable,
-        gets: asyncio.TaskGroup,
-    ) -> None:
-        """GETs run ahead of the replay."""
+        """In order; GETs run ahead."""
         waiting = deque(segments)
         ahead: deque[tuple[Seg, asyncio.Task[bytes | None]]] = deque()
-        while waiting or ahead:
-            while waiting and len(ahead) < READ_AHEAD_MAX:
-                seg = waiting.popleft()
-                get = self._get_deleted if seg.end <= log_start else self._get
-                ahead.append((seg, gets.create_task(get(self._place(id_, seg)))))
-            seg, task = ahead.popleft()
-            body = await task
-            if body is not None:
-                self._apply(self._place(id_, seg), body, seg.created_ms, table)
+        try:
+            while waiting or ahead:
+                while waiting and len(ahead) < READ_AHEAD_MAX:
+                    seg = waiting.popleft()
+                    get = self._get_deleted if seg.end <= log_start else self._get
+                    ahead.append((seg, asyncio.create_task(get(self._place(id_, seg)))))
+                body = await ahead[0][1]
+                seg, _ = ahead.popleft()
+                if body is not None:
+                    self._apply(self._place(id_, seg), body, seg.created_ms, table)
+        finally:
+            for _, get_ahead in ahead:
+                get_ahead.cancel()
+            await asyncio.gather(*[get_ahead for _, get_ahead in ahead], return_exceptions=True)
 
     def _place(self, id_: PartitionId, seg: Seg) -> Place:
         return place_of(self._keyspace, id_.topic, id_.partition, seg)

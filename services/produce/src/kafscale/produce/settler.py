@@ -27,6 +27,8 @@ from kafscale.produce.log.writer import PartitionWriter
 from kafscale.produce.metrics import MEMORY, STORE, ProduceMetrics
 from kafscale.produce.pace import Pace
 from kafscale.produce.pieces import Pieces
+from kafscale.runtime.together import together
+from kafscale.storage.failures import without_frames
 from kafscale.storage.heads import Seg
 from kafscale.storage.keys import META_ATTEMPT, META_EPOCH, META_LAST, META_TOPIC_ID, Keyspace
 from kafscale.storage.objects import (
@@ -94,9 +96,9 @@ class Settler:
                 return await self._rewrite(id_, plan, kept)
         except (SegmentError, ObjectNotFound, PreconditionFailed) as error:  # these come from reads alone
             self._metrics.unreadable_slices.inc()
-            log.error("slice damaged", **place, error=repr(error))
+            log.error("slice damaged", **place, error=repr(without_frames(error)))
         except (StoreError, TimeoutError) as error:
-            log.warning("settling failed", **place, error=repr(error))
+            log.warning("settling failed", **place, error=repr(without_frames(error)))
         return None
 
     def _places(self, run: Sequence[Seg]) -> asyncio.Semaphore:
@@ -142,14 +144,9 @@ class Settler:
         return rewrite.segment(attempt), taken
 
     async def _read(self, id_: PartitionId, slices: Sequence[Seg]) -> list[Buffer]:
-        """The slices, in their order. Raises what the first read raises that fails; the others are then cancelled."""
+        """The slices, in their order."""
         places = [place_of(self._keyspace, id_.topic, id_.partition, seg) for seg in slices]
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                reads = [tasks.create_task(self._read_one(place)) for place in places]
-        except ExceptionGroup as group:
-            raise group.exceptions[0] from None
-        return [read.result() for read in reads]
+        return await together(self._read_one(place) for place in places)
 
     async def _read_one(self, place: Place) -> Buffer:
         async with self._reads:

@@ -15,7 +15,11 @@ T = TypeVar("T")
 
 
 class _Call:
-    """One function call that runs in a thread and returns its result to the loop."""
+    """One function call that runs in a thread and returns its result to the loop.
+
+    An exception's traceback holds the frame of `run`, and that holds the call with its arguments. So neither of them
+    holds the exception, or the future that has it: that would be a reference cycle.
+    """
 
     __slots__ = ("args", "done", "function", "future", "loop")
 
@@ -28,20 +32,26 @@ class _Call:
 
     def run(self) -> None:
         try:
-            result, error = self.function(*self.args), None
-        except Exception as caught:  # noqa: BLE001 - handed to the caller, who handles it
-            result, error = None, caught
+            result = self.function(*self.args)
+        except Exception as error:  # noqa: BLE001 - handed to the caller, who handles it
+            self._tell(None, error)
+        else:
+            self._tell(result, None)
+
+    def _tell(self, result: Any, error: Exception | None) -> None:
         if not self.loop.is_closed():
             self.loop.call_soon_threadsafe(self._finish, result, error)
 
     def _finish(self, result: Any, error: Exception | None) -> None:
         self.done()
-        if self.future.done():
+        future = self.future
+        del self.future
+        if future.done():
             return
         if error is None:
-            self.future.set_result(result)
+            future.set_result(result)
         else:
-            self.future.set_exception(error)
+            future.set_exception(error)
 
 
 class DiskPool:

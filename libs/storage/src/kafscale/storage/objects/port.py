@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, Protocol, TypeAlias
 
+from kafscale.storage.failures import without_frames
+
 
 class StoreError(Exception):
     """A failed request to the store; `key` is "" if the request named no key."""
@@ -172,7 +174,7 @@ async def delete_singly(delete: Delete, doomed: Sequence[Doomed]) -> list[Outcom
             try:
                 return await delete(each.key, each.etag)
             except StoreError as error:
-                return error
+                return without_frames(error)
 
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(one(each)) for each in doomed]
