@@ -12,7 +12,6 @@ from kafscale.cli.cost.load import Tuning
 from kafscale.produce.bundles.gather import Gather, GatherLimits, Want
 from kafscale.produce.log.flush import NEVER, FlushBudget, FlushLimits, FlushPolicy, TokenBucket
 
-ROUND_TRIP_MS = Tuning().flush_ms
 BURST = 20
 
 
@@ -55,6 +54,7 @@ class Segments:
         self._budget: FlushBudget[int] = FlushBudget(tuning.segments_per_s)
         self._granting = False
         self._seals: list[int] = []
+        self._flush_ms = tuning.flush_ms
 
     def per_s(self, warm_up_s: int, seconds: int) -> float:
         for kind, which in self._clock.events((warm_up_s + seconds) * 1000):
@@ -104,7 +104,7 @@ class Segments:
                 policy.sealed(now_ms)
                 self._seals.append(now_ms)
                 self._flying[which], self._open[which] = self._open[which], 0
-                self._clock.at(now_ms + ROUND_TRIP_MS, "committed", which)
+                self._clock.at(now_ms + self._flush_ms, "committed", which)
             elif policy.asks():
                 if self._budget.admit(which, self._open[which] * 1_000, now_ms):
                     policy.granted()
@@ -135,6 +135,7 @@ class Bundles:
         self._bundles: dict[int, list[int]] = {}
         self._armed_ms = NEVER
         self._seals: list[tuple[int, int]] = []
+        self._flush_ms = tuning.flush_ms
 
     def per_s(self, warm_up_s: int, seconds: int) -> tuple[float, float]:
         """Bundles and slices."""
@@ -171,7 +172,7 @@ class Bundles:
         while (sealing := self._gather.take(now_ms)) is not None:
             self._seals.append((now_ms, len(sealing.keys)))
             self._bundles[sealing.number] = sealing.keys
-            self._clock.at(now_ms + ROUND_TRIP_MS, "committed", sealing.number)
+            self._clock.at(now_ms + self._flush_ms, "committed", sealing.number)
             for which in sealing.keys:
                 self._open[which], self._flying[which] = 0, True
                 self._want(which)

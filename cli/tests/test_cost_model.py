@@ -90,6 +90,9 @@ def test_segments_are_as_many_as_the_policy_seals(
         pytest.param(1_000, 1, {}, id="many partitions"),
         pytest.param(1_000, 1, {"bundles_per_s": 4}, id="few bundles"),
         pytest.param(500, 10, {"head_commits_per_s": 500}, id="at the budget of heads"),
+        pytest.param(1_000, 1, {"flush_ms": 155}, id="a slow store"),
+        pytest.param(1_000, 0.1, {"flush_ms": 184}, id="a slow store and few records"),
+        pytest.param(10, 100, {"flush_ms": 111}, id="a slow store and busy partitions"),
     ],
 )
 def test_bundles_and_slices_are_as_many_as_gathering_seals(

@@ -38,6 +38,12 @@ READS_PER_CHECKPOINT: Final = MERGE_WIDTH * MERGES
 _LIMITS: Final = Limits()
 SEGMENTS_PER_CHECKPOINT: Final = _LIMITS.checkpoint_at + 1 - _LIMITS.tail_keep
 BUNDLE_BYTES: Final = GatherLimits().bundle_bytes
+FREE_SHARE: Final = 0.37
+BUSY_SHARE: Final = 1.5
+ALL_BUSY: Final = 0.95
+BUSY_POWER: Final = 6
+"""From one seal to the next, as a share of a flush: FREE_SHARE if few partitions are in flight, BUSY_SHARE if ALL_BUSY
+or more of them are. Between these the share rises late. Found by running the service's own rules."""
 
 
 def without_bundles(load: Load, tuning: Tuning) -> Requests:
@@ -113,9 +119,11 @@ def bundles_per_s(load: Load, tuning: Tuning) -> float:
     """Of one instance. All instances share the budget."""
     arrivals = load.records_per_s / load.owners
     records = load.records_per_s / load.partitions
-    # A partition with a slice in flight waits. If all do, bundles follow one another; else up to four are in flight.
-    busy = 1 - exp(-records * tuning.flush_s)
-    by_time = 1 / _interval_s(arrivals, tuning.flush_s * (0.5 + busy), tuning)
+    # A partition with a slice in flight waits. If all do, bundles follow one another. Else a bundle is sealed when as
+    # many requests have come as the last one answered, and up to four are in flight.
+    busy = min(1.0, (1 - exp(-records * tuning.flush_s)) / ALL_BUSY)
+    share = FREE_SHARE + (BUSY_SHARE - FREE_SHARE) * busy**BUSY_POWER
+    by_time = 1 / _interval_s(arrivals, tuning.flush_s * share, tuning)
     return max(
         min(by_time, tuning.bundles_per_s / load.instances), load.bytes_per_s / load.owners / BUNDLE_BYTES
     )
