@@ -47,8 +47,8 @@ SPREAD: Final = 1.15
 """Slices are settled at an age of 0.9 to 1.1 times the setting."""
 SIZE_EVERY_S: Final = 60.0
 PRODUCERS: Final = 50
-CONSUMERS: Final = 20
-"""A request for all partitions would be judged again after each commit to one of them."""
+CONSUMERS: Final = 200
+"""A request is judged again, with all its partitions, after each commit to one of them."""
 WARM_S: Final = 5
 START_TIMEOUT_S: Final = 60.0
 LOAD_LONGER: Final = 1.13
