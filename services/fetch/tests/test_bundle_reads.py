@@ -94,6 +94,19 @@ async def test_consumers_that_come_after_the_bundle_was_read_find_their_slices_r
         assert registered(client) == (0, 1)
 
 
+async def test_partitions_that_a_monitor_asks_for_are_not_read_with_each_bundle(
+    etcd, keyspace, store, topic, logs, serve, until
+) -> None:
+    first, *others = logs
+    async with serve(etcd, keyspace, store) as client:
+        await client.list_offsets(topic, -1, partitions=range(PARTITIONS))
+        call = client.start_fetch(topic, 0, max_wait_ms=60_000)
+        await until(lambda: client.service.fetch.held_requests == 1)
+        await first.append_with(*others, batch=BATCH)
+        await call.fetched()
+        assert client.service.cache.counters.loaded_bytes == first.segments[0].size
+
+
 async def test_a_bundle_of_which_one_partition_is_read_here_is_read_by_its_range(
     etcd, keyspace, store, topic, logs, serve
 ) -> None:

@@ -101,6 +101,7 @@ def test_a_change_counts_before_a_request_looks_at_it() -> None:
     tails = [*slices, slice_at(32, 10, bundle=bytes(16))]
     for key, seg in zip(keys, tails, strict=True):
         table.hold(key, 0)
+        table.fetched([key], 0)
         table.learn_meta(key, encode_meta(Meta()), 1)
         table.learn_head(key, encode_head(Head(epoch=1, topic="t", tail=(seg,), next=1, lso=1)), 1)
     table.learn_head(keys[2], b"a head that nobody can read, of " + BUNDLE, 2)

@@ -119,6 +119,10 @@ class Heads(WatchedRange):
         self._hold(key, self._clock.now_ms())
         return self._table.state(key)
 
+    def fetched(self, keys: Iterable[PartitionKey]) -> None:
+        """A Fetch names these partitions. For a while, the next bundles with records of theirs are read for all."""
+        self._table.fetched(keys, self._clock.now_ms())
+
     def _hold(self, key: PartitionKey, now_ms: int) -> None:
         self._table.hold(key, now_ms)
         self._needed.set()

@@ -97,7 +97,17 @@ class _Entry:
     """One partition. Values are decoded only when a request needs them, and then only what is new: a busy partition's
     head changes far more often than it is read, and each time by one segment."""
 
-    __slots__ = ("_current", "_state", "head", "indexed", "meta", "read_ms", "read_revision", "used_ms")
+    __slots__ = (
+        "_current",
+        "_state",
+        "fetched_ms",
+        "head",
+        "indexed",
+        "meta",
+        "read_ms",
+        "read_revision",
+        "used_ms",
+    )
 
     def __init__(self) -> None:
         self.head = _Cell()
@@ -105,6 +115,7 @@ class _Entry:
         self.read_revision = 0
         self.read_ms = 0
         self.used_ms = 0
+        self.fetched_ms = -1
         self.indexed: tuple[Seg, ...] = ()  # the tail that the index of slices knows
         self._state = EMPTY_LOG
         self._current = False
@@ -132,7 +143,16 @@ class LogTable:
     """The partitions that are held, at most `partitions_max` (more only while held requests wait for them), and the
     listeners to their changes. Nothing is learned of a partition that is not held."""
 
-    __slots__ = ("_entries", "_keyspace", "_listeners", "_partitions_max", "_raw_keys", "_slices", "_unseen")
+    __slots__ = (
+        "_entries",
+        "_idle_since_ms",
+        "_keyspace",
+        "_listeners",
+        "_partitions_max",
+        "_raw_keys",
+        "_slices",
+        "_unseen",
+    )
 
     def __init__(self, keyspace: Keyspace, *, partitions_max: int = PARTITIONS_MAX) -> None:
         self._keyspace = keyspace
@@ -141,9 +161,8 @@ class LogTable:
         self._raw_keys: dict[bytes, tuple[PartitionKey, bool]] = {}  # of heads (True) and metas
         self._listeners: dict[PartitionKey, set[Listener]] = {}
         self._slices: SliceIndex[PartitionKey] = SliceIndex()
-        self._unseen: OrderedDict[PartitionKey, None] = (
-            OrderedDict()
-        )  # changed since `state`, the newest last
+        self._unseen: OrderedDict[PartitionKey, None] = OrderedDict()  # see `_changed`; the newest last
+        self._idle_since_ms = -1  # what was used up to then is idle
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -157,6 +176,13 @@ class LogTable:
             self._entries.move_to_end(key)
         entry.used_ms = now_ms
 
+    def fetched(self, keys: Iterable[PartitionKey], now_ms: int) -> None:
+        """A Fetch names these partitions, as far as they are held."""
+        for key in keys:
+            entry = self._entries.get(key)
+            if entry is not None:
+                entry.fetched_ms = now_ms
+
     def state(self, key: PartitionKey) -> LogState | None:
         """The newest knowledge; None until both values of a partition that is held have been read."""
         entry = self._entries.get(key)
@@ -169,7 +195,7 @@ class LogTable:
         return state
 
     def slices_beside(self, seg: Seg) -> list[Seg]:
-        """The slices of the same bundle in the tails of the partitions here.
+        """The slices of the same bundle in the tails of the partitions that consumers read here.
 
         One bundle changes many partitions, and their requests come one after the other. Some waited for the change,
         others come a little later, when their consumers have taken the answer before. The first of them must find
@@ -228,6 +254,7 @@ class LogTable:
 
     def drop_unused(self, since_ms: int) -> None:
         """Forgets partitions that nothing has used after `since_ms` and no held request waits for."""
+        self._idle_since_ms = since_ms
         for key, entry in tuple(self._entries.items()):
             if entry.used_ms <= since_ms and key not in self._listeners:
                 self._forget(key)
@@ -235,10 +262,10 @@ class LogTable:
     def forget_values(self) -> None:
         """What was learned may not be true any more. The partitions stay held."""
         for key in self._entries:
-            used_ms = self._entries[key].used_ms
-            self._index(key, self._entries[key], ())
+            before = self._entries[key]
+            self._index(key, before, ())
             entry = self._entries[key] = _Entry()
-            entry.used_ms = used_ms
+            entry.used_ms, entry.fetched_ms = before.used_ms, before.fetched_ms
             self._changed(key, entry)
 
     def listen(self, keys: Iterable[PartitionKey], listener: Listener) -> None:
@@ -277,7 +304,10 @@ class LogTable:
 
     def _changed(self, key: PartitionKey, entry: _Entry) -> None:
         entry.changed()
-        self._unseen[key] = None
-        self._unseen.move_to_end(key)
-        for listener in tuple(self._listeners.get(key, ())):
+        listeners = tuple(self._listeners.get(key, ()))
+        # Not what only a monitor asks for: it would be read with every bundle.
+        if listeners or entry.fetched_ms > self._idle_since_ms:
+            self._unseen[key] = None
+            self._unseen.move_to_end(key)
+        for listener in listeners:
             listener()

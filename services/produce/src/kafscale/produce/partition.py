@@ -127,9 +127,7 @@ class Partition:
         self._behind: list[Request] = []  # to be refused, in the next drive
         self.producers = ProducerTable()
         self.loaded = asyncio.Event()  # or given up: what is to be known of the log is known
-        me = weakref.ref(
-            self
-        )  # the alarm does not hold it: a partition that is given up is freed, with what it keeps
+        me = weakref.ref(self)  # a partition that is given up is freed at once, with what it keeps
         self._alarm = Alarm(lambda: _touch(me))
 
     def __repr__(self) -> str:

@@ -167,6 +167,7 @@ class FetchHandler:
         spots = [ask.spot for ask in asks]
         await self._open(spots, message, request)
         keys = [spot.key for spot in spots if spot.key is not None]
+        self._heads.fetched(keys)
         poll = _Poll(keys, min_revision=request.meta.revision)
         with self._heads.wakeup(keys) as wakeup:
             while True:
