@@ -1,8 +1,8 @@
 """The slices of bundles that the heads of held partitions name, and which of them one GET reads. Pure.
 
 A bundle holds slices of many partitions, and one instance often reads several of them. One GET then reads all of them.
-Only slices that a head names count. A slice that was settled or folded has left its head, and a partition that nobody
-reads here is not held, so neither is read for nothing, unless it lies between two slices that are read.
+Only slices that a head names count. A slice that was settled or folded has left its head, and `LogTable` leaves out
+partitions that nobody fetches here. So neither is read for nothing, unless it lies between two slices that are read.
 """
 
 import bisect
