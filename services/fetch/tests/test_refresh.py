@@ -93,6 +93,18 @@ async def test_a_revision_that_the_watch_has_reached_costs_no_read(
         assert heads.reads == reads
 
 
+async def test_a_client_that_has_waited_at_another_instance_costs_no_read(
+    etcd, keyspace, store, topic, log, serve
+) -> None:
+    await log.append(records(3))
+    async with serve(etcd, keyspace, store) as client:
+        await client.fetch(topic, 3)
+        reads = client.service.heads.reads
+        answer = await client.fetch(topic, 3, max_wait_ms=-500)
+        assert (answer.error_code, bytes(answer.records)) == (ErrorCode.NONE, b"")
+        assert client.service.heads.reads == reads
+
+
 async def test_a_revision_that_etcd_never_reached_costs_one_look_and_no_more(
     etcd, keyspace, store, topic, log, serve
 ) -> None:

@@ -27,7 +27,7 @@ def test_too_little_is_held_until_the_deadline_and_then_answered() -> None:
 
 
 def test_an_empty_answer_without_a_wait_asks_etcd_first() -> None:
-    for wait in (poll(max_wait_ms=0), poll(min_bytes=0), poll(max_wait_ms=-1)):
+    for wait in (poll(max_wait_ms=0), poll(min_bytes=0)):
         assert wait.step(Offer(ready_bytes=0, read_ms=NOW - 1, confirmed_ms=NOW), NOW).act is Act.REFRESH
         assert wait.step(Offer(ready_bytes=0, read_ms=NOW, confirmed_ms=NOW), NOW).act is Act.ANSWER
 
@@ -43,6 +43,22 @@ def test_a_request_held_too_briefly_for_the_watch_asks_etcd() -> None:
     wait = poll(max_wait_ms=HELD_MIN_MS - 1)
     soon = NOW + HELD_MIN_MS - 1
     assert wait.step(Offer(ready_bytes=0, read_ms=NOW - 1, confirmed_ms=soon), soon).act is Act.REFRESH
+
+
+def test_a_client_that_has_waited_elsewhere_counts_as_held() -> None:
+    known = Offer(ready_bytes=0, read_ms=NOW - 1_000, confirmed_ms=NOW - CONFIRMED_MAX_MS)
+    assert poll(max_wait_ms=-HELD_MIN_MS).step(known, NOW).act is Act.ANSWER
+    assert poll(max_wait_ms=1 - HELD_MIN_MS).step(known, NOW).act is Act.REFRESH
+    old = Offer(ready_bytes=0, read_ms=NOW - 1_000, confirmed_ms=NOW - CONFIRMED_MAX_MS - 1)
+    assert poll(max_wait_ms=-60_000).step(old, NOW).act is Act.REFRESH
+    behind = Offer(ready_bytes=0, behind=True, confirmed_ms=NOW)
+    assert poll(max_wait_ms=-60_000).step(behind, NOW).act is Act.REFRESH
+
+
+def test_a_read_after_the_client_began_to_wait_is_new_enough() -> None:
+    wait = poll(max_wait_ms=-20)
+    assert wait.step(Offer(ready_bytes=0, read_ms=NOW - 20), NOW).act is Act.ANSWER
+    assert wait.step(Offer(ready_bytes=0, read_ms=NOW - 21), NOW).act is Act.REFRESH
 
 
 def test_a_view_behind_the_demanded_revision_never_answers_empty() -> None:
@@ -65,7 +81,7 @@ def test_a_drain_answers_what_is_held() -> None:
 
 @given(
     min_bytes=st.integers(-1, 5),
-    max_wait_ms=st.integers(-1, 400),
+    max_wait_ms=st.integers(-200, 400),
     looks=st.lists(
         st.tuples(
             st.integers(0, 150), st.integers(0, 5), st.booleans(), st.booleans(), st.integers(-7_000, 0)

@@ -205,6 +205,7 @@ class Cluster:
         self.watch = StoppedWatch(SystemClock())
         self.metrics = Metrics("frontdoor")
         self.quotas = QuotaTable()
+        self.acked = AckedRevision()
         means = Means(
             node_id=node_id,
             clock=SystemClock(),
@@ -212,7 +213,7 @@ class Cluster:
             metrics=self.metrics,
             tracer=None,
             budget=MemoryBudget(self.settings.memory_bytes),
-            acked=AckedRevision(),
+            acked=self.acked,
             connect=self._connect,
             authorization=Authorization(authorizer, self.metrics),
             watch=self.watch,

@@ -5,6 +5,9 @@ An empty answer claims that there are no records. It is given only if the view i
 acknowledgement, and was confirmed by etcd lately. If the request was not held long enough for the watch to deliver a
 change, the view must have been read from etcd after the request arrived: the watch may deliver older changes of other
 partitions meanwhile. A held request polls nothing.
+
+A front door that divides a request among instances asks some of them again without a wait. A negative max_wait says how
+long the client has waited by then: its request arrived that long ago.
 """
 
 import enum
@@ -44,13 +47,13 @@ class Step:
 
 
 class FetchWait:
-    """One request; `now_ms` is monotonic."""
+    """One request; `now_ms` is monotonic. `max_wait_ms`: if negative, the client has waited already."""
 
     __slots__ = ("_arrived_ms", "_deadline_ms", "_min_bytes")
 
     def __init__(self, *, min_bytes: int, max_wait_ms: int, now_ms: int) -> None:
         self._min_bytes = min_bytes
-        self._arrived_ms = now_ms
+        self._arrived_ms = now_ms + min(0, max_wait_ms)
         self._deadline_ms = now_ms + max(0, max_wait_ms)
 
     def step(self, offer: Offer, now_ms: int) -> Step:

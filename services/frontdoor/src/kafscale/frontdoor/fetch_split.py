@@ -1,11 +1,13 @@
 """One Fetch request over several fetch instances, and the one answer that comes of it.
 
-Laws: the first part with something to say (records or an error) ends the wait: the others are asked again
-with a wait of zero, and the answer includes what they then have. The answer names every partition asked for,
-in the order of the request. Each part is asked for its share of max_bytes, so that together they are no more than
-that. The answer obeys max_bytes, except that the first record set of the first partition
-that has one always goes through, or a consumer would never advance. A part whose instance is lost goes to
-another one, once: any of them can serve it. If that fails too, its partitions are NOT_LEADER_OR_FOLLOWER.
+Laws: the first part with something to say (records or an error) ends the wait: the others are asked again without a
+wait, and the answer includes what they then have. They are told how long the client has waited, or each would read
+from etcd before it says "no records" (services/fetch, `wait.py`). For the same reason they must be as new as the
+request, not as new as the last commit. The answer names every partition asked for, in the order of the request. Each
+part is asked for its share of max_bytes, so that together they are no more than that. The answer obeys max_bytes,
+except that the first record set of the first partition that has one always goes through, or a consumer would never
+advance. A part whose instance is lost goes to another one, once: any of them can serve it. If that fails too, its
+partitions are NOT_LEADER_OR_FOLLOWER.
 """
 
 import asyncio
@@ -80,7 +82,16 @@ def says_something(response: FetchResponse) -> bool:
 
 
 class SplitFetch:
-    __slots__ = ("_exchange", "_forwarder", "_message", "_parts", "_version")
+    __slots__ = (
+        "_exchange",
+        "_forwarder",
+        "_log_starts",
+        "_message",
+        "_parts",
+        "_revision",
+        "_since_ms",
+        "_version",
+    )
 
     def __init__(
         self,
@@ -93,6 +104,9 @@ class SplitFetch:
         self._exchange = exchange
         self._message = message
         self._version = exchange.version
+        self._since_ms = forwarder.clock.now_ms()
+        self._revision = forwarder.acked.commits.value
+        self._log_starts = forwarder.acked.log_starts.value
         self._parts = [FetchPart(channel, entries) for channel, entries in wanted.items()]
 
     def start(self) -> None:
@@ -106,8 +120,8 @@ class SplitFetch:
         body = schema.encode_request(self._share(part, max_wait_ms, min_bytes), self._version)
         meta = exchange.meta(
             now_ms=forwarder.clock.now_ms(),
-            revision=forwarder.acked.commits.value,
-            log_start_revision=forwarder.acked.log_starts.value,
+            revision=self._revision,
+            log_start_revision=self._log_starts,
         )
         pending = part.pending = part.channel.send(exchange, meta, body)
         pending.future.add_done_callback(partial(self._replied, part, pending))
@@ -162,7 +176,7 @@ class SplitFetch:
             return False
         part.moved = True
         part.channel = other
-        self._ask(part, 0 if part.hurried else self._message.max_wait_ms, 1)
+        self._ask(part, -self._waited_ms() if part.hurried else self._message.max_wait_ms, 1)
         return True
 
     def _hurry(self) -> None:
@@ -174,7 +188,10 @@ class SplitFetch:
             pending, part.pending = part.pending, None
             if pending is not None:
                 pending.cancel()
-            self._ask(part, 0, 0)
+            self._ask(part, -self._waited_ms(), 0)
+
+    def _waited_ms(self) -> int:
+        return self._forwarder.clock.now_ms() - self._since_ms
 
     def _answer(self) -> None:
         response = FetchResponse()
