@@ -21,6 +21,7 @@ from kafscale.runtime.stream.client import StreamClient
 from kafscale.runtime.stream.frame import Reply, ReplyStatus
 from kafscale.runtime.stream.options import Stream
 from kafscale.testkit.authority import Authority, replace
+from kafscale.testkit.proxy import FaultProxy
 from stream_harness import echo, meta
 
 
@@ -66,6 +67,17 @@ async def test_a_front_door_is_answered(tmp_path: Path) -> None:
     door, produce = (GrpcIdentity(authority.role(role)) for role in ("frontdoor", "produce"))
     async with service(produce) as address:
         assert answered(await asked(address, door))
+
+
+async def test_a_handshake_over_a_slow_network_is_waited_for(tmp_path: Path) -> None:
+    """gRPC takes its shortest pause between two attempts as the time limit of one. It was 100 ms."""
+    authority = Authority(tmp_path)
+    door, produce = (GrpcIdentity(authority.role(role)) for role in ("frontdoor", "produce"))
+    async with service(produce) as address:
+        host, _, port = address.rpartition(":")
+        async with FaultProxy(host, int(port)) as proxy:
+            proxy.thin(5_000)
+            assert answered(await asked(proxy.address, door))
 
 
 async def test_without_certificates_anybody_is_answered() -> None:

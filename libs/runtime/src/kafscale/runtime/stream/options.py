@@ -57,9 +57,8 @@ CHANNEL_OPTIONS: Final = (
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
-    ("grpc.max_reconnect_backoff_ms", 2_000),
+    # No pauses between attempts, as a channel makes only one. gRPC would take the shortest for the time limit of TCP
+    # connect and TLS handshake (grpc #12830); LinkLimits has the limit.
 )
 
 SERVER_OPTIONS: Final = (
