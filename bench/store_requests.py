@@ -156,9 +156,13 @@ def _system(folder: Path, store: str, tuning: Tuning, options: argparse.Namespac
     return system
 
 
+def _begin_s(options: argparse.Namespace) -> int:
+    """Within this time the partitions begin, one after another."""
+    return int(options.settle_s) if options.bundles else 0
+
+
 async def _count(system: KafScale, options: argparse.Namespace) -> Found:
-    begin_s = options.settle_s if options.bundles else 0
-    seconds, warm_s = options.minutes * 60, WARM_S + begin_s * (1 + SPREAD)
+    seconds, warm_s = options.minutes * 60, WARM_S + _begin_s(options) * (1 + SPREAD)
     loading = asyncio.create_task(asyncio.to_thread(_load, system.bootstrap, options, int(warm_s + seconds)))
     etcd = EtcdClient.connect([system.cluster.inside().etcd])
     sizes: list[int] = []
@@ -195,7 +199,7 @@ def _load(bootstrap: str, options: argparse.Namespace, seconds: int) -> None:
         TOPIC,
         rate=int(options.rate_mb * MB / options.record_bytes),
         random=1,
-        begin=options.settle_s if options.bundles else 0,
+        begin=_begin_s(options),
         partitions=options.partitions,
         producers=PRODUCERS,
         consumers=min(CONSUMERS, options.partitions),

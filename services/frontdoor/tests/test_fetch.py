@@ -68,6 +68,22 @@ async def test_who_is_asked_again_hears_how_long_the_client_has_waited_and_for_w
     assert again.meta.revision == 41
 
 
+@pytest.mark.parametrize("version", [4, 11, 15, 18])
+async def test_a_client_cannot_say_that_it_has_waited_elsewhere(cluster: Cluster, version: int) -> None:
+    """A negative wait is no wait, as in Kafka. Only a front door may tell a fetch service more by it."""
+    cluster.serve(Backend.FETCH, 1)
+    cluster.client().fetch(("t", 0), ("t", 1), version=version, max_wait_ms=-60_000)
+    (whole,) = cluster.fetcher(1).sent
+    assert whole.fetched.max_wait_ms == 0
+    assert [partition for _, partition in asked(whole)] == [0, 1]
+
+
+async def test_nor_can_a_client_of_several_instances(cluster: Cluster) -> None:
+    first, second = split_over_two(cluster)
+    cluster.client().fetch(("t", first), ("t", second), max_wait_ms=-60_000)
+    assert [cluster.fetcher(node).sent[0].fetched.max_wait_ms for node in NODES] == [0, 0]
+
+
 @pytest.mark.parametrize("version", range(4))
 async def test_versions_without_sessions_and_limits_are_split_and_joined_too(
     cluster: Cluster, version: int

@@ -1,13 +1,13 @@
 """One Fetch request over several fetch instances, and the one answer that comes of it.
 
 Laws: the first part with something to say (records or an error) ends the wait: the others are asked again without a
-wait, and the answer includes what they then have. They are told how long the client has waited, or each would read
-from etcd before it says "no records" (services/fetch, `wait.py`). For the same reason they must be as new as the
-request, not as new as the last commit. The answer names every partition asked for, in the order of the request. Each
-part is asked for its share of max_bytes, so that together they are no more than that. The answer obeys max_bytes,
-except that the first record set of the first partition that has one always goes through, or a consumer would never
-advance. A part whose instance is lost goes to another one, once: any of them can serve it. If that fails too, its
-partitions are NOT_LEADER_OR_FOLLOWER.
+wait, and the answer includes what they then have. Each of them hears how long the client has waited (services/fetch,
+`wait.py`). Without this it would read from etcd before it answers that there are no records. For the same reason they
+must be as new as the request, not as new as the last commit. The answer names every partition asked for, in the order
+of the request. Each part is asked for its share of max_bytes, so that together they are no more than that. The answer
+obeys max_bytes, except that the first record set of the first partition that has one always goes through, or a
+consumer would never advance. A part whose instance is lost goes to another one, once: any of them can serve it. If
+that fails too, its partitions are NOT_LEADER_OR_FOLLOWER.
 """
 
 import asyncio

@@ -58,11 +58,23 @@ FORWARD: Final = Forward(
 )
 
 
-def max_wait_ms(body: memoryview, version: int) -> int:
+def _wait_at(version: int) -> int:
     """Stands first from v15 on, before that behind the replica id."""
-    start = 0 if version >= REPLICA_STATE_FROM else 4
-    wait_ms = int.from_bytes(body[start : start + 4], "big", signed=True)
+    return 0 if version >= REPLICA_STATE_FROM else 4
+
+
+def max_wait_ms(body: memoryview, version: int) -> int:
+    at = _wait_at(version)
+    wait_ms = int.from_bytes(body[at : at + 4], "big", signed=True)
     return min(max(wait_ms, 0), WAIT_MS_MAX)
+
+
+def without_negative_wait(body: memoryview, version: int) -> memoryview:
+    """A client that sends one does not wait. To a fetch service it would say how long the client has waited."""
+    at = _wait_at(version)
+    if int.from_bytes(body[at : at + 4], "big", signed=True) >= 0:
+        return body
+    return memoryview(b"".join((body[:at], bytes(4), body[at + 4 :])))
 
 
 def max_bytes_at(version: int) -> int | None:
@@ -135,13 +147,15 @@ class FetchHandler:
             self._forward(exchange, partial(self._this, channel), granted_bytes)
         elif wanted:
             message.max_bytes = min(message.max_bytes, granted_bytes)
+            message.max_wait_ms = max(0, message.max_wait_ms)
             split = exchange.call = SplitFetch(self._forwarder, exchange, message, wanted)
             split.start()
         else:
             self._forward(exchange, self._any, granted_bytes)
 
     def _forward(self, exchange: Exchange, choose: Callable[[], Channel | None], granted_bytes: int) -> None:
-        body = limited(exchange.request.body, exchange.version, granted_bytes)
+        asked = without_negative_wait(exchange.request.body, exchange.version)
+        body = limited(asked, exchange.version, granted_bytes)
         self._forwarder.forward(exchange, FORWARD, choose=choose, on_reply=self._remember_session, body=body)
 
     def _any(self) -> Channel | None:
