@@ -5,8 +5,9 @@ rounds takes some hours; `python -m bench --only kafscale-dir,kafka-flush --quic
 lines. `kafscale-dir@1a2b3c4` is KafScale as of that commit. The systems run in turns, A B A B A B, and the table has
 the median of each figure.
 
-A run is kept in out/bench/ by its date, after each system. A whole run (every system, every line, all records) goes to
-bench/results/ at its end, and `make gen` makes docs/performance.md of the newest file there.
+A run is kept in out/bench/ by its date, after each system. `--resume FILE` goes on with a run that was stopped: it
+measures what that file has not. A whole run (every system, every line, all records) goes to bench/results/ at its end,
+and `make gen` makes docs/performance.md of the newest file there.
 
 Each system has a fresh directory, and all of them are removed after the last measurement. A system's data is thousands
 of files. An ext4 without a journal skips the inodes that were freed within the last minute when it creates a file
@@ -19,14 +20,29 @@ from __future__ import annotations
 import argparse
 import datetime
 import itertools
+import sys
 import tempfile
 import time
 from collections.abc import Container, Sequence
 from pathlib import Path
 
+import msgspec
+
 from bench.lines import NAMES, measure, named
 from bench.machine import commit, machine, versions
-from bench.results import RESULTS, Figures, Line, Measured, Run, of_rounds, shown, written
+from bench.results import (
+    RESULTS,
+    Figures,
+    Line,
+    Measured,
+    Run,
+    differences,
+    of_rounds,
+    read,
+    rounds_of,
+    shown,
+    written,
+)
 from bench.systems import BY_NAME, SYSTEMS, system_named
 from bench.tools import BUILT
 
@@ -36,41 +52,55 @@ Rounds = Sequence[dict[Line, Figures]]
 def main() -> None:
     options = _options()
     lines, names = named(options.lines), options.only.split(",")
-    now = datetime.datetime.now(datetime.UTC)
-    where, revision = machine(), commit()
-    found = {name: list[dict[Line, Figures]]() for name in names}
+    kept, head = _begun(options)
+    found = {name: rounds_of(head, name) for name in names}
     begin = time.monotonic()
 
     def report(line: Line, figures: Figures) -> None:
         print(f"{time.monotonic() - begin:6.0f} s  {titled(line)}: {shown(figures)}", flush=True)
 
     def so_far() -> Run:
-        return Run(
-            began=f"{now:%Y-%m-%dT%H:%M}",
-            commit=revision,
-            machine=where,
-            versions=versions(),
-            quick=options.quick,
-            rounds=options.rounds,
-            systems={name: _measured(rounds) for name, rounds in found.items() if rounds},
-        )
+        systems = {name: _measured(rounds) for name, rounds in found.items() if rounds}
+        return msgspec.structs.replace(head, systems=systems)
 
-    file = f"{now:%Y-%m-%dT%H%M}.json"
     with tempfile.TemporaryDirectory(prefix="kafscale-bench-") as folder:
         for number, name in itertools.product(range(options.rounds), names):
+            if len(found[name]) > number:
+                continue
             print(f"== {name}", flush=True)
             system = system_named(name, Path(folder) / f"{name}-{number}")
             found[name].append(measure(system, lines=lines, quick=options.quick, report=report))
-            kept = _keep(BUILT / file, so_far())  # a run that is stopped has its figures in it
+            _keep(kept, so_far())  # a run that is stopped has its figures in it
     if not options.quick and lines == set(Line) and set(names) >= set(SYSTEMS):
-        kept = kept.rename(RESULTS / file)
+        kept = kept.rename(RESULTS / kept.name)
     print(f"{table(so_far(), lines)}\n{kept}", flush=True)
 
 
-def _keep(path: Path, run: Run) -> Path:
+def _begun(options: argparse.Namespace) -> tuple[Path, Run]:
+    """The file of the run, and what it has: a new one, or the one that was stopped."""
+    now = datetime.datetime.now(datetime.UTC)
+    new = Run(
+        began=f"{now:%Y-%m-%dT%H:%M}",
+        commit=commit(),
+        machine=machine(),
+        versions=versions(),
+        quick=options.quick,
+        rounds=options.rounds,
+        systems={},
+    )
+    if options.resume is None:
+        return BUILT / f"{now:%Y-%m-%dT%H%M}.json", new
+    old = read(options.resume)
+    if differing := differences(old, new):
+        sys.exit(
+            f"{options.resume} cannot be resumed: this run has another {' and another '.join(differing)}."
+        )
+    return options.resume, old
+
+
+def _keep(path: Path, run: Run) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(written(run))
-    return path
 
 
 def _options() -> argparse.Namespace:
@@ -83,6 +113,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="a tenth of the records; for trying out")
     parser.add_argument("--lines", nargs="+", choices=NAMES, default=list(NAMES), help="which lines")
     parser.add_argument("--rounds", type=int, default=1, help="how often each system runs")
+    parser.add_argument(
+        "--resume", type=Path, metavar="FILE", help="a run of out/bench/ to go on with, with the same options"
+    )
     return parser.parse_args()
 
 

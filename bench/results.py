@@ -87,6 +87,19 @@ def of_rounds(line: Line, rounds: Sequence[Figures]) -> Measured:
     return Measured(columns=line.columns, rounds=tuple(rounds), median=medians)
 
 
+def rounds_of(run: Run, system: str) -> list[dict[Line, Figures]]:
+    """What `of_rounds` was given for each line of this system; empty if the run has not measured it."""
+    measured = {Line[name.upper()]: found.rounds for name, found in run.systems.get(system, {}).items()}
+    return [dict(zip(measured, figures, strict=True)) for figures in zip(*measured.values(), strict=True)]
+
+
+def differences(old: Run, new: Run) -> list[str]:
+    """Why the figures of the two cannot stand in one run."""
+    return [
+        name for name in ("commit", "versions", "quick", "rounds") if getattr(old, name) != getattr(new, name)
+    ]
+
+
 def written(run: Run) -> str:
     """The file's text: one line of it for each line of the table and each system."""
     head = msgspec.json.format(

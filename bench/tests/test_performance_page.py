@@ -14,7 +14,7 @@ from kafscale.wire.schema import produce
 from bench.bare_put import Broker
 from bench.page import BEHIND, CLASSES, FLUSHED, PAGE, PICTURES, files, filled, goals, panels, table
 from bench.picture import LIGHT, drawn
-from bench.results import RESULTS, Line, Run, newest, of_rounds, read, written
+from bench.results import RESULTS, Line, Run, differences, newest, of_rounds, read, rounds_of, written
 from e2e.harness.raw import Wire
 
 PRODUCE_VERSION = 9
@@ -52,6 +52,21 @@ def test_a_file_whose_median_does_not_follow_from_its_rounds_is_refused(tmp_path
     path.write_text(written(BOTH).replace('"median":[42123', '"median":[99999'))
     with pytest.raises(msgspec.ValidationError, match="twelve_partitions"):
         read(path)
+
+
+def test_a_run_that_was_stopped_has_the_rounds_of_each_system() -> None:
+    rounds = [{WIDE: (41_000.0,)}, {WIDE: (42_123.0,)}, {WIDE: (43_000.0,)}]
+    assert rounds_of(BOTH, "kafscale-dir") == rounds
+    assert rounds_of(BOTH, "kafka-flush") == [{WIDE: (21_000,)}]
+    assert rounds_of(BOTH, "kafka") == []
+
+
+def test_a_run_of_another_commit_cannot_go_on() -> None:
+    assert differences(BOTH, BOTH) == []
+    assert differences(BOTH, msgspec.structs.replace(BOTH, commit="9f9f9f9f", rounds=1)) == [
+        "commit",
+        "rounds",
+    ]
 
 
 def test_the_newest_file_is_the_one_with_the_latest_date(tmp_path: Path) -> None:
