@@ -9,10 +9,10 @@ A run is kept in out/bench/ by its date, after each system. `--resume FILE` goes
 measures what that file has not. A whole run (every system, every line, all records) goes to bench/results/ at its end,
 and `make gen` makes docs/performance.md of the newest file there.
 
-Each system has a fresh directory, and all of them are removed after the last measurement. A system's data is thousands
-of files. An ext4 without a journal skips the inodes that were freed within the last minute when it creates a file
-(ext4's recently_deleted), so the next system would pay for the removal of the previous one's data.
-For the same reason, wait a minute between two runs.
+Each system has a fresh directory. When it has stopped, its files are emptied: a system writes up to 15 GB, and no disk
+holds those of a whole run. They are removed after the last measurement only. An ext4 without a journal skips the inodes
+that were freed within the last minutes when it creates a file (ext4's recently_deleted), so the next system would pay
+for the removal of thousands of files. For the same reason, wait five minutes between two runs.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import itertools
+import os
 import sys
 import tempfile
 import time
@@ -68,8 +69,10 @@ def main() -> None:
             if len(found[name]) > number:
                 continue
             print(f"== {name}", flush=True)
-            system = system_named(name, Path(folder) / f"{name}-{number}")
+            directory = Path(folder) / f"{name}-{number}"
+            system = system_named(name, directory)
             found[name].append(measure(system, lines=lines, quick=options.quick, report=report))
+            _empty(directory)
             _keep(kept, so_far())  # a run that is stopped has its figures in it
     if not options.quick and lines == set(Line) and set(names) >= set(SYSTEMS):
         kept = kept.rename(RESULTS / kept.name)
@@ -96,6 +99,13 @@ def _begun(options: argparse.Namespace) -> tuple[Path, Run]:
             f"{options.resume} cannot be resumed: this run has another {' and another '.join(differing)}."
         )
     return options.resume, old
+
+
+def _empty(directory: Path) -> None:
+    """Frees the space of its files, and no inode."""
+    for path in directory.rglob("*"):
+        if path.is_file() and not path.is_symlink():
+            os.truncate(path, 0)
 
 
 def _keep(path: Path, run: Run) -> None:
