@@ -2,17 +2,17 @@
 
 Figures are for comparing within a run: machines are shared and noisy. Nothing here asserts a time. A whole run of three
 rounds takes some hours; `python -m bench --only kafscale-dir,kafka-flush --quick` runs part of it, and `--lines` names
-lines. `kafscale-dir@1a2b3c4` is KafScale as of that commit. The systems run in turns, A B A B A B, and the table has
-the median of each figure.
+lines. `kafscale-dir@1a2b3c4` is KafScale as of that commit. A round has three parts (`PARTS`), and in each part the
+systems run in turns, each with an empty store. The table has the median of each figure.
 
-A run is kept in out/bench/ by its date, after each system. `--resume FILE` goes on with a run that was stopped: it
+A run is kept in out/bench/ by its date, after each turn. `--resume FILE` goes on with a run that was stopped: it
 measures what that file has not. A whole run (every system, every line, all records) goes to bench/results/ at its end,
 and `make gen` makes docs/performance.md of the newest file there.
 
-Each system has a fresh directory. When it has stopped, its files are emptied: a system writes up to 15 GB, and no disk
-holds those of a whole run. They are removed after the last measurement only. An ext4 without a journal skips the inodes
-that were freed within the last minutes when it creates a file (ext4's recently_deleted), so the next system would pay
-for the removal of thousands of files. For the same reason, wait five minutes between two runs.
+When a system has stopped, its files are emptied: in a round it writes up to 15 GB, and no disk holds those of a whole
+run. They are removed after the last measurement only. An ext4 without a journal skips the inodes that were freed within
+the last minutes when it creates a file (ext4's recently_deleted), so the next system would pay for the removal of
+thousands of files. For the same reason, wait five minutes between two runs.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
-from bench.lines import NAMES, measure, named
+from bench.lines import NAMES, PARTS, measure, named
 from bench.machine import commit, machine, versions
 from bench.results import (
     RESULTS,
@@ -47,7 +47,7 @@ from bench.results import (
 from bench.systems import BY_NAME, SYSTEMS, system_named
 from bench.tools import BUILT
 
-Rounds = Sequence[dict[Line, Figures]]
+Rounds = Mapping[Line, Sequence[Figures]]
 
 
 def main() -> None:
@@ -65,13 +65,16 @@ def main() -> None:
         return msgspec.structs.replace(head, systems=systems)
 
     with tempfile.TemporaryDirectory(prefix="kafscale-bench-") as folder:
-        for number, name in itertools.product(range(options.rounds), names):
-            if len(found[name]) > number:
+        turns = itertools.product(range(options.rounds), range(len(PARTS)), names)
+        for number, part, name in turns:
+            directory = Path(folder) / f"{name}-{number}-{part}"
+            system = system_named(name, directory)
+            due = {line for line in PARTS[part] & lines if line in system.lines}
+            if all(len(found[name].get(line, ())) > number for line in due):
                 continue
             print(f"== {name}", flush=True)
-            directory = Path(folder) / f"{name}-{number}"
-            system = system_named(name, directory)
-            found[name].append(measure(system, lines=lines, quick=options.quick, report=report))
+            for line, figures in measure(system, lines=due, quick=options.quick, report=report).items():
+                found[name].setdefault(line, []).append(figures)
             _empty(directory)
             _keep(kept, so_far())  # a run that is stopped has its figures in it
     if not options.quick and lines == set(Line) and set(names) >= set(SYSTEMS):
@@ -130,7 +133,7 @@ def _options() -> argparse.Namespace:
 
 
 def _measured(rounds: Rounds) -> dict[str, Measured]:
-    return {line.name.lower(): of_rounds(line, [one[line] for one in rounds]) for line in rounds[0]}
+    return {line.name.lower(): of_rounds(line, figures) for line, figures in rounds.items()}
 
 
 def titled(line: Line) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import statistics
 import time
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -202,21 +202,40 @@ def _restart(system: System, factor: int) -> Figures:
 
 _READING = {Line.CATCH_UP_HOT, Line.CATCH_UP_COLD, Line.CONSUME_JAVA}
 _STEPS: dict[Line, Take] = {
-    Line.ONE_PARTITION: _produce(1),
-    Line.TWELVE_PARTITIONS: _produce(12),
-    Line.TWELVE_SMALL: _produce(12, 100),
     Line.ONE_PRODUCER: _one_in_flight(1),
     Line.PRODUCERS_32: _one_in_flight(32),
     Line.PRODUCERS_64: _one_in_flight(64),
     Line.ONE_REQUEST: _one_request,
+    Line.PARTITIONS_64: _one_in_flight(64, 64),
+    Line.ONE_PARTITION: _produce(1),
+    Line.TWELVE_PARTITIONS: _produce(12),
+    Line.TWELVE_SMALL: _produce(12, 100),
     Line.CATCH_UP_HOT: _catch_up,
     Line.CONSUME_JAVA: _consume_java,
     Line.MEMORY: _memory,
     Line.CATCH_UP_COLD: _catch_up_cold,
     Line.END_TO_END: _end_to_end,
     Line.RESTART: _restart,
-    # Last, so that their partitions do not make the restart slower.
-    Line.PARTITIONS_64: _one_in_flight(64, 64),
     Line.HUNDRED_PARTITIONS: _produce(100),
     Line.THOUSAND_PARTITIONS: _produce(1_000),
 }
+PARTS: Sequence[frozenset[Line]] = (
+    frozenset(
+        {Line.ONE_PRODUCER, Line.PRODUCERS_32, Line.PRODUCERS_64, Line.ONE_REQUEST, Line.PARTITIONS_64}
+    ),
+    frozenset(
+        {
+            Line.ONE_PARTITION,
+            Line.TWELVE_PARTITIONS,
+            Line.TWELVE_SMALL,
+            Line.CATCH_UP_HOT,
+            Line.CONSUME_JAVA,
+            Line.MEMORY,
+            Line.CATCH_UP_COLD,
+            Line.END_TO_END,
+        }
+    ),
+    frozenset({Line.RESTART, Line.HUNDRED_PARTITIONS, Line.THOUSAND_PARTITIONS}),
+)
+"""Every system measures one part before any system begins the next one, each time with an empty store. The speed of a
+virtual machine changes within minutes, so what is compared must be measured soon after one another."""

@@ -87,10 +87,9 @@ def of_rounds(line: Line, rounds: Sequence[Figures]) -> Measured:
     return Measured(columns=line.columns, rounds=tuple(rounds), median=medians)
 
 
-def rounds_of(run: Run, system: str) -> list[dict[Line, Figures]]:
-    """What `of_rounds` was given for each line of this system; empty if the run has not measured it."""
-    measured = {Line[name.upper()]: found.rounds for name, found in run.systems.get(system, {}).items()}
-    return [dict(zip(measured, figures, strict=True)) for figures in zip(*measured.values(), strict=True)]
+def rounds_of(run: Run, system: str) -> dict[Line, list[Figures]]:
+    """What `of_rounds` was given for each line of this system."""
+    return {Line[name.upper()]: list(found.rounds) for name, found in run.systems.get(system, {}).items()}
 
 
 def differences(old: Run, new: Run) -> list[str]:

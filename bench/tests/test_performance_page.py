@@ -12,6 +12,7 @@ from kafscale.wire.records import Record, build_batch
 from kafscale.wire.schema import produce
 
 from bench.bare_put import Broker
+from bench.lines import PARTS, named
 from bench.page import BEHIND, CLASSES, FLUSHED, PAGE, PICTURES, files, filled, goals, panels, table
 from bench.picture import LIGHT, drawn
 from bench.results import RESULTS, Line, Run, differences, newest, of_rounds, read, rounds_of, written
@@ -55,10 +56,15 @@ def test_a_file_whose_median_does_not_follow_from_its_rounds_is_refused(tmp_path
 
 
 def test_a_run_that_was_stopped_has_the_rounds_of_each_system() -> None:
-    rounds = [{WIDE: (41_000.0,)}, {WIDE: (42_123.0,)}, {WIDE: (43_000.0,)}]
-    assert rounds_of(BOTH, "kafscale-dir") == rounds
-    assert rounds_of(BOTH, "kafka-flush") == [{WIDE: (21_000,)}]
-    assert rounds_of(BOTH, "kafka") == []
+    assert rounds_of(BOTH, "kafscale-dir") == {WIDE: [(41_000,), (42_123,), (43_000,)]}
+    assert rounds_of(BOTH, "kafka-flush") == {WIDE: [(21_000,)]}
+    assert rounds_of(BOTH, "kafka") == {}
+
+
+def test_each_line_is_in_one_part_and_reads_what_its_part_has_written() -> None:
+    assert sorted(line.name for part in PARTS for line in part) == sorted(line.name for line in Line)
+    for part in PARTS:
+        assert named(line.name.lower() for line in part) == part
 
 
 def test_a_run_of_another_commit_cannot_go_on() -> None:
