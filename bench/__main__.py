@@ -98,9 +98,7 @@ def _begun(options: argparse.Namespace) -> tuple[Path, Run]:
         return BUILT / f"{now:%Y-%m-%dT%H%M}.json", new
     old = read(options.resume)
     if differing := differences(old, new):
-        sys.exit(
-            f"{options.resume} cannot be resumed: this run has another {' and another '.join(differing)}."
-        )
+        sys.exit(f"{options.resume} cannot be resumed; this run differs in: {', '.join(differing)}")
     return options.resume, old
 
 
