@@ -201,41 +201,31 @@ def _restart(system: System, factor: int) -> Figures:
 
 
 _READING = {Line.CATCH_UP_HOT, Line.CATCH_UP_COLD, Line.CONSUME_JAVA}
-_STEPS: dict[Line, Take] = {
-    Line.ONE_PRODUCER: _one_in_flight(1),
-    Line.PRODUCERS_32: _one_in_flight(32),
-    Line.PRODUCERS_64: _one_in_flight(64),
-    Line.ONE_REQUEST: _one_request,
-    Line.PARTITIONS_64: _one_in_flight(64, 64),
-    Line.ONE_PARTITION: _produce(1),
-    Line.TWELVE_PARTITIONS: _produce(12),
-    Line.TWELVE_SMALL: _produce(12, 100),
-    Line.CATCH_UP_HOT: _catch_up,
-    Line.CONSUME_JAVA: _consume_java,
-    Line.MEMORY: _memory,
-    Line.CATCH_UP_COLD: _catch_up_cold,
-    Line.END_TO_END: _end_to_end,
-    Line.RESTART: _restart,
-    Line.HUNDRED_PARTITIONS: _produce(100),
-    Line.THOUSAND_PARTITIONS: _produce(1_000),
-}
-PARTS: Sequence[frozenset[Line]] = (
-    frozenset(
-        {Line.ONE_PRODUCER, Line.PRODUCERS_32, Line.PRODUCERS_64, Line.ONE_REQUEST, Line.PARTITIONS_64}
-    ),
-    frozenset(
-        {
-            Line.ONE_PARTITION,
-            Line.TWELVE_PARTITIONS,
-            Line.TWELVE_SMALL,
-            Line.CATCH_UP_HOT,
-            Line.CONSUME_JAVA,
-            Line.MEMORY,
-            Line.CATCH_UP_COLD,
-            Line.END_TO_END,
-        }
-    ),
-    frozenset({Line.RESTART, Line.HUNDRED_PARTITIONS, Line.THOUSAND_PARTITIONS}),
+_PARTS: Sequence[dict[Line, Take]] = (
+    {
+        Line.ONE_PRODUCER: _one_in_flight(1),
+        Line.PRODUCERS_32: _one_in_flight(32),
+        Line.PRODUCERS_64: _one_in_flight(64),
+        Line.ONE_REQUEST: _one_request,
+        Line.PARTITIONS_64: _one_in_flight(64, 64),
+    },
+    {
+        Line.ONE_PARTITION: _produce(1),
+        Line.TWELVE_PARTITIONS: _produce(12),
+        Line.TWELVE_SMALL: _produce(12, 100),
+        Line.CATCH_UP_HOT: _catch_up,
+        Line.CONSUME_JAVA: _consume_java,
+        Line.MEMORY: _memory,
+        Line.CATCH_UP_COLD: _catch_up_cold,
+        Line.END_TO_END: _end_to_end,
+    },
+    {
+        Line.RESTART: _restart,
+        Line.HUNDRED_PARTITIONS: _produce(100),
+        Line.THOUSAND_PARTITIONS: _produce(1_000),
+    },
 )
+_STEPS = {line: take for part in _PARTS for line, take in part.items()}
+PARTS: Sequence[frozenset[Line]] = tuple(frozenset(part) for part in _PARTS)
 """Every system measures one part before any system begins the next one, each time with an empty store. The speed of a
 virtual machine changes within minutes, so what is compared must be measured soon after one another."""
