@@ -3,7 +3,9 @@
 Figures are for comparing within a run: machines are shared and noisy. Nothing here asserts a time. A whole run of three
 rounds takes some hours; `python -m bench --only kafscale-dir,kafka-flush --quick` runs part of it, and `--lines` names
 lines. `kafscale-dir@1a2b3c4` is KafScale as of that commit. A round has three parts (`PARTS`), and in each part the
-systems run in turns, each with an empty store. The table has the median of each figure.
+systems run in turns, each with an empty store. Each round begins with another system, because the first one of a part
+runs after the longest lines of the part before, and was up to a quarter slower for it. The table has the median of each
+figure.
 
 A run is kept in out/bench/ by its date, after each turn. `--resume FILE` goes on with a run that was stopped: it
 measures what that file has not. A whole run (every system, every line, all records) goes to bench/results/ at its end,
@@ -19,12 +21,11 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import itertools
 import os
 import sys
 import tempfile
 import time
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -65,8 +66,7 @@ def main() -> None:
         return msgspec.structs.replace(head, systems=systems)
 
     with tempfile.TemporaryDirectory(prefix="kafscale-bench-") as folder:
-        turns = itertools.product(range(options.rounds), range(len(PARTS)), names)
-        for number, part, name in turns:
+        for number, part, name in turns(options.rounds, names):
             directory = Path(folder) / f"{name}-{number}-{part}"
             system = system_named(name, directory)
             due = {line for line in PARTS[part] & lines if line in system.lines}
@@ -80,6 +80,14 @@ def main() -> None:
     if not options.quick and lines == set(Line) and set(names) >= set(SYSTEMS):
         kept = kept.rename(RESULTS / kept.name)
     print(f"{table(so_far(), lines)}\n{kept}", flush=True)
+
+
+def turns(rounds: int, names: Sequence[str]) -> Iterator[tuple[int, int, str]]:
+    """Round, part and system of each turn, in order."""
+    for number in range(rounds):
+        first = number * len(names) // rounds
+        ordered = (*names[first:], *names[:first])
+        yield from ((number, part, name) for part in range(len(PARTS)) for name in ordered)
 
 
 def _begun(options: argparse.Namespace) -> tuple[Path, Run]:
@@ -103,10 +111,11 @@ def _begun(options: argparse.Namespace) -> tuple[Path, Run]:
 
 
 def _empty(directory: Path) -> None:
-    """Frees the space of its files, and no inode."""
+    """Frees the space of its files, and no inode. The next system does not find the disk at work on it."""
     for path in directory.rglob("*"):
         if path.is_file() and not path.is_symlink():
             os.truncate(path, 0)
+    os.sync()
 
 
 def _keep(path: Path, run: Run) -> None:
