@@ -81,3 +81,37 @@ def test_a_table_that_leaves_gives_its_bytes_back() -> None:
     fill(table, 1, first=50)
     table.leave()
     assert budget.used_bytes == 0
+
+
+def test_one_that_is_on_its_way_is_passed_over() -> None:
+    budget = ProducerBudget(30 * ONE)
+    largest, large, small = tables(3, budget)
+    fill(largest, 17, committed=False)
+    fill(large, 13)
+    assert fill(small, 5) == 5
+    assert len(largest) == 17
+    assert len(large) <= 8
+
+
+class Looked(ProducerTable):
+    """Counts how often one asks whether it can forget a producer."""
+
+    looks = 0
+
+    @property
+    def evictable(self) -> bool:
+        Looked.looks += 1
+        return super().evictable
+
+
+def test_a_batch_beyond_the_budget_looks_at_few_of_many_partitions() -> None:
+    budget = ProducerBudget(4_000 * ONE)
+    many = [Looked() for _ in range(1_000)]
+    for table in many:
+        table.join(budget)
+        fill(table, 4)
+    Looked.looks = 0
+    for table in many:
+        assert fill(table, 2, first=4) == 2
+    assert budget.evicted == 2_000
+    assert Looked.looks < 10 * 2_000

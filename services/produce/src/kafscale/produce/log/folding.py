@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from kafscale.produce.log.by_size import BySize
 from kafscale.produce.log.flight import OpenBuffer
 from kafscale.storage.heads import Head, Seg
 
@@ -22,23 +23,22 @@ _WIDTH: Final = 2
 
 
 class KeptBudget:
-    """Memory for the batches of slices of all partitions of an instance. Beyond it the partition with the most bytes
-    forgets its own: they are read from the store when they are settled, and are not folded."""
+    """Memory for the batches of slices of all partitions of an instance. Beyond it one of the partitions with the most
+    bytes (`by_size.py`) forgets its own: they are read from the store when they are settled, and are not folded."""
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
         self.used_bytes = 0
-        self._partitions: set[Kept] = set()
+        self._partitions = BySize[Kept]()
 
-    def join(self, kept: Kept) -> None:
-        self._partitions.add(kept)
-
-    def leave(self, kept: Kept) -> None:
-        self._partitions.discard(kept)
+    def resized(self, kept: Kept, before: int) -> None:
+        """The partition has other bytes than `before`."""
+        self.used_bytes += kept.bytes - before
+        self._partitions.resized(kept, before, kept.bytes)
 
     def make_room(self) -> None:
         while self.used_bytes > self.bytes_max:
-            max(self._partitions, key=lambda kept: kept.bytes).clear()
+            next(self._partitions.largest_first()).clear()
 
 
 class Kept:
@@ -60,7 +60,6 @@ class Kept:
 
     def add(self, buffer: OpenBuffer) -> None:
         """A slice is committed. A fold replaces the slice at its base."""
-        self._budget.join(self)
         self._drop(buffer.base)
         self._slices[buffer.base] = buffer.copied()
         self._count(buffer.bytes)
@@ -78,7 +77,6 @@ class Kept:
     def clear(self) -> None:
         self._slices.clear()
         self._count(-self.bytes)
-        self._budget.leave(self)
 
     def _drop(self, base: int) -> None:
         dropped = self._slices.pop(base, None)
@@ -87,7 +85,7 @@ class Kept:
 
     def _count(self, size: int) -> None:
         self.bytes += size
-        self._budget.used_bytes += size
+        self._budget.resized(self, self.bytes - size)
 
 
 def foldable(head: Head, kept: Kept, size: int, planned_end: int) -> list[OpenBuffer]:

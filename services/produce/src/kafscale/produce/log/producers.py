@@ -213,7 +213,7 @@ class ProducerTable:
     def _grow(self, size: int) -> None:
         self.bytes += size
         if self._budget is not None:
-            self._budget.used_bytes += size
+            self._budget.resized(self, self.bytes - size)
 
     # --- batches ---------------------------------------------------------------------------
 

@@ -1,0 +1,43 @@
+"""Things by their size, to find one of the largest without a look at each.
+
+The law: a budget that is used up asks for the largest with every batch, and there may be ten thousand partitions. So
+things are kept in classes, each twice as large as the one before, and only a thing that changes its class is moved.
+What `largest_first` names first is more than half as large as the largest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from typing import Generic, TypeVar
+
+T = TypeVar("T", bound=Hashable)
+
+
+class BySize(Generic[T]):
+    """The caller reports each change of a size. A thing of size 0 is not kept."""
+
+    def __init__(self) -> None:
+        self._classes: dict[int, dict[T, None]] = {}
+
+    def resized(self, thing: T, before: int, now: int) -> None:
+        old, new = before.bit_length(), now.bit_length()
+        if old == new:
+            return
+        if old:
+            members = self._classes[old]
+            del members[thing]
+            if not members:
+                del self._classes[old]
+        if new:
+            self._classes.setdefault(new, {})[thing] = None
+
+    def last_in_class(self, thing: T, size: int) -> None:
+        """The others of its class are named before it."""
+        members = self._classes[size.bit_length()]
+        del members[thing]
+        members[thing] = None
+
+    def largest_first(self) -> Iterator[T]:
+        """Nothing may change before the last one that is taken."""
+        for size in sorted(self._classes, reverse=True):
+            yield from self._classes[size]
