@@ -42,10 +42,10 @@ def test_a_refused_part_waits_for_everything_outstanding_and_goes_first() -> Non
     machine.submit(two, "a", 0)
     machine.refused(two, 0)
     assert machine.submit(three, "a", 0) is None
-    assert machine.due(lambda _: "b", 100) == [], "part 1 is still out"
+    assert list(machine.due(lambda _: "b", 100)) == [], "part 1 is still out"
     machine.refused(one, 0)
-    assert machine.due(lambda _: "b", 49) == [], "the retry time has not come"
-    assert machine.due(lambda _: "b", 50) == [Resend(target="b", epoch=1, parts=(one, two, three))]
+    assert list(machine.due(lambda _: "b", 49)) == [], "the retry time has not come"
+    assert list(machine.due(lambda _: "b", 50)) == [Resend(target="b", epoch=1, parts=(one, two, three))]
     assert machine.held_count == 0
 
 
@@ -54,7 +54,7 @@ def test_a_change_of_owner_ends_the_wait_for_the_retry_time() -> None:
     machine.submit(one, "a", 0)
     machine.refused(one, 0)
     machine.changed(10)
-    assert machine.due(lambda _: "b", 10) == [Resend(target="b", epoch=1, parts=(one,))]
+    assert list(machine.due(lambda _: "b", 10)) == [Resend(target="b", epoch=1, parts=(one,))]
 
 
 def test_a_new_lane_starts_above_every_refusal_an_instance_may_remember() -> None:
@@ -71,13 +71,13 @@ def test_while_parts_are_out_another_owner_has_to_wait() -> None:
     machine.submit(one, "a", 0)
     assert machine.submit(two, "b", 0) is None
     machine.settled(one)
-    assert machine.due(lambda _: "b", 0) == [Resend(target="b", epoch=0, parts=(two,))]
+    assert list(machine.due(lambda _: "b", 0)) == [Resend(target="b", epoch=0, parts=(two,))]
 
 
 def test_without_an_owner_a_part_is_held_to_the_end_of_its_time() -> None:
     machine, one = lanes(), part(1, arrived_ms=40)
     assert machine.submit(one, None, 40) is None
-    assert machine.due(lambda _: None, 40) == []
+    assert list(machine.due(lambda _: None, 40)) == []
     assert machine.next_ms() == 90
     assert machine.expired(339) == []
     assert machine.expired(340) == [one]
@@ -107,7 +107,7 @@ def test_only_the_lane_whose_owner_changed_is_tried_at_once() -> None:
         machine.submit(each, "a", 0)
         machine.refused(each, 0)
     machine.changed(10, KEYS[1])
-    assert machine.due(lambda _: "b", 10) == [Resend(target="b", epoch=2, parts=(other,))]
+    assert list(machine.due(lambda _: "b", 10)) == [Resend(target="b", epoch=2, parts=(other,))]
 
 
 @dataclass

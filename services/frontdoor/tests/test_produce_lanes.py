@@ -276,3 +276,30 @@ async def test_a_held_part_whose_owner_comes_back_without_being_reachable_is_tri
     assert cluster.producer(ONE).sent == []
     cluster.producer(ONE).fails = lambda _: False
     await until(lambda: len(cluster.producer(ONE).sent) == 1)
+
+
+async def test_a_service_that_takes_no_more_is_asked_once_for_all_lanes(cluster: Cluster) -> None:
+    topic = cluster.topics.add("t", 1, 20)
+    cluster.serve(Backend.PRODUCE, ONE)
+    for partition in range(20):
+        cluster.own(topic, partition, ONE)
+    client = cluster.client()
+    client.produce(("t", 0, b"out"))
+    stream, asked = cluster.producer(ONE), 0
+
+    def full(_size: int) -> bool:
+        nonlocal asked
+        asked += 1
+        return True
+
+    stream.fails = full
+    for partition in range(20):
+        client.produce(("t", partition, b"%d" % partition))
+    assert cluster.door.sender.held_parts == asked == 20
+    asked = 0
+    cluster.serve(Backend.PRODUCE, ONE, TWO)
+    assert 1 <= asked <= 2, "lanes of one connection, tried again together"
+    stream.fails = lambda _size: False
+    stream.sent[0].append(offset=0)
+    await until(lambda: len(stream.sent) == 21)
+    assert sorted(int(one.produced[0][2]) for one in stream.sent[1:]) == list(range(20))

@@ -30,4 +30,6 @@ def test_what_was_passed_over_is_named_after_the_others_of_its_class() -> None:
     by_size.last_in_class("a", 9)
     assert list(by_size.largest_first()) == ["b", "c", "a", "smaller"]
     by_size.resized("b", 10, 12)
-    assert list(by_size.largest_first()) == ["b", "c", "a", "smaller"], "a change within its class moves nothing"
+    assert list(by_size.largest_first()) == ["b", "c", "a", "smaller"], (
+        "a change within its class moves nothing"
+    )

@@ -13,7 +13,7 @@ refusal that an instance may remember. Pure: no clock, no sockets; targets and p
 """
 
 from bisect import insort
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Final, Generic, NewType, TypeVar
@@ -128,10 +128,9 @@ class Lanes(Generic[P, T]):
 
     def due(
         self, resolve: Callable[[LaneKey], T | None], now_ms: int, key: LaneKey | None = None
-    ) -> list[Resend[P, T]]:
-        """The parts to send again now, of one lane or (None) of all. A lane without an owner is tried again after
-        the retry time."""
-        resends: list[Resend[P, T]] = []
+    ) -> Iterator[Resend[P, T]]:
+        """The parts to send again now, of one lane or (None) of all. A lane without a target is tried again after
+        the retry time. Send each before you take the next one: `resolve` may know from it who takes no more."""
         wanted = tuple(self._holding) if key is None else (key,)
         for key in wanted:
             lane = self._holding.get(key)
@@ -143,9 +142,9 @@ class Lanes(Generic[P, T]):
                 continue
             lane.epoch, lane.target = self._epoch, target
             lane.outstanding = len(lane.held)
-            resends.append(Resend(target=target, epoch=lane.epoch, parts=tuple(lane.held)))
+            resend = Resend(target=target, epoch=lane.epoch, parts=tuple(lane.held))
             self._release(key, lane, lane.outstanding)
-        return resends
+            yield resend
 
     def expired(self, now_ms: int) -> list[P]:
         """A lane whose first part was held too long gives up all its held parts, because none may pass the first."""

@@ -269,8 +269,10 @@ class LaneSender:
             part.call.fail(part, NO_OWNER)
             done.append(part.call)
         gone: list[LaneKey] = []
-        for resend in lanes.due(partial(self._resolve, gone), now_ms, key):
-            self._send_again(producer, resend, now_ms)
+        refusing: set[Channel] = set()
+        for resend in lanes.due(partial(self._resolve, gone, refusing), now_ms, key):
+            if not self._send_again(producer, resend, now_ms):
+                refusing.add(resend.target)
             done += [part.call for part in resend.parts]
         for lost in gone:
             for part in lanes.held_in(lost):
@@ -283,14 +285,16 @@ class LaneSender:
         if key is None or not lanes.held_count:
             self._arm(producer)
 
-    def _resolve(self, gone: list[LaneKey], key: LaneKey) -> Channel | None:
+    def _resolve(self, gone: list[LaneKey], refusing: set[Channel], key: LaneKey) -> Channel | None:
+        """A service whose queue was just full is asked once for all lanes: thousands of them may be held."""
         if self._topics.by_id(key[0]) is None:
             gone.append(key)
             return None
-        return self._routing.producer(key)
+        channel = self._routing.producer(key)
+        return None if channel in refusing else channel
 
-    def _send_again(self, producer: Producer, resend: Resend[ProducePart, Channel], now_ms: int) -> None:
-        """One by one. When one could not even be sent, those behind it go back to the lane unsent."""
+    def _send_again(self, producer: Producer, resend: Resend[ProducePart, Channel], now_ms: int) -> bool:
+        """One by one. When one could not even be sent, those behind it go back to the lane unsent, and it is False."""
         for part in resend.parts:
             if producer.lanes.held_in(part.key):
                 producer.lanes.refused(part, now_ms)
@@ -298,6 +302,7 @@ class LaneSender:
             self.resent_parts += 1
             whole = part.call.as_received and len(part.call.parts) == 1
             self._send(producer, Share(part.call, [part], resend.target, resend.epoch, whole), now_ms)
+        return not producer.lanes.held_in(resend.parts[0].key)
 
     def _arm(self, producer: Producer) -> None:
         if producer.timer is not None:

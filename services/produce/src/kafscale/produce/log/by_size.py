@@ -7,10 +7,10 @@ What `largest_first` names first is more than half as large as the largest.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from typing import Generic, TypeVar
 
-T = TypeVar("T", bound=Hashable)
+T = TypeVar("T")
 
 
 class BySize(Generic[T]):

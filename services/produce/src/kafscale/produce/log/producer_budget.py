@@ -1,8 +1,8 @@
 """What the producer tables of one process may hold together, and who gives way when it is used up.
 
 The law: a table that grows beyond its equal share forgets its own producers, and one within its share is given room
-by one of the largest (`by_size.py`). So a client that makes producer ids without end takes them from itself, and not from
-those who have few.
+by one of the largest (`by_size.py`). So a client that makes producer ids without end takes them from itself, and not
+from those who have few.
 """
 
 from __future__ import annotations
