@@ -1,14 +1,16 @@
 """Things by their size, to find one of the largest without a look at each.
 
 The law: a budget that is used up asks for the largest with every batch, and there may be ten thousand partitions. So
-things are kept in classes, each twice as large as the one before, and only a thing that changes its class is moved.
-What `largest_first` names first is more than half as large as the largest.
+things are kept in classes, eight for each power of two, and only a thing that changes its class is moved. What
+`largest_first` names is at most a ninth smaller than any that it names later.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
+
+_EXACT_BITS: Final = 4
 
 T = TypeVar("T")
 
@@ -20,7 +22,7 @@ class BySize(Generic[T]):
         self._classes: dict[int, dict[T, None]] = {}
 
     def resized(self, thing: T, before: int, now: int) -> None:
-        old, new = before.bit_length(), now.bit_length()
+        old, new = _class_of(before), _class_of(now)
         if old == new:
             return
         if old:
@@ -33,7 +35,7 @@ class BySize(Generic[T]):
 
     def last_in_class(self, thing: T, size: int) -> None:
         """The others of its class are named before it."""
-        members = self._classes[size.bit_length()]
+        members = self._classes[_class_of(size)]
         del members[thing]
         members[thing] = None
 
@@ -41,3 +43,9 @@ class BySize(Generic[T]):
         """Nothing may change before the last one that is taken."""
         for size in sorted(self._classes, reverse=True):
             yield from self._classes[size]
+
+
+def _class_of(size: int) -> int:
+    """By the four highest bits. 0: no class."""
+    bits = size.bit_length()
+    return size if bits <= _EXACT_BITS else (bits << 3) + (size >> (bits - _EXACT_BITS))
