@@ -298,7 +298,7 @@ async def test_a_service_that_takes_no_more_is_asked_once_for_all_lanes(cluster:
     assert cluster.door.sender.held_parts == asked == 20
     asked = 0
     cluster.serve(Backend.PRODUCE, ONE, TWO)
-    assert 1 <= asked <= 2, "lanes of one connection, tried again together"
+    assert 1 <= asked <= 2, "one refusal says it for all lanes of the connection"
     stream.fails = lambda _size: False
     stream.sent[0].append(offset=0)
     await until(lambda: len(stream.sent) == 21)

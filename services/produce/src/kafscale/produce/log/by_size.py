@@ -40,7 +40,7 @@ class BySize(Generic[T]):
         members[thing] = None
 
     def largest_first(self) -> Iterator[T]:
-        """Nothing may change before the last one that is taken."""
+        """Report no change while you iterate: take what you need first."""
         for size in sorted(self._classes, reverse=True):
             yield from self._classes[size]
 
