@@ -294,7 +294,7 @@ class LaneSender:
         return None if channel in refusing else channel
 
     def _send_again(self, producer: Producer, resend: Resend[ProducePart, Channel], now_ms: int) -> bool:
-        """One by one. When one could not even be sent, those behind it go back to the lane unsent, and it is False."""
+        """One by one. False: one could not even be sent, so it and those behind it are in the lane again."""
         for part in resend.parts:
             if producer.lanes.held_in(part.key):
                 producer.lanes.refused(part, now_ms)
