@@ -5,6 +5,7 @@ Records arrive at random times, and a bundle follows the other at a fixed pace. 
 
 from __future__ import annotations
 
+import heapq
 import random
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -100,20 +101,23 @@ def settled(
         if now_ms >= begin_ms:
             found.update(runs=1, slices=slices, read=read)
 
+    due: list[tuple[int, int]] = []
     begin_ms, end_ms, step_ms = tuning.settle_ms, tuning.settle_ms * periods, 1000 // bundles_per_s
     for now_ms in range(0, end_ms, step_ms):
+        while due and due[0][0] <= now_ms:
+            ripe_at_ms, number = heapq.heappop(due)
+            if every[number].head.tail and every[number].ripe_ms == ripe_at_ms:
+                count(every[number], now_ms)
         arrived = Counter(chance.randrange(partitions) for _ in range(round(records_per_s * step_ms / 1000)))
         for number, records in arrived.items():
             each = every[number]
-            is_first = each.ripe_ms is None
-            if each.head.tail and now_ms >= (each.ripe_ms or 0):
-                count(each, now_ms)
-            begins = not each.head.tail
+            is_first, begins = each.ripe_ms is None, not each.head.tail
             each.write(records, record_bytes, now_ms, chance.getrandbits(MARK_BITS))
             tail = each.head.tail
             if begins:
                 ripe = chance.randrange(tuning.settle_ms) if is_first else tuning.settle_ms
                 each.ripe_ms = ripe_ms(tail[0], ripe)
+                heapq.heappush(due, (each.ripe_ms, number))
             if len(tail) >= LIMITS.checkpoint_at or is_full(tail, tuning.segment_bytes):
                 count(each, now_ms)
     found["ms"] = end_ms - begin_ms

@@ -22,8 +22,8 @@ from kafscale.cli.cost.model import (
     with_bundles,
     without_bundles,
 )
-from kafscale.cli.cost.settling import Entry, Partition, Run, Slices, folded
-from kafscale.produce.log.folding import Kept, foldable
+from kafscale.cli.cost.settling import Entry, Limit, Partition, Run, Slices, folded, mean_run
+from kafscale.produce.log.folding import Kept, KeptBudget, foldable
 from kafscale.produce.log.settling import is_full
 from kafscale.produce.server import BUNDLES_PER_S
 from kafscale.produce.settings import ProduceSettings
@@ -123,14 +123,12 @@ class Remembered:
         return Sized(int(entry.bytes)) if entry.kept else None
 
 
-ENTRIES = st.lists(
-    st.builds(Entry, st.integers(1, 300_000).map(float), st.integers(0, 5).map(bool)), max_size=8
-)
+ENTRIES = st.lists(st.builds(Entry, st.integers(1, 300_000), st.integers(0, 5).map(bool)), max_size=8)
 
 
 @given(tail=ENTRIES, size=st.integers(1, 300_000))
 def test_folding_is_that_of_the_service(tail: list[Entry], size: int) -> None:
-    segs = tuple(slice_of(base, base + 1, int(entry.bytes), 1, 0) for base, entry in enumerate(tail))
+    segs = tuple(slice_of(base, base + 1, entry.bytes, 1, 0) for base, entry in enumerate(tail))
     head = Head(epoch=1, topic="t", tail=segs)
     theirs = foldable(head, cast("Kept", Remembered(tail)), size, 0)
     assert folded(tail, size) == len(theirs)
@@ -139,18 +137,14 @@ def test_folding_is_that_of_the_service(tail: list[Entry], size: int) -> None:
 # --- settling --------------------------------------------------------------------------------
 
 
-def run_of(slice_bytes: float, per_s: float = 10, *, remembers: bool = True) -> Run:
+def run_of(slice_bytes: int, per_s: float = 10, *, remembers: bool = True) -> Run:
     """Of equal slices. Without a memory, each slice is forgotten as soon as it is written."""
-    partition = Partition(900, 4 << 20)
+    partition = Partition(KeptBudget(1 << 30 if remembers else 0), 900, 4 << 20)
     for now_s in (number / per_s for number in count()):
-        if partition.is_ripe(now_s):
+        partition.write(slice_bytes, now_s)
+        if partition.is_full or now_s + 1 / per_s >= partition.due_s:
             break
-        partition.drop(partition.write(slice_bytes, now_s))
-        if not remembers:
-            partition.drop(partition.tail)
-        if partition.is_full:
-            break
-    return partition.settled(now_s)
+    return partition.settled(min(now_s + 1 / per_s, partition.due_s))
 
 
 def test_a_run_ends_when_its_segment_is_full_as_for_the_service() -> None:
@@ -216,6 +210,19 @@ def test_settling_reads_of_a_thousand_partitions_with_large_records() -> None:
     run = settled_run(of_load, tuning, slices_per_s(of_load, tuning))
     assert run.entries == pytest.approx(found["slices"] / found["runs"], rel=0.12)
     assert run.entries_read == pytest.approx(found["read"] / found["runs"], rel=0.15)
+
+
+def test_settling_in_time_leaves_memory_for_other_partitions() -> None:
+    """40 s pass between two slices of a partition. A run that waited for the next one would keep its batches so long,
+    and settling would read a fifth fewer."""
+    partitions, per_s, record_bytes = 320, 8, 4_000
+    tuning = replace(TUNING, settle_ms=600_000, settle_keep_bytes=6_500_000)
+    found = settled(partitions, per_s, 8, tuning, periods=5, record_bytes=record_bytes)
+    slices = Slices(record_bytes=record_bytes, bytes=record_bytes, per_s=per_s / partitions)
+    limit = Limit(segment_bytes=tuning.segment_bytes, settle_s=600, kept_bytes=tuning.settle_keep_bytes)
+    run = mean_run(slices, limit, partitions)
+    assert run.bytes == pytest.approx(per_s * record_bytes * found["ms"] / 1000 / found["runs"], rel=0.03)
+    assert run.entries_read == pytest.approx(found["read"] / found["runs"], rel=0.06)
 
 
 def test_random_slices_have_the_mean_that_is_given() -> None:

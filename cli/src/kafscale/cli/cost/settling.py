@@ -1,19 +1,20 @@
 """One partition from one settled segment to the next: how its slices fold, and what settling reads. Pure.
 
 It repeats the rules of the produce service (`log/folding.py`, `log/settling.py`) on sizes alone, for some partitions
-that share their memory. Tests compare the rule of folding, and the result, with the service's own.
+that share their memory, by the service's own budget. Tests compare the rule of folding, and the result, with the
+service's own.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from math import ceil, exp, sqrt
 from random import Random
 from typing import Final
 
-from kafscale.produce.log.folding import FOLD_BYTES_MAX, FOLD_MIN
+from kafscale.produce.log.folding import FOLD_BYTES_MAX, FOLD_MIN, KeptBudget
 from kafscale.produce.log.model import Limits
 from kafscale.produce.log.settling import RIPE_SPREAD
 
@@ -52,12 +53,12 @@ class Run:
 class Slices:
     """Of one partition: records of one size that arrive at random times, and a slice of those that are there."""
 
-    record_bytes: float
+    record_bytes: int
     bytes: float
     """The mean."""
     per_s: float
 
-    def sizes(self, random: Random) -> Iterator[float]:
+    def sizes(self, random: Random) -> Iterator[int]:
         """Random ones. The records of a slice are of a Poisson distribution without 0."""
         mean = _poisson_mean(self.bytes / self.record_bytes)
         while True:
@@ -77,11 +78,11 @@ class Limit:
 class Entry:
     """A slice in the tail. `kept`: the owner still has its batches in memory."""
 
-    bytes: float
+    bytes: int
     kept: bool = True
 
 
-def folded(tail: Sequence[Entry], size: float) -> int:
+def folded(tail: Sequence[Entry], size: int) -> int:
     """How many entries at the end of the tail a new slice of `size` bytes repeats."""
     count = 0
     for entry in reversed(tail):
@@ -92,59 +93,72 @@ def folded(tail: Sequence[Entry], size: float) -> int:
     return count if count >= FOLD_MIN else 0
 
 
-@dataclass(slots=True, eq=False)
 class Partition:
-    """`ripe_s`: the age at which its run is settled. `kept_bytes`: of its batches, in memory."""
+    """`ripe_s`: the age at which its run is settled. `bytes`: of its batches in memory."""
 
-    ripe_s: float
-    segment_bytes: float
-    tail: list[Entry] = field(default_factory=list)
-    kept_bytes: float = 0.0
-    bytes: float = 0.0
-    written_bytes: float = 0.0
-    began_s: float = 0.0
+    def __init__(self, budget: KeptBudget, ripe_s: float, segment_bytes: float) -> None:
+        self._budget = budget
+        self.ripe_s = ripe_s
+        self._segment_bytes = segment_bytes
+        self.tail: list[Entry] = []
+        self._replaced: list[Entry] = []  # by a fold that is not counted to its end
+        self.bytes = 0
+        self._run_bytes = self._written_bytes = 0
+        self._began_s = 0.0
 
-    def write(self, size: float, now_s: float) -> list[Entry]:
-        """The entries that the slice repeats. They are in memory until `drop`."""
+    def write(self, size: int, now_s: float) -> None:
+        """What the slice repeats counts twice for a moment, but for its first entry, as in the service."""
         if not self.tail:
-            self.began_s = now_s
+            self._began_s = now_s
         at = len(self.tail) - folded(self.tail, size)
         taken = self.tail[at:]
-        whole = size + sum(entry.bytes for entry in taken)
-        self.tail[at:] = [Entry(whole)]
-        self.kept_bytes += whole
-        self.bytes += size
-        self.written_bytes += whole
-        return taken
+        slice_ = Entry(size + sum(entry.bytes for entry in taken))
+        self._run_bytes += size
+        self._written_bytes += slice_.bytes
+        self.tail[at:] = [slice_]
+        self._forget(taken[:1])
+        self._replaced = taken[1:]
+        self._count(slice_.bytes)
+        self._budget.make_room()
+        self._forget(self._replaced)
+        self._replaced = []
 
-    def drop(self, taken: Sequence[Entry]) -> float:
-        """Bytes that this frees."""
-        freed = sum(entry.bytes for entry in taken if entry.kept)
-        self.kept_bytes -= freed
-        for entry in taken:
-            entry.kept = False
-        return freed
+    def clear(self) -> None:
+        """The budget is used up, and this partition has the most."""
+        self._forget([*self.tail, *self._replaced])
 
-    def is_ripe(self, now_s: float) -> bool:
-        return bool(self.tail) and now_s - self.began_s >= self.ripe_s
+    @property
+    def due_s(self) -> float:
+        """The time at which its run is old enough."""
+        return self._began_s + self.ripe_s
 
     @property
     def is_full(self) -> bool:
         largest = max(entry.bytes for entry in self.tail)
-        return self.bytes + largest > self.segment_bytes or len(self.tail) >= TAIL_ENTRIES_MAX
+        return self._run_bytes + largest > self._segment_bytes or len(self.tail) >= TAIL_ENTRIES_MAX
 
     def settled(self, now_s: float) -> Run:
         """What was written since the last time. Nothing of it is left."""
         run = Run(
-            bytes=self.bytes,
-            seconds=min(now_s - self.began_s, self.ripe_s),
+            bytes=self._run_bytes,
+            seconds=now_s - self._began_s,
             entries=len(self.tail),
             entries_read=sum(not entry.kept for entry in self.tail),
-            written_bytes=self.written_bytes,
+            written_bytes=self._written_bytes,
         )
+        self.clear()
         self.tail.clear()
-        self.kept_bytes = self.bytes = self.written_bytes = 0.0
+        self._run_bytes = self._written_bytes = 0
         return run
+
+    def _forget(self, entries: Sequence[Entry]) -> None:
+        self._count(-sum(entry.bytes for entry in entries if entry.kept))
+        for entry in entries:
+            entry.kept = False
+
+    def _count(self, size: int) -> None:
+        self.bytes += size
+        self._budget.resized(self, self.bytes - size)
 
 
 def mean_run(slices: Slices, limit: Limit, partitions: float) -> Run:
@@ -153,7 +167,7 @@ def mean_run(slices: Slices, limit: Limit, partitions: float) -> Run:
     in_a_run = max(1.0, min(slices.per_s * limit.settle_s, limit.segment_bytes / slices.bytes))
     many = min(PARTITIONS_MAX, max(PARTITIONS_MIN, SLICES_MAX / (in_a_run * PERIODS_MIN)))
     count = ceil(min(partitions, many))
-    owner = _Owner(replace(limit, kept_bytes=limit.kept_bytes * count / partitions), count, random)
+    owner = _Owner(limit, KeptBudget(int(limit.kept_bytes * count / partitions)), count, random)
     steps, periods = ceil(in_a_run * count), max(PERIODS_MIN, ceil(RUNS_MIN / count) + 1)
     sizes = slices.sizes(random)
     for step in range(steps * periods):
@@ -164,47 +178,37 @@ def mean_run(slices: Slices, limit: Limit, partitions: float) -> Run:
 
 
 class _Owner:
-    def __init__(self, limit: Limit, count: int, random: Random) -> None:
+    def __init__(self, limit: Limit, budget: KeptBudget, count: int, random: Random) -> None:
         self._limit = limit
         self._random = random
         self._partitions = [
-            Partition(limit.settle_s * random.random(), limit.segment_bytes) for _ in range(count)
+            Partition(budget, limit.settle_s * random.random(), limit.segment_bytes) for _ in range(count)
         ]
-        self._kept_bytes = 0.0
-        self._largest: list[tuple[float, int]] = []
-        """A heap of (minus its kept bytes, partition). An entry counts as long as its bytes are right."""
+        self._due: list[tuple[float, int]] = []
+        """A heap of (time at which a run is old enough, partition). Runs that were full are in it until then."""
         self.runs: list[Run] = []
 
-    def write(self, size: float, now_s: float) -> None:
+    def write(self, size: int, now_s: float) -> None:
         """A slice of one of the partitions."""
+        self._settle_ripe(now_s)
         number = self._random.randrange(len(self._partitions))
         partition = self._partitions[number]
-        if partition.is_ripe(now_s):
-            self._settle(partition, now_s)
-        before = partition.kept_bytes
-        taken = partition.write(size, now_s)
-        self._kept_bytes += partition.kept_bytes - before - partition.drop(taken[:1])
-        self._remember(number)
-        if self._kept_bytes > self._limit.kept_bytes:  # what is repeated counts twice, until it is dropped
-            self._drop_largest(partition, taken)
-        self._kept_bytes -= partition.drop(taken)
-        self._remember(number)
+        begins = not partition.tail
+        partition.write(size, now_s)
+        if begins:
+            heapq.heappush(self._due, (partition.due_s, number))
         if partition.is_full:
             self._settle(partition, now_s)
 
-    def _remember(self, number: int) -> None:
-        heapq.heappush(self._largest, (-self._partitions[number].kept_bytes, number))
-
-    def _drop_largest(self, writing: Partition, taken: Sequence[Entry]) -> None:
-        while self._kept_bytes > self._limit.kept_bytes and self._largest:
-            minus_bytes, number = heapq.heappop(self._largest)
-            largest = self._partitions[number]
-            if largest.kept_bytes == -minus_bytes:
-                self._kept_bytes -= largest.drop(largest.tail)
-                self._kept_bytes -= largest.drop(taken) if largest is writing else 0
+    def _settle_ripe(self, now_s: float) -> None:
+        """In time, not with the next slice: a partition with few records would keep its batches for longer."""
+        while self._due and self._due[0][0] <= now_s:
+            due_s, number = heapq.heappop(self._due)
+            partition = self._partitions[number]
+            if partition.tail and partition.due_s == due_s:
+                self._settle(partition, due_s)
 
     def _settle(self, partition: Partition, now_s: float) -> None:
-        self._kept_bytes -= partition.kept_bytes
         self.runs.append(partition.settled(now_s))
         partition.ripe_s = self._limit.settle_s * (1 + RIPE_SPREAD * (self._random.random() - 0.5))
 

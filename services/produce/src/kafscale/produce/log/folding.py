@@ -10,7 +10,7 @@ the commit of the fold finds the tail as it was. Nothing depends on folding but 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Protocol
 
 from kafscale.produce.log.by_size import BySize
 from kafscale.produce.log.flight import OpenBuffer
@@ -22,6 +22,14 @@ FOLD_BYTES_MAX: Final = 512 << 10
 _WIDTH: Final = 2
 
 
+class Keeps(Protocol):
+    """A partition with `bytes` of batches in memory."""
+
+    bytes: int
+
+    def clear(self) -> None: ...
+
+
 class KeptBudget:
     """Memory for the batches of slices of all partitions of an instance. Beyond it one of the partitions with the most
     bytes (`by_size.py`) forgets its own: they are read from the store when they are settled, and are not folded."""
@@ -29,9 +37,9 @@ class KeptBudget:
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
         self.used_bytes = 0
-        self._partitions = BySize[Kept]()
+        self._partitions = BySize[Keeps]()
 
-    def resized(self, kept: Kept, before: int) -> None:
+    def resized(self, kept: Keeps, before: int) -> None:
         """The partition has other bytes than `before`."""
         self.used_bytes += kept.bytes - before
         self._partitions.resized(kept, before, kept.bytes)
