@@ -75,7 +75,11 @@ async def logged_in(address: str, ca: Path, user: str, password: str) -> Wire:
             host, int(port), ssl=ssl.create_default_context(cafile=ca), server_hostname=host
         )
         wire = Wire(reader, writer, "raw")
-        await log_in(wire, "PLAIN", f"\0{user}\0{password}".encode())
+        try:
+            await log_in(wire, "PLAIN", f"\0{user}\0{password}".encode())
+        except BaseException:
+            wire.close()
+            raise
     return wire
 
 
