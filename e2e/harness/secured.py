@@ -78,7 +78,7 @@ async def logged_in(address: str, ca: Path, user: str, password: str) -> Wire:
         try:
             await log_in(wire, "PLAIN", f"\0{user}\0{password}".encode())
         except BaseException:
-            wire.close()
+            writer.transport.abort()  # close() would wait for the other end
             raise
     return wire
 
