@@ -10,6 +10,7 @@ away for ten seconds and for ten minutes.
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import threading
@@ -372,6 +373,8 @@ def test_while_etcd_is_away_for_a_moment_clients_log_in_and_read(secured: Secure
     pytest.fail(f"{TRIES} times this took longer than {limit_s:.0f} s")
 
 
+# asyncio may leave a client's socket open if the other end closes during the TLS handshake (Python 3.11).
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 def test_when_etcd_is_away_for_too_long_clients_are_shut_out_until_it_is_back(secured: Secured) -> None:
     async def run() -> None:
         wires = [await secured.connect(door) for door in secured.doors for _ in range(CONNECTIONS)]
@@ -385,10 +388,11 @@ def test_when_etcd_is_away_for_too_long_clients_are_shut_out_until_it_is_back(se
                 await asyncio.sleep(AGAIN_S)
                 await refused(secured)
         for wire in wires:
-            wire.close()
+            wire.writer.transport.abort()  # close() would wait for the other end
 
     assert all(reads(secured, door) for door in secured.doors)
     asyncio.run(run())
+    gc.collect()  # here, and not in a test that does not expect it
     until("clients are served again", lambda: all(reads(secured, door) for door in secured.doors))
     for number in (1, 2):
         service = secured.deployment.services[f"frontdoor-{number}"]
