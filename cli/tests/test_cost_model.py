@@ -120,7 +120,7 @@ class Remembered:
 
     def get(self, seg: Seg) -> Sized | None:
         entry = self._tail[seg.base]
-        return Sized(int(entry.bytes)) if entry.kept else None
+        return Sized(entry.bytes) if entry.kept else None
 
 
 ENTRIES = st.lists(st.builds(Entry, st.integers(1, 300_000), st.integers(0, 5).map(bool)), max_size=8)

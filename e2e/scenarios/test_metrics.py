@@ -249,7 +249,7 @@ def test_every_query_is_answered_and_no_alert_is_wrong(prometheus: PrometheusSer
             until(f"{query.place} shows something", partial(_shows, prometheus, query.expr))
     until("rules are judged", lambda: {rule["health"] for rule in prometheus.alerts().values()} == {"ok"})
     until(
-        "the target that is away is told",
+        "the alert for the missing instance is pending",
         lambda: prometheus.alerts()["KafscaleInstanceDown"]["state"] != "inactive",
     )
     told = {name: rule["state"] for name, rule in prometheus.alerts().items() if rule["state"] != "inactive"}

@@ -373,7 +373,7 @@ def test_while_etcd_is_away_for_a_moment_clients_log_in_and_read(secured: Secure
     pytest.fail(f"{TRIES} times this took longer than {limit_s:.0f} s")
 
 
-# asyncio may leave a client's socket open if the other end closes during the TLS handshake (Python 3.11).
+# asyncio of Python 3.11 sometimes leaves a socket of this test open after a front door has closed it. Why is not known.
 @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 def test_when_etcd_is_away_for_too_long_clients_are_shut_out_until_it_is_back(secured: Secured) -> None:
     async def run() -> None:
