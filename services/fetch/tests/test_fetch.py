@@ -18,6 +18,9 @@ from kafscale.wire.records import Codec, build_batch, split_batches
 from kafscale.wire.schema import fetch as api
 
 
+LATEST = -1
+
+
 @pytest.fixture
 def store() -> FaultyStore:
     return FaultyStore(MemoryStore())
@@ -228,16 +231,29 @@ async def test_a_topic_made_a_moment_ago_is_found(etcd, keyspace, store, serve) 
         assert (await client.fetch(fresh, 0)).error_code == ErrorCode.NONE
 
 
-@pytest.mark.parametrize(("held", "code"), [(2, 0), (1, 74), (3, 75), (-1, 0)])
-async def test_the_clients_epoch_is_checked_against_the_logs(
-    etcd, keyspace, store, topic, log, serve, held: int, code: int
+@pytest.mark.parametrize(("held", "code"), [(7, 0), (5, 0), (4, 74), (0, 74), (8, 75), (-1, 0)])
+async def test_an_epoch_is_refused_that_is_of_an_earlier_topic_or_of_the_future(
+    etcd, keyspace, store, serve, held: int, code: int
 ) -> None:
-    await log.claim(2)
+    topic = await create_topic(etcd, keyspace, "made-again", epoch_floor=4)
+    log = LogBuilder(etcd, keyspace, store, topic, epoch=5)
     await log.append(records(3))
+    await log.claim(7)
     async with serve(etcd, keyspace, store) as client:
         answer = await client.fetch(topic, 0, version=9, leader_epoch=held)
         assert answer.error_code == code
         assert bool(answer.records) == (code == 0)
+        assert (await client.list_offsets(topic, LATEST, leader_epoch=held)).error_code == code
+        assert (await client.epoch_end(topic, 5, leader_epoch=held)).error_code == code
+
+
+async def test_an_epoch_of_an_earlier_topic_is_refused_before_the_first_claim(
+    etcd, keyspace, store, serve
+) -> None:
+    topic = await create_topic(etcd, keyspace, "made-again", epoch_floor=4)
+    async with serve(etcd, keyspace, store) as client:
+        answer = await client.fetch(topic, 3, version=9, leader_epoch=4)
+        assert answer.error_code == ErrorCode.FENCED_LEADER_EPOCH
 
 
 @pytest.mark.parametrize("version", [4, 9, 10])

@@ -281,7 +281,7 @@ async def test_offsets_of_unknown_partitions_and_wrong_epochs(
     async with serve(etcd, keyspace, store) as client:
         unknown = await client.list_offsets(topic, LATEST, partitions=(7,))
         assert (unknown.error_code, unknown.offset) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
-        for held, code in ((2, 74), (4, 75), (3, 0)):
+        for held, code in ((0, 74), (2, 0), (4, 75), (3, 0)):
             assert (await client.list_offsets(topic, LATEST, leader_epoch=held)).error_code == code
             assert (await client.epoch_end(topic, 3, leader_epoch=held)).error_code == code
         assert (

@@ -168,7 +168,7 @@ async def test_a_newer_epoch_than_the_known_one_is_looked_up_before_it_is_refuse
         await deafen(client)
         await log.claim(2)
         assert (await client.fetch(topic, 0, leader_epoch=2)).error_code == ErrorCode.NONE
-        assert (await client.fetch(topic, 0, leader_epoch=1)).error_code == ErrorCode.FENCED_LEADER_EPOCH
+        assert (await client.fetch(topic, 0, leader_epoch=3)).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
 
 
 async def test_an_idle_reader_on_a_dead_watch_notices_within_seconds(

@@ -70,11 +70,15 @@ class Spot:
         self.error = DENIED
 
 
-def verdict(state: LogState, leader_epoch: int, offset: int | None) -> ErrorCode:
-    """The error for a client that sends this leader epoch and this offset; NONE if both are right."""
-    if leader_epoch >= 0 and state.epoch is not None and leader_epoch != state.epoch:
-        if leader_epoch < state.epoch:
-            return ErrorCode.FENCED_LEADER_EPOCH
+def verdict(state: LogState, leader_epoch: int, offset: int | None, *, epoch_floor: int) -> ErrorCode:
+    """The error for a client that sends this leader epoch and this offset; NONE if both are right.
+
+    The epoch of an earlier owner is right: an owner never changes what is below the high watermark, and any instance
+    reads it. An epoch up to `epoch_floor` was of a deleted topic with the same name, which was another log.
+    """
+    if 0 <= leader_epoch <= epoch_floor:
+        return ErrorCode.FENCED_LEADER_EPOCH
+    if state.epoch is not None and leader_epoch > state.epoch:
         return ErrorCode.UNKNOWN_LEADER_EPOCH
     if offset is not None and not state.log_start <= offset <= state.next:
         return ErrorCode.OFFSET_OUT_OF_RANGE
@@ -133,7 +137,7 @@ class Lookup:
 
     def _judge(self, spot: Spot, asked: Asked) -> bool:
         """True when the spot can be served from what is known."""
-        assert spot.key is not None, spot.wanted
+        assert spot.key is not None and spot.topic is not None, spot.wanted
         if not self._exists(spot):
             spot.error = _unknown(spot)
             return False
@@ -145,7 +149,7 @@ class Lookup:
         if state is None:
             return False
         spot.state = state
-        spot.error = verdict(state, spot.leader_epoch, spot.offset)
+        spot.error = verdict(state, spot.leader_epoch, spot.offset, epoch_floor=spot.topic.epoch_floor)
         return spot.readable and not state.torn
 
     async def _explain(self, headless: Sequence[Spot], asked: Asked) -> None:

@@ -9,7 +9,8 @@ A follower, which has a replica id, needs CLUSTER_ACTION; a client needs READ on
 Returns TOPIC_AUTHORIZATION_FAILED, OFFSET_OUT_OF_RANGE, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH,
 UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, UNSUPPORTED_COMPRESSION_TYPE, FETCH_SESSION_ID_NOT_FOUND;
 NOT_LEADER_OR_FOLLOWER and KAFKA_STORAGE_ERROR when etcd or the store cannot be read. Ignored: rack, other replica
-fields, forgotten topics (no sessions are kept), last fetched epoch.
+fields, forgotten topics (no sessions are kept), last fetched epoch. The leader epoch of an earlier owner is accepted,
+that of a deleted topic with the same name is fenced (`lookup.py`).
 """
 
 from collections.abc import Iterable, Sequence
