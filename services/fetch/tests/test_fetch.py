@@ -17,7 +17,6 @@ from kafscale.wire.errors import ErrorCode
 from kafscale.wire.records import Codec, build_batch, split_batches
 from kafscale.wire.schema import fetch as api
 
-
 LATEST = -1
 
 

@@ -137,7 +137,8 @@ class Lookup:
 
     def _judge(self, spot: Spot, asked: Asked) -> bool:
         """True when the spot can be served from what is known."""
-        assert spot.key is not None and spot.topic is not None, spot.wanted
+        assert spot.key is not None, spot.wanted
+        assert spot.topic is not None, spot.wanted
         if not self._exists(spot):
             spot.error = _unknown(spot)
             return False
