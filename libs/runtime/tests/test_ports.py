@@ -36,13 +36,16 @@ def test_ports_in_use_are_passed_over_and_running_out_of_them_is_said(
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         taken = other.getsockname()[1]
-        free = free_port()
+        given = free_port()
+        with socket.socket() as closed:
+            closed.bind(("127.0.0.1", 0))
+            free = closed.getsockname()[1]
 
         def sample(_from: Sequence[int], _count: int) -> list[int]:
             return ports
 
         monkeypatch.setattr(random, "sample", sample)
-        ports = [taken, free]
+        ports = [taken, given, free]
         assert free_port() == free
         ports = [taken]
         with pytest.raises(OSError, match="none of") as refused:

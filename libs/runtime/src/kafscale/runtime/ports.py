@@ -8,11 +8,14 @@ import errno
 import os
 import random
 import socket
+from collections import deque
 from typing import Final
 
 _PORTS: Final = range(10_000, 32_768)
 _PORT_TRIES: Final = 100
 SHARE: Final = "KAFSCALE_PORTS_SHARE"
+_lately: Final = deque[int](maxlen=32)
+"""What `free_port` has returned lately. A server with two ports asks for both before it binds either."""
 
 
 def our_share(ports: range) -> range:
@@ -22,11 +25,13 @@ def our_share(ports: range) -> range:
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """A port that was free a moment ago.
+    """A port that was free a moment ago, and that no call in this process has returned lately.
 
     It is below the ports of outgoing connections, which could take it before its server does.
     """
     for port in random.sample(our_share(_PORTS), _PORT_TRIES):
+        if port in _lately:
+            continue
         with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
             try:
                 probe.bind((host, port))
@@ -34,5 +39,6 @@ def free_port(host: str = "127.0.0.1") -> int:
                 if error.errno != errno.EADDRINUSE:
                     raise
             else:
+                _lately.append(port)
                 return port
     raise OSError(errno.EADDRINUSE, f"none of {_PORT_TRIES} ports tried is free on {host}")
