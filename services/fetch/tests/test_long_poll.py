@@ -147,7 +147,7 @@ async def test_an_error_in_one_partition_ends_the_wait_of_all(
 async def test_a_new_owner_does_not_disturb_a_held_reader(
     etcd, keyspace, store, topic, log, serve, until
 ) -> None:
-    """Else every consumer would ask for the metadata at each claim, and franz-go waits for five seconds before."""
+    """Else every consumer would read the metadata after each claim, and franz-go may wait for five seconds first."""
     await log.append(records(3))
     async with serve(etcd, keyspace, store) as client:
         call = client.start_fetch(topic, 3, max_wait_ms=60_000, leader_epoch=1)

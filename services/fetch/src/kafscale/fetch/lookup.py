@@ -74,7 +74,8 @@ def verdict(state: LogState, leader_epoch: int, offset: int | None, *, epoch_flo
     """The error for a client that sends this leader epoch and this offset; NONE if both are right.
 
     The epoch of an earlier owner is right: an owner never changes what is below the high watermark, and any instance
-    reads it. An epoch up to `epoch_floor` was of a deleted topic with the same name, which was another log.
+    reads it. An epoch up to `epoch_floor` was of a deleted topic with the same name, which was another log
+    (docs/adr/0007-fetch-consistency.md).
     """
     if 0 <= leader_epoch <= epoch_floor:
         return ErrorCode.FENCED_LEADER_EPOCH
