@@ -5,7 +5,7 @@ start on an empty directory: from the start of the command to the acknowledgemen
 waits for the port. `restart` is the same with a topic of SEGMENTS segments, and then the first record of that topic is
 read; `make bench` counts the stop, too. CPU is that of all processes until then, etcd included; the client is not. PSS
 is the memory of all processes SETTLE_S later, and counts each shared page once. The bytecode of each version is
-compiled before, as `tools/setup.sh` does it.
+compiled before, as `tools/setup.sh` does it. etcd is on PATH: no fresh start waits for its download.
 
 The figures are for comparing within a run; CPU depends less on other load of the machine than wall time.
 """
@@ -13,6 +13,7 @@ The figures are for comparing within a run; CPU depends less on other load of th
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import tempfile
 import time
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from confluent_kafka import Consumer, Producer, TopicPartition
+from kafscale.testkit.etcd import etcd_program
 
 from bench.cpu import cpu_seconds
 from bench.footprint import MB, shared_out
@@ -75,7 +77,11 @@ def main() -> None:
 
 def environments(folder: Path, against: str | None) -> Mapping[str, Mapping[str, str]]:
     """Version -> its environment. Bytecode has its own folder, whatever the caller's environment says."""
-    common = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(folder / "bytecode")}
+    common = {
+        "PATH": f"{etcd_program().parent}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONDONTWRITEBYTECODE": "",
+        "PYTHONPYCACHEPREFIX": str(folder / "bytecode"),
+    }
     older = {} if against is None else {against: {**version_env(checked_out(against)), **common}}
     return {**older, HERE: common}
 
