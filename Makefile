@@ -14,7 +14,7 @@ E2E_PROCESSES ?= 3
 ROUNDS ?= 3
 TWO_TRIES := tools/two_tries.sh
 
-.PHONY: $(UNITS) help up test check fmt lint types contracts unit spark-test spark-types spark-unit images compose-test compose-footprint spark-image spark-image-test gen gen-check e2e chaos chaos-readers chaos-bundles upgrade-test ecosystem release release-test drill quotas tutorial fuzz bench thin-pipe scale model model-small mutants deep lock setup setup-dev clean login-timing security-page clients-secured access-outage
+.PHONY: $(UNITS) help up test check fmt lint types contracts unit spark-test spark-types spark-unit images compose-test compose-footprint spark-image spark-image-test gen gen-check e2e chaos chaos-readers chaos-bundles upgrade-test ecosystem release release-test drill quotas tutorial fuzz bench bench-goals thin-pipe scale model model-small mutants deep lock setup setup-dev clean login-timing security-page clients-secured access-outage
 
 help: ## what each target does
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 18
@@ -123,6 +123,8 @@ mutants: setup-dev ## plant the known bugs one at a time and see each caught (ov
 	$(BIN)/python tools/mutants.py $(if $(SINCE),--since $(SINCE))
 bench: setup-dev ## a run for docs/performance.md, with Apache Kafka beside, into bench/results (quiet machine; hours; ROUNDS=3)
 	$(BIN)/python -m bench --rounds $(ROUNDS)
+bench-goals: setup-dev ## the goals of docs/performance-history.md, with Apache Kafka beside, into bench/results/goals (quiet machine; half an hour; ROUNDS=3)
+	$(BIN)/python -m bench --goals --rounds $(ROUNDS)
 thin-pipe: setup-dev ## what arrives at the store through a thin pipe, for 1 to 64 partitions (seven minutes)
 	$(BIN)/python -m bench.thin_pipe
 scale: setup-dev ## upkeep over five million segments that were built: peak memory and time (some minutes)

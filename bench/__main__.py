@@ -2,14 +2,15 @@
 
 Figures are for comparing within a run: machines are shared and noisy. Nothing here asserts a time. A whole run of three
 rounds takes some hours; `python -m bench --only kafscale-dir,kafka-flush --quick` runs part of it, and `--lines` names
-lines. `kafscale-dir@1a2b3c4` is KafScale as of that commit. A round has three parts (`PARTS`), and in each part the
-systems run in turns, each with an empty store. Each round begins with another system, because the first one of a part
-runs after the longest lines of the part before, and was up to a quarter slower for it. The table has the median of each
-figure.
+lines. `--goals` runs the lines and systems of the goals. `kafscale-dir@1a2b3c4` is KafScale as of that commit. A round
+has three parts (`PARTS`), and in each part the systems run in turns, each with an empty store. Each round begins with
+another system, because the first one of a part runs after the longest lines of the part before, and was up to a quarter
+slower for it. The table has the median of each figure.
 
 A run is kept in out/bench/ by its date, after each turn. `--resume FILE` goes on with a run that was stopped: it
 measures what that file has not. A whole run (every system, every line, all records) goes to bench/results/ at its end,
-and `make gen` makes docs/performance.md of the newest file there.
+and `make gen` makes docs/performance.md of the newest file there. One with three rounds of all goals,
+but not whole, goes to bench/results/goals/.
 
 When a system has stopped, its files are emptied: in a round it writes up to 15 GB, and no disk holds those of a whole
 run. They are removed after the last measurement only. An ext4 without a journal skips the inodes that were freed within
@@ -25,11 +26,12 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 
 import msgspec
 
+from bench.goals import GOAL_LINES, GOAL_RESULTS, GOAL_SYSTEMS, ROUNDS
 from bench.lines import NAMES, PARTS, measure, named
 from bench.machine import commit, machine, versions
 from bench.results import (
@@ -53,7 +55,7 @@ Rounds = Mapping[Line, Sequence[Figures]]
 
 def main() -> None:
     options = _options()
-    lines, names = named(options.lines), options.only.split(",")
+    lines, names = named(options.lines), options.only
     kept, head = _begun(options)
     found = {name: rounds_of(head, name) for name in names}
     begin = time.monotonic()
@@ -77,9 +79,19 @@ def main() -> None:
                 found[name].setdefault(line, []).append(figures)
             _empty(directory)
             _keep(kept, so_far())  # a run that is stopped has its figures in it
-    if not options.quick and lines == set(Line) and set(names) >= set(SYSTEMS):
-        kept = kept.rename(RESULTS / kept.name)
+    destination = folder_of(lines, names, options.rounds)
+    if destination is not None and not options.quick:
+        kept = kept.rename(destination / kept.name)
     print(f"{table(so_far(), lines)}\n{kept}", flush=True)
+
+
+def folder_of(lines: Set[Line], names: Sequence[str], rounds: int) -> Path | None:
+    """Of the repository, if a run with all records is one that the docs show."""
+    if lines == set(Line) and set(names) >= set(SYSTEMS):
+        return RESULTS
+    if lines >= GOAL_LINES and set(names) >= set(GOAL_SYSTEMS) and rounds >= ROUNDS:
+        return GOAL_RESULTS
+    return None
 
 
 def turns(rounds: int, names: Sequence[str]) -> Iterator[tuple[int, int, str]]:
@@ -127,7 +139,8 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "--only",
-        default=",".join(SYSTEMS),
+        type=lambda names: names.split(","),
+        default=list(SYSTEMS),
         help=f"of {', '.join(SYSTEMS)}, {', '.join(BY_NAME)}; NAME@COMMIT: an older one",
     )
     parser.add_argument("--quick", action="store_true", help="a tenth of the records; for trying out")
@@ -136,7 +149,15 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--resume", type=Path, metavar="FILE", help="a run of out/bench/ to go on with, with the same options"
     )
-    return parser.parse_args()
+    parser.add_argument(
+        "--goals",
+        action="store_true",
+        help="the lines and systems of the goals, in place of --lines and --only",
+    )
+    options = parser.parse_args()
+    if options.goals:
+        options.only, options.lines = list(GOAL_SYSTEMS), [line.name.lower() for line in GOAL_LINES]
+    return options
 
 
 def _measured(rounds: Rounds) -> dict[str, Measured]:

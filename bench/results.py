@@ -2,7 +2,8 @@
 
 Laws: a file holds every round's value, and the median of each figure follows from the rounds. A figure that a system
 has not is missing, never zero. Only a whole run (every system, every line, every record) is written to bench/results/,
-because docs/performance.md shows the newest file there.
+because docs/performance.md shows the newest file there. A run with three rounds of all goals is written to
+bench/results/goals/.
 """
 
 from __future__ import annotations
@@ -124,9 +125,9 @@ def read(path: Path) -> Run:
     return run
 
 
-def newest(folder: Path = RESULTS) -> Path:
-    """Names are dates, so the last one is the newest."""
-    return max(folder.glob("*.json"))
+def newest(*folders: Path) -> Path:
+    """The newest run in all these folders. Names are dates, so it is the one with the last name."""
+    return max((path for folder in folders for path in folder.glob("*.json")), key=lambda path: path.name)
 
 
 def shown(figures: Iterable[float]) -> str:

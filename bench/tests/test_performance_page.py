@@ -11,11 +11,15 @@ from kafscale.storage.objects import MemoryStore
 from kafscale.wire.records import Record, build_batch
 from kafscale.wire.schema import produce
 
+from bench.__main__ import folder_of
 from bench.bare_put import Broker
+from bench.columns import CLASSES, FLUSHED
+from bench.goals import GOAL_LINES, GOAL_RESULTS, GOAL_SYSTEMS, goals
 from bench.lines import PARTS, named
-from bench.page import BEHIND, CLASSES, FLUSHED, PAGE, PICTURES, files, filled, goals, panels, table
+from bench.page import BEHIND, PAGE, PICTURES, files, filled, panels, table
 from bench.picture import LIGHT, drawn
 from bench.results import RESULTS, Line, Run, differences, newest, of_rounds, read, rounds_of, written
+from bench.systems import SYSTEMS
 from e2e.harness.raw import Wire
 
 PRODUCE_VERSION = 9
@@ -79,6 +83,19 @@ def test_the_newest_file_is_the_one_with_the_latest_date(tmp_path: Path) -> None
     for name in ("2026-11-30T2200", "2026-12-01T0900", "2026-12-01"):
         (tmp_path / f"{name}.json").write_text("{}")
     assert newest(tmp_path).stem == "2026-12-01T0900"
+    goals_folder = tmp_path / "goals"
+    goals_folder.mkdir()
+    for name in ("2026-11-01T2200", "2026-12-01T0930"):
+        (goals_folder / f"{name}.json").write_text("{}")
+    assert newest(tmp_path, goals_folder) == goals_folder / "2026-12-01T0930.json"
+
+
+def test_a_finished_run_stays_where_the_docs_look_for_it() -> None:
+    assert folder_of(set(Line), list(SYSTEMS), 1) == RESULTS
+    assert folder_of(GOAL_LINES, GOAL_SYSTEMS, 3) == GOAL_RESULTS
+    assert folder_of(GOAL_LINES, GOAL_SYSTEMS, 2) is None  # a goal is the median of three rounds
+    assert folder_of(GOAL_LINES, GOAL_SYSTEMS[1:], 3) is None
+    assert folder_of(GOAL_LINES - {Line.ONE_PRODUCER}, GOAL_SYSTEMS, 3) is None
 
 
 def test_a_cell_is_the_median_of_the_rounds() -> None:
@@ -119,7 +136,7 @@ def test_the_picture_has_each_figure_as_text_and_is_the_same_each_time() -> None
 
 
 def test_pages_and_pictures_are_those_of_the_newest_file() -> None:
-    made = files(newest(RESULTS))
+    made = files(newest(RESULTS), newest(RESULTS, GOAL_RESULTS))
     assert set(made) == {PAGE, BEHIND, *PICTURES.values()}
     for path, text in made.items():
         assert path.read_text() == text, f"{path.name}: run `make gen`"
