@@ -93,6 +93,10 @@ def test_segments_are_as_many_as_the_policy_seals(
         pytest.param(1_000, 1, {"flush_ms": 155}, id="a slow store"),
         pytest.param(1_000, 0.1, {"flush_ms": 184}, id="a slow store and few records"),
         pytest.param(10, 100, {"flush_ms": 111}, id="a slow store and busy partitions"),
+        pytest.param(10, 20, {"flush_ms": 35}, id="no bundle passes a partition in flight"),
+        pytest.param(10, 20, {"flush_ms": 66}, id="a bundle passes a partition in flight"),
+        pytest.param(100, 10, {"flush_ms": 100}, id="two bundles pass a partition in flight"),
+        pytest.param(10, 100, {"bundles_per_s": 7, "flush_ms": 100}, id="each bundle waits for its token"),
     ],
 )
 def test_bundles_and_slices_are_as_many_as_gathering_seals(

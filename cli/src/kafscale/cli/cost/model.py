@@ -44,6 +44,9 @@ ALL_BUSY: Final = 0.95
 BUSY_POWER: Final = 6
 """From one seal to the next, as a share of a flush: FREE_SHARE if few partitions are in flight, BUSY_SHARE if ALL_BUSY
 or more of them are. Between these the share rises late. Found by running the service's own rules."""
+HELD_FROM: Final = 0.4
+"""Bundles pass a partition in flight if a flush takes longer than this share of the time between two. Found likewise:
+seals do not come at regular times, so it begins below 1."""
 
 
 def without_bundles(load: Load, tuning: Tuning) -> Requests:
@@ -118,22 +121,33 @@ def _interval_s(records_per_s: float, least_s: float, tuning: Tuning) -> float:
 def bundles_per_s(load: Load, tuning: Tuning) -> float:
     """Of one instance. All instances share the budget."""
     arrivals = load.records_per_s / load.owners
-    records = load.records_per_s / load.partitions
     # A partition with a slice in flight waits. If all do, bundles follow one another. Else a bundle is sealed when as
     # many requests have come as the last one answered, and up to four are in flight.
-    busy = min(1.0, (1 - exp(-records * tuning.flush_s)) / ALL_BUSY)
-    share = FREE_SHARE + (BUSY_SHARE - FREE_SHARE) * busy**BUSY_POWER
+    share = FREE_SHARE + (BUSY_SHARE - FREE_SHARE) * _one_by_one(load, tuning)
     by_time = 1 / _interval_s(arrivals, tuning.flush_s * share, tuning)
     return max(
         min(by_time, tuning.bundles_per_s / load.instances), load.bytes_per_s / load.owners / BUNDLE_BYTES
     )
 
 
+def _one_by_one(load: Load, tuning: Tuning) -> float:
+    """How far each bundle waits for the one before: 1 if all partitions are in flight, near 0 if half of them are."""
+    records = load.records_per_s / load.partitions
+    return min(1.0, (1 - exp(-records * tuning.flush_s)) / ALL_BUSY) ** BUSY_POWER
+
+
 def slices_per_s(load: Load, tuning: Tuning) -> float:
-    """Of all instances: the partitions that have records when a bundle is sealed, within the budget of head commits."""
+    """Of all instances: the partitions that have records when a bundle is sealed, within the budget of head commits.
+
+    A partition is not in the bundles that are sealed while its last slice is in flight. If bundles wait for one
+    another, there are none.
+    """
     bundles = bundles_per_s(load, tuning)
     records = load.records_per_s / load.partitions
-    in_each = max(1.0, load.partitions / load.owners * (1 - exp(-records / bundles)))
+    passing = max(0.0, tuning.flush_s * bundles - HELD_FROM) * (1 - _one_by_one(load, tuning) ** 2)
+    least_s = (1 + passing) / bundles
+    late_s = exp(-records * least_s) / (bundles * (1 - exp(-records / bundles)))
+    in_each = max(1.0, load.partitions / load.owners / (bundles * (least_s + late_s)))
     return load.owners * min(bundles * in_each, tuning.head_commits_per_s / load.instances)
 
 
