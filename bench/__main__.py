@@ -9,8 +9,8 @@ slower for it. The table has the median of each figure.
 
 A run is kept in out/bench/ by its date, after each turn. `--resume FILE` goes on with a run that was stopped: it
 measures what that file has not. A whole run (every system, every line, all records) goes to bench/results/ at its end,
-and `make gen` makes docs/performance.md of the newest file there. One with three rounds of all goals,
-but not whole, goes to bench/results/goals/.
+and `make gen` makes docs/performance.md of the newest file there. One with three rounds of all goals, but
+not whole, goes to bench/results/goals/.
 
 When a system has stopped, its files are emptied: in a round it writes up to 15 GB, and no disk holds those of a whole
 run. They are removed after the last measurement only. An ext4 without a journal skips the inodes that were freed within
