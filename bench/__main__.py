@@ -71,8 +71,9 @@ def main() -> None:
         for number, part, name in turns(options.rounds, names):
             directory = Path(folder) / f"{name}-{number}-{part}"
             system = system_named(name, directory)
-            due = {line for line in PARTS[part] & lines if line in system.lines}
-            if all(len(found[name].get(line, ())) > number for line in due):
+            its = {line for line in PARTS[part] & lines if line in system.lines}
+            due = not_measured(its, found[name], number)
+            if not due:
                 continue
             print(f"== {name}", flush=True)
             for line, figures in measure(system, lines=due, quick=options.quick, report=report).items():
@@ -100,6 +101,11 @@ def turns(rounds: int, names: Sequence[str]) -> Iterator[tuple[int, int, str]]:
         first = number * len(names) // rounds
         ordered = (*names[first:], *names[:first])
         yield from ((number, part, name) for part in range(len(PARTS)) for name in ordered)
+
+
+def not_measured(lines: Set[Line], found: Rounds, number: int) -> Set[Line]:
+    """Those whose figures of this round are not in a run that goes on. It may have begun with other lines."""
+    return {line for line in lines if len(found.get(line, ())) <= number}
 
 
 def _begun(options: argparse.Namespace) -> tuple[Path, Run]:

@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from bench.__main__ import turns
+from bench.__main__ import not_measured, turns
 from bench.lines import PARTS
+from bench.results import Line
 
 NAMES = ("kafscale-dir", "kafka-flush", "kafka", "kafscale-s3", "put-alone")
 
@@ -27,3 +28,11 @@ def test_systems_keep_their_neighbours() -> None:
         ordered = [name for n, part, name in turns(3, NAMES) if (n, part) == (number, 0)]
         first = ordered.index(NAMES[0])
         assert (*ordered[first:], *ordered[:first]) == NAMES
+
+
+def test_a_run_that_goes_on_measures_only_what_it_has_not() -> None:
+    """It began with one line, and had its first round."""
+    both = {Line.ONE_PARTITION, Line.ONE_REQUEST}
+    found = {Line.ONE_PARTITION: [(1.0,)]}
+    assert not_measured(both, found, 0) == {Line.ONE_REQUEST}
+    assert not_measured(both, found, 1) == both
