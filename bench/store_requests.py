@@ -58,14 +58,30 @@ LATE_S: Final = 15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Times:
+    """A histogram's count and sum."""
+
+    count: float
+    seconds: float
+
+    def mean_since(self, before: Times) -> float | None:
+        count = self.count - before.count
+        return (self.seconds - before.seconds) / count if count else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Counters:
     """Sums of all instances since their start."""
 
     at_s: float
     records: float
     puts: float
-    flushes: float
-    flush_s: float
+    flush: Times
+    """From a slice's seal to its commit."""
+    stored: Times
+    """From a bundle's seal until it was stored."""
+    commit: Times
+    """From a slice's submission to etcd's answer."""
     fetch_gets: float
     store: Mapping[str, int]
     """Requests by their method, if something counts them in front of the store."""
@@ -78,6 +94,8 @@ class Found:
     puts_per_s: float
     """By the produce service's own counter."""
     flush_s: float | None
+    stored_s: float | None
+    commit_s: float | None
     fetch_gets_per_s: float
     """Of the fetch service. Nearly all others are of settling."""
     store_puts_per_s: float | None
@@ -218,19 +236,23 @@ def _counters(system: KafScale) -> Counters:
     def total(name: str, role: str = "produce") -> float:
         return sum(each.get(f"kafscale_{role}_{name}", 0.0) for each in scraped[role])
 
+    def times(name: str) -> Times:
+        return Times(count=total(f"{name}_count"), seconds=total(f"{name}_sum"))
+
     return Counters(
         at_s=at_s,
         records=total("records_total"),
         puts=total("puts_total"),
-        flushes=total("flush_seconds_count"),
-        flush_s=total("flush_seconds_sum"),
+        flush=times("flush_seconds"),
+        stored=times("bundle_seconds"),
+        commit=times("commit_seconds"),
         fetch_gets=total("cache_loads_total", "fetch"),
         store=store,
     )
 
 
 def _found(before: Counters, after: Counters, counted: Measured, sizes: list[int]) -> Found:
-    over_s, flushes = after.at_s - before.at_s, after.flushes - before.flushes
+    over_s = after.at_s - before.at_s
 
     def at_store(method: str) -> float | None:
         return (after.store[method] - before.store[method]) / over_s if before.store else None
@@ -239,7 +261,9 @@ def _found(before: Counters, after: Counters, counted: Measured, sizes: list[int
         counted=counted,
         records_per_s=(after.records - before.records) / over_s,
         puts_per_s=(after.puts - before.puts) / over_s,
-        flush_s=(after.flush_s - before.flush_s) / flushes if flushes else None,
+        flush_s=after.flush.mean_since(before.flush),
+        stored_s=after.stored.mean_since(before.stored),
+        commit_s=after.commit.mean_since(before.commit),
         fetch_gets_per_s=(after.fetch_gets - before.fetch_gets) / over_s,
         store_puts_per_s=at_store("PUT"),
         store_gets_per_s=at_store("GET"),
@@ -248,7 +272,7 @@ def _found(before: Counters, after: Counters, counted: Measured, sizes: list[int
 
 
 def _report(found: Found, computed: Sequence[Computed], of: Load, options: argparse.Namespace) -> str:
-    took_ms = "-" if found.flush_s is None else f"{found.flush_s * 1000:.0f}"
+    took_ms = _ms(found.flush_s)
     return "\n".join(
         (
             f"| per second | counted | computed | deviation | for a flush of {took_ms} ms | deviation |",
@@ -259,6 +283,8 @@ def _report(found: Found, computed: Sequence[Computed], of: Load, options: argpa
             f"{options.rate_mb:.2f} were planned",
             f"a flush took {took_ms} ms from the seal to the commit; `kafscale cost` assumes "
             f"{Tuning().flush_ms} ms",
+            f"a bundle was stored {_ms(found.stored_s)} ms after its seal; "
+            f"a commit to etcd took {_ms(found.commit_s)} ms",
             f"etcd uses, MiB: {', '.join(f'{size / MIB:.1f}' for size in found.etcd_bytes)}",
         )
     )
@@ -285,6 +311,10 @@ def _row(name: str, counted: float | None, *computed: float | None) -> str:
         deviation = f"{(each - counted) / counted:+.0%}" if counted and each is not None else "-"
         cells += [_number(each), deviation]
     return "| " + " | ".join((name, *cells)) + " |"
+
+
+def _ms(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{seconds * 1000:.0f}"
 
 
 def _number(value: float | None) -> str:
