@@ -120,20 +120,23 @@ def main() -> None:
         for instances in options.instances:
             print(f"\n{options.rate_mb:g} MB/s, {partitions:,} partitions, {instances} instances\n")
             one = {**vars(options), "partitions": partitions, "instances": instances}
-            print(_measured(argparse.Namespace(**one)), flush=True)
+            _measure(argparse.Namespace(**one))
 
 
-def _measured(options: argparse.Namespace) -> str:
-    """One run, as a table in Markdown."""
+def _measure(options: argparse.Namespace) -> None:
+    """One run. Prints it before the system stops: thousands of partitions take a while to be handed over."""
     tuning = Tuning(settle_ms=options.settle_s * 1000)
     with tempfile.TemporaryDirectory(prefix="kafscale-requests-") as folder:
         system = _system(Path(folder), options.store, tuning, options)
         system.start()
         try:
             create(system, TOPIC, options.partitions)
-            found = asyncio.run(_count(system, options))
+            print(_table(asyncio.run(_count(system, options)), tuning, options), flush=True)
         finally:
             system.stop()
+
+
+def _table(found: Found, tuning: Tuning, options: argparse.Namespace) -> str:
     of = Load(
         bytes_per_s=found.records_per_s * options.record_bytes,
         partitions=options.partitions,

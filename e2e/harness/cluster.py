@@ -25,7 +25,7 @@ from e2e.harness.services import Service, dying_with_parent, until
 
 READY_TIMEOUT_S = 180.0  # starting takes three seconds on an idle machine; many of these run on busy ones
 FSCK_TIMEOUT_S = 1_800.0  # after fifty deaths there are a hundred thousand objects to read
-STOP_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 180.0  # six roles stop one after another, each in up to 30 s (with thousands of partitions)
 DEATH_TIMEOUT_S = 10.0
 ROW_TRIES = 100
 KAFSCALE = (sys.executable, "-m", "kafscale.cli")
