@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 from kafscale.runtime.ports import free_port
 from kafscale.testkit.seaweed import SeaweedServer
@@ -21,6 +21,8 @@ from e2e.harness.versions import checked_out, version_env
 
 NO_BUDGETS = {"KAFSCALE_S3_PUTS_PER_S_MAX": "100000", "KAFSCALE_BUNDLES_PER_S": "100000"}
 """SeaweedFS bills no PUT. So neither segments nor bundles wait for a budget, as on a directory."""
+STOP_TIMEOUT_S: Final = 180.0
+"""Six roles stop one after another, each in up to 30 s: thousands of partitions are handed over."""
 
 
 class System(Protocol):
@@ -67,7 +69,7 @@ class KafScale:
         return self.cluster.restart()
 
     def stop(self) -> None:
-        self.cluster.stop()
+        self.cluster.stop(STOP_TIMEOUT_S)
         if self.proxy is not None:
             self.proxy.kill()
             self.proxy.wait()

@@ -25,7 +25,7 @@ from e2e.harness.services import Service, dying_with_parent, until
 
 READY_TIMEOUT_S = 180.0  # starting takes three seconds on an idle machine; many of these run on busy ones
 FSCK_TIMEOUT_S = 1_800.0  # after fifty deaths there are a hundred thousand objects to read
-STOP_TIMEOUT_S = 180.0  # six roles stop one after another, each in up to 30 s (with thousands of partitions)
+STOP_TIMEOUT_S = 60.0
 DEATH_TIMEOUT_S = 10.0
 ROW_TRIES = 100
 KAFSCALE = (sys.executable, "-m", "kafscale.cli")
@@ -140,11 +140,11 @@ class Cluster:
         self.start()
         return time.monotonic() - begin
 
-    def stop(self) -> int:
+    def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> int:
         """Ctrl-C: drains and stops. The exit code."""
         assert self._process is not None
         os.killpg(self._process.pid, signal.SIGINT)
-        return self._ended(STOP_TIMEOUT_S)
+        return self._ended(timeout_s)
 
     def kill(self) -> None:
         """kill -9 of everything at once: the first process, supervisor, services and etcd."""
