@@ -137,6 +137,21 @@ def readable(kv: KeyValue) -> str:
     return kv.value.decode()
 
 
+async def test_a_watch_that_is_ending_may_be_ended_again(etcd: EtcdClient, keyspace: Keyspace) -> None:
+    """As after a pause of the machine: the watch's time is over, and a timer ends the watch in the same turn."""
+    key = keyspace.topic("a")
+    view = PrefixView(etcd, keyspace.topics_prefix(), text)
+    async with running(view):
+        while view._following is None:
+            await asyncio.sleep(0)
+        view._end_watch()
+        while not view._following.expired():
+            await asyncio.sleep(0)
+        view._end_watch()
+        await etcd.put(key, b"1")
+        await settle(view, lambda: key in view.items)
+
+
 async def test_a_value_that_cannot_be_read_harms_its_key_alone(
     etcd: EtcdClient, keyspace: Keyspace, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -81,8 +81,9 @@ class WatchedRange(ABC):
         self._end_watch()
 
     def _end_watch(self) -> None:
-        """The copy is read again before the next watch."""
-        if self._following is not None:
+        """The copy is read again before the next watch. A watch whose time is over may end only in a later turn of the
+        loop, and a Timeout that has expired cannot be moved."""
+        if self._following is not None and not self._following.expired():
             self._following.reschedule(asyncio.get_running_loop().time())
 
     async def _read_until_answered(self) -> int:
