@@ -9,7 +9,8 @@ from pathlib import Path
 from kafscale.cli.datadir import DataDir
 from kafscale.lake.catalog import Lake
 from kafscale.runtime.dependencies import connect_etcd, open_object_store
-from kafscale.runtime.etcd_binary import EtcdProcess, find_etcd
+from kafscale.runtime.etcd_binary import EtcdProcess
+from kafscale.runtime.etcd_program import find_etcd
 from kafscale.runtime.settings import ServiceSettings
 from kafscale.storage.keys import Keyspace
 

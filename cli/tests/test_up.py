@@ -111,7 +111,7 @@ class Reluctant:
     async def start(self) -> None:
         self.starts += 1
         if self.starts == 1:
-            raise EtcdFailed("does not serve after 30 s", self._log)
+            raise EtcdFailed("does not serve after 30 s", self._log, "")
         self.runs.set()
 
 

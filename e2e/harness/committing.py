@@ -13,7 +13,8 @@ from pathlib import Path
 
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
-from kafscale.runtime.etcd_binary import EtcdProcess, find_etcd
+from kafscale.runtime.etcd_binary import EtcdProcess
+from kafscale.runtime.etcd_program import find_etcd
 from kafscale.runtime.ports import free_port
 from kafscale.wire.errors import ErrorCode
 

@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kafscale.runtime.etcd_binary import EtcdProcess, find_etcd
+from kafscale.runtime.etcd_binary import EtcdProcess
+from kafscale.runtime.etcd_program import find_etcd
 from kafscale.runtime.ports import free_port
 from kafscale.storage.objects import ObjectStore
 from kafscale.storage.objects.directory import DirectoryStore

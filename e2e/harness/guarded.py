@@ -16,7 +16,8 @@ from typing import Final
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.etree import ElementTree
 
-from kafscale.runtime.etcd_binary import EtcdProcess, find_etcd
+from kafscale.runtime.etcd_binary import EtcdProcess
+from kafscale.runtime.etcd_program import find_etcd
 from kafscale.runtime.ports import free_port
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.rights.etcd import identity

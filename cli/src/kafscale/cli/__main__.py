@@ -328,7 +328,8 @@ def _supervise(plan: UpPlan, channel: socket.socket) -> int:
     from kafscale.cli.datadir import DataDirBusy
     from kafscale.cli.forked import ForkClient
     from kafscale.cli.up import CannotStart, Up
-    from kafscale.runtime.etcd_binary import EtcdFailed, EtcdMissing
+    from kafscale.runtime.etcd_binary import EtcdFailed
+    from kafscale.runtime.etcd_program import EtcdMissing
 
     # Of a temporary folder both etcd's state and the objects are removed at exit: neither is of use alone.
     with TemporaryDirectory(prefix="kafscale-") if plan.in_memory else nullcontext(plan.data_dir) as folder:

@@ -3,6 +3,7 @@
 Only the user that runs `kafscale up` can read it.
 
 etcd/                the metadata server's own files
+etcd.json            the program of etcd that ran them last, and its version; an older one cannot run them
 objects/             the bucket: segments, indexes, manifests
 run/lock             held by the supervisor while it runs
 run/etcd/            etcd's sockets while it runs; they are elsewhere if this path is too long for a socket
@@ -17,13 +18,15 @@ import asyncio
 import fcntl
 import json
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from kafscale.runtime.etcd_binary import QUOTA_BYTES, EtcdProcess, find_etcd, socket_folder
+from kafscale.runtime.debian_packages import Programs
+from kafscale.runtime.etcd_binary import QUOTA_BYTES, EtcdFailed, EtcdProcess, socket_folder
+from kafscale.runtime.etcd_program import Ran, Report, find_etcd, read_ran, version_of, write_ran
 
 PRIVATE_FOLDER: Final = 0o700
 PRIVATE_FILE: Final = 0o600
@@ -59,6 +62,7 @@ class DataDir:
         self.logs = self.root / "run" / "log"
         self.tls = self.root / "run" / "tls"
         self.tools = self.root / "tools"
+        self._etcd_ran = self.root / "etcd.json"
         self._lock_path = self.root / "run" / "lock"
         self._endpoints = self.root / "run" / "endpoints.json"
         self._lock: int | None = None
@@ -118,6 +122,16 @@ class DataDir:
             os.close(lock)
         return False
 
+    def etcd_ran(self) -> Ran | None:
+        """What ran the data of etcd last; None for new data, and for data of a version that did not write it down."""
+        return read_ran(self._etcd_ran) if (self.etcd / "member").is_dir() else None
+
+    def remember_etcd(self, program: Path) -> None:
+        """To be called when this program serves the data: from now on no older one can."""
+        ran = version_of(program)
+        if ran is not None and ran != read_ran(self._etcd_ran):
+            write_ran(self._etcd_ran, ran)
+
     def release(self) -> None:
         """Removes the endpoints and gives up the lock."""
         self._endpoints.unlink(missing_ok=True)
@@ -132,15 +146,40 @@ class DataDir:
 
 @asynccontextmanager
 async def started_etcd(
-    data: DataDir, report: Callable[[str], None], quota_bytes: int = QUOTA_BYTES
+    data: DataDir, report: Report, quota_bytes: int = QUOTA_BYTES
 ) -> AsyncIterator[EtcdProcess]:
     """The etcd of a directory that the caller has acquired; stopped at the end. Raises EtcdMissing and EtcdFailed."""
-    binary = await asyncio.to_thread(find_etcd, data.tools, report)
     with socket_folder(data.sockets) as sockets:
-        log_path = data.logs / "etcd.log"
-        server = EtcdProcess(binary, data.etcd, log_path=log_path, quota_bytes=quota_bytes, sockets=sockets)
-        await server.start()
+        server = await _serving(data, report, quota_bytes, sockets)
         try:
             yield server
         finally:
             await server.stop()
+
+
+async def _serving(data: DataDir, report: Report, quota_bytes: int, sockets: Path) -> EtcdProcess:
+    """If etcd says that it is older than the data, the search begins again for one that is not."""
+    last, asked = data.etcd_ran(), False
+    while True:
+        program = await _found(data.tools, report, last)
+        log_path = data.logs / "etcd.log"
+        server = EtcdProcess(program, data.etcd, log_path=log_path, quota_bytes=quota_bytes, sockets=sockets)
+        try:
+            await server.start()
+        except EtcdFailed as failed:
+            if failed.data_version is None or asked:
+                raise
+            last, asked = Ran(program=program, version=failed.data_version), True
+            continue
+        await asyncio.to_thread(data.remember_etcd, program)
+        return server
+
+
+async def _found(tools: Path, report: Report, last: Ran | None) -> Path:
+    """A cancellation ends the download."""
+    programs = Programs()
+    try:
+        return await asyncio.to_thread(find_etcd, tools, report, last, programs=programs)
+    except asyncio.CancelledError:
+        programs.end()
+        raise

@@ -141,7 +141,8 @@ def _finished(work: Coroutine[Any, Any, T]) -> T:
 
     from kafscale.cli.clusters import NoCluster
     from kafscale.cli.datadir import DataDirBusy
-    from kafscale.runtime.etcd_binary import EtcdFailed, EtcdMissing
+    from kafscale.runtime.etcd_binary import EtcdFailed
+    from kafscale.runtime.etcd_program import EtcdMissing
     from kafscale.runtime.settings_load import BadSettings
     from kafscale.storage.etcd.client import EtcdError
     from kafscale.storage.objects import StoreError

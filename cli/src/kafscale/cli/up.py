@@ -15,9 +15,10 @@ import errno
 import os
 import signal
 import socket
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
+from typing import Any, TypeVar
 
 from kafscale.cli.datadir import DataDir, Endpoints, started_etcd
 from kafscale.cli.forked import ForkClient
@@ -39,7 +40,12 @@ class CannotStart(Exception):
     """`up` cannot start. The text says what is wrong and what to do."""
 
 
+class Stopped(Exception):
+    """A stop was requested before everything was started."""
+
+
 Report = Callable[[str], None]
+T = TypeVar("T")
 
 
 def check_port_free(host: str, port: int) -> None:
@@ -84,6 +90,8 @@ class Up:
                     await self._run_services(endpoint, etcd)
                 finally:
                     await etcd.close()
+        except Stopped:
+            self._report("stopped")
         finally:
             self._data.release()
 
@@ -95,7 +103,9 @@ class Up:
 
     @asynccontextmanager
     async def _etcd_server(self) -> AsyncIterator[str]:
-        async with started_etcd(self._data, self._report, self._plan.etcd_quota_bytes) as server:
+        async with AsyncExitStack() as stack:
+            started = started_etcd(self._data, self._report, self._plan.etcd_quota_bytes)
+            server = await self._unless_stopped(stack.enter_async_context(started))
             self._report(f"etcd serves on {server.endpoint}")
             watcher = asyncio.create_task(self._keep_etcd(server), name="etcd")
             try:
@@ -103,6 +113,19 @@ class Up:
             finally:
                 watcher.cancel()
                 await asyncio.wait({watcher})
+
+    async def _unless_stopped(self, work: Coroutine[Any, Any, T]) -> T:
+        """What `work` returns. A stop cancels it: a download may take minutes. Raises Stopped."""
+        working, stop = asyncio.create_task(work), asyncio.create_task(self._stop.wait())
+        try:
+            await asyncio.wait({working, stop}, return_when=asyncio.FIRST_COMPLETED)
+            if working.done():
+                return working.result()
+        finally:
+            stop.cancel()
+            working.cancel()
+            await asyncio.wait({working})
+        raise Stopped
 
     async def _keep_etcd(self, server: EtcdProcess) -> None:
         """Restarts etcd when it dies, on the same port, because the services have no other address."""

