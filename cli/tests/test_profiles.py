@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kafscale.cli.__main__ import app
+from kafscale.cli.datadir import DataDir, Endpoints
 from kafscale.cli.kafka.properties import format_jaas, format_properties, parse_jaas, parse_properties
 from kafscale.cli.kafka.security import OPEN, PasswordLogin, read_security
 from kafscale.cli.options import SecurityProtocol
@@ -117,8 +118,20 @@ def login(password: str = SECRET) -> list[str]:
     return ["--user", "alice", "--password-file", "password"]
 
 
-def test_a_login_is_sent_to_no_other_address(tmp_path: Path, place: Any) -> None:
+def running_on(root: Path, request: pytest.FixtureRequest) -> None:
+    """As if `kafscale up` ran there."""
+    data = DataDir(root)
+    data.acquire()
+    request.addfinalizer(data.release)
+    here = Endpoints(bootstrap_servers="here:9092", etcd="unix:///e", namespace="n", object_dir="o", pid=1)
+    data.publish(here)
+
+
+def test_a_login_is_sent_to_no_other_address(
+    tmp_path: Path, place: Any, request: pytest.FixtureRequest
+) -> None:
     create("prod", *login())
+    running_on(tmp_path, request)
     assert place("topics", "list").security.login == PasswordLogin("SCRAM-SHA-512", "alice", SECRET)
     for words, env in (
         (("-b", "other:9092"), {}),

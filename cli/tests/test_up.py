@@ -88,7 +88,10 @@ async def test_ready_is_said_even_long_after_it_was_said_that_it_is_not(
         await late.wait()
         for view in views.values():
             view.become_ready()
-    assert lines[-1] == "KafScale is ready: bootstrap.servers=127.0.0.1:1234"
+    assert lines[-2:] == [
+        "KafScale is ready: bootstrap.servers=127.0.0.1:1234",
+        f"commands reach it so: kafscale status --data-dir {tmp_path}",
+    ]
     assert data.running() is not None
     data.release()
 

@@ -18,6 +18,7 @@ import asyncio
 import fcntl
 import json
 import os
+import shlex
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
@@ -42,6 +43,17 @@ class DataDirBusy(Exception):
         )
 
 
+class NotRunning(Exception):
+    """No cluster runs on the directory, or it is not ready yet."""
+
+    def __init__(self, path: Path, *, locked: bool) -> None:
+        super().__init__(
+            f"the cluster on {path} is not ready yet; wait until `kafscale up` says that it is"
+            if locked
+            else f"no cluster runs on {path}; start it with `kafscale up --data-dir {shlex.quote(str(path))}`"
+        )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoints:
     """The content of `run/endpoints.json`. Other commands find a running cluster with it."""
@@ -55,6 +67,7 @@ class Endpoints:
 
 class DataDir:
     def __init__(self, root: Path) -> None:
+        self._given = root
         self.root = root.absolute()
         self.etcd = self.root / "etcd"
         self.objects = self.root / "objects"
@@ -108,6 +121,13 @@ class DataDir:
             return Endpoints(**json.loads(self._endpoints.read_text()))
         except FileNotFoundError:
             return None
+
+    def must_run(self) -> Endpoints:
+        """The cluster that runs on this directory now. Raises NotRunning."""
+        running = self.running()
+        if running is None:
+            raise NotRunning(self._given, locked=self._is_locked())
+        return running
 
     def _is_locked(self) -> bool:
         try:

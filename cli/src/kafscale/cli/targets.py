@@ -140,14 +140,14 @@ def _finished(work: Coroutine[Any, Any, T]) -> T:
     import asyncio
 
     from kafscale.cli.clusters import NoCluster
-    from kafscale.cli.datadir import DataDirBusy
+    from kafscale.cli.datadir import DataDirBusy, NotRunning
     from kafscale.runtime.etcd_binary import EtcdFailed
     from kafscale.runtime.etcd_program import EtcdMissing
     from kafscale.runtime.settings_load import BadSettings
     from kafscale.storage.etcd.client import EtcdError
     from kafscale.storage.objects import StoreError
 
-    known = (NoCluster, DataDirBusy, EtcdMissing, EtcdFailed, Trouble, EtcdError, StoreError)
+    known = (NoCluster, NotRunning, DataDirBusy, EtcdMissing, EtcdFailed, Trouble, EtcdError, StoreError)
     try:
         return asyncio.run(work)
     except known as trouble:
@@ -172,10 +172,12 @@ class Place:
 
 
 def place_of(given: str | None, data_dir: Path | None, command_config: Path | None) -> Place:
-    """The given address, or that of the file, or of the cluster that runs on the data directory, or Kafka's default
-    port here.
+    """The given address, or that of the file, or of the cluster that runs on the data directory. A --data-dir of the
+    command line comes before an address of the environment or of the file.
 
-    If none of the three is given, the profile in use is the file: its login is sent to no other address.
+    If none of the three is given, the profile in use is the file: its login is sent to no other address. Without one it
+    is the cluster that runs on DEFAULT_DATA_DIR, else Kafka's default port here. A data directory that is named and on
+    which no cluster runs is an error: a command must not reach another cluster instead.
     """
     from kafscale.cli.kafka.properties import PropertiesWrong
     from kafscale.cli.kafka.security import OPEN, read_security
@@ -190,12 +192,29 @@ def place_of(given: str | None, data_dir: Path | None, command_config: Path | No
         raise fail_usage(f"--command-config {wrong}") from wrong
     except TokenTrouble as trouble:
         raise fail(f"--command-config {command_config}: {trouble}") from trouble
-    if (named := given or security.bootstrap) is not None:
+    only_data_dir = on_the_line("data_dir")
+    if only_data_dir and on_the_line("bootstrap_server"):
+        raise fail_usage("--data-dir and --bootstrap-server both name a cluster; give one")
+    if (named := given or security.bootstrap) is not None and not only_data_dir:
         return Place(named, security)
-    from kafscale.cli.datadir import DataDir
+    from kafscale.cli.datadir import DataDir, NotRunning
 
-    running = DataDir(data_dir or DEFAULT_DATA_DIR).running()
-    return Place(running.bootstrap_servers if running is not None else DEFAULT_BOOTSTRAP, security)
+    if data_dir is None:
+        running = DataDir(DEFAULT_DATA_DIR).running()
+        return Place(DEFAULT_BOOTSTRAP if running is None else running.bootstrap_servers, security)
+    try:
+        return Place(DataDir(data_dir).must_run().bootstrap_servers, security)
+    except NotRunning as trouble:
+        raise fail(str(trouble)) from trouble
+
+
+def on_the_line(parameter: str) -> bool:
+    """Whether the user has written the option, so that its value comes neither from a default nor from a variable."""
+    from typer._click.globals import get_current_context  # typer's own copy of click; the version is pinned
+
+    context = get_current_context(silent=True)
+    source = None if context is None else context.get_parameter_source(parameter)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def _profile_in_use() -> Path | None:

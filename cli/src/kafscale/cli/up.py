@@ -13,6 +13,7 @@ import asyncio
 import datetime
 import errno
 import os
+import shlex
 import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
@@ -237,6 +238,7 @@ class Up:
                 f"{self._plan.bootstrap} is open: no encryption and no logins; docs/security.md closes it"
             )
         self._report(f"KafScale is ready: bootstrap.servers={self._plan.bootstrap}")
+        self._report(f"commands reach it so: kafscale status --data-dir {shlex.quote(str(self._data.root))}")
 
     async def _serving(
         self, supervisor: Supervisor, views: Mapping[str, LiveView], changed: asyncio.Event

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from kafscale.cli.datadir import DataDir
-from kafscale.cli.targets import DataDirOption, NamespaceOption, Trouble, finished
+from kafscale.cli.targets import DataDirOption, NamespaceOption, finished, on_the_line
 from kafscale.cli.terminal import (
     FAILED_EXIT_CODE,
     Output,
@@ -83,20 +83,20 @@ async def _look(
 
 
 def settings_of(data_dir: Path | None, endpoints: str | None, namespace: str | None) -> ServiceSettings:
-    """Raises Trouble, or BadSettings."""
+    """Raises NotRunning, BadSettings and typer.Exit."""
     from kafscale.cli.clusters import chosen_dir, named
     from kafscale.runtime.settings import ServiceSettings
     from kafscale.runtime.settings_load import read_settings
 
     given = named(namespace)
     if endpoints is not None:
+        if on_the_line("data_dir"):
+            raise fail_usage("--data-dir and --etcd both name a cluster; give one")
         return read_settings(ServiceSettings, given | {"etcd_endpoints": endpoints})
     data_dir = chosen_dir(data_dir)
     if data_dir is None:
         return read_settings(ServiceSettings, given)
-    running = DataDir(data_dir).running()
-    if running is None:
-        raise Trouble(f"no cluster runs on {data_dir}; start it with `kafscale up --data-dir {data_dir}`")
+    running = DataDir(data_dir).must_run()
     given = {"namespace": running.namespace} | given
     return read_settings(ServiceSettings, given | {"etcd_endpoints": running.etcd})
 
