@@ -105,7 +105,7 @@ ROWS: Sequence[Row] = (
         name="cluster",
         what="`cluster`: the cluster's id",
         missing="The next admin that starts creates a new one.",
-        unreadable="Admins that start from then on return no cluster id to clients. No new id is created.",
+        unreadable="Admins that start from then on return an empty cluster id to clients. No new id is created.",
         remedy="Restore the record, and restart the admins.",
     ),
     Row(

@@ -206,6 +206,7 @@ class Cluster:
         self.metrics = Metrics("frontdoor")
         self.quotas = QuotaTable()
         self.acked = AckedRevision()
+        self.cluster_id = "the-cluster"
         means = Means(
             node_id=node_id,
             clock=SystemClock(),
@@ -225,6 +226,7 @@ class Cluster:
             slots=self.slots,
             live=self.live,
             front_doors=self.front_doors,
+            cluster_id=lambda: self.cluster_id,
         )
         self.door = assemble(self.settings, views, means)
         self.front_doors.set(

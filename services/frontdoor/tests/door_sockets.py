@@ -138,6 +138,7 @@ async def running(
         slots=slots,
         live=live,
         front_doors=FakeLive(),
+        cluster_id=str,
     )
     securities = chosen.securities()
     quotas = QuotaTable()

@@ -253,6 +253,7 @@ async def test_metadata_without_admin_names_the_front_doors_that_the_client_can_
     response = metadata.decode_response(client.answers[0].body, 9)
     assert [(each.node_id, each.host, each.port) for each in response.brokers] == [(7, "door", 9092)]
     assert response.controller_id == 7
+    assert response.cluster_id == cluster.cluster_id, "librdkafka's process ends at a null"
 
 
 @pytest.mark.parametrize(("version", "topics"), [(0, []), (9, None)])

@@ -84,7 +84,14 @@ async def running(keys: Path, **settings: Any) -> AsyncIterator[System]:
     )
     live = {role: FakeLive() for role in ROLES}
     topics: Any = FakeTopics()
-    views = Views(topics=topics, owners=FakeOwners(), slots=FakeSlots(), live=live, front_doors=FakeLive())
+    views = Views(
+        topics=topics,
+        owners=FakeOwners(),
+        slots=FakeSlots(),
+        live=live,
+        front_doors=FakeLive(),
+        cluster_id=str,
+    )
     async with asyncio.TaskGroup() as tasks:
         metrics = Metrics("frontdoor")
         means = Means(

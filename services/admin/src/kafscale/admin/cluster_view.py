@@ -23,11 +23,12 @@ log = structlog.get_logger(__name__)
 UNKNOWN_EPOCH = -1
 
 
-async def cluster_id(etcd: EtcdClient, keys: Keyspace, now_ms: int) -> str | None:
+async def cluster_id(etcd: EtcdClient, keys: Keyspace, now_ms: int) -> str:
     """The cluster's id, which the first admin creates: 16 random bytes in URL-safe base64, as Kafka's. Raises
     EtcdError.
 
-    None if its record cannot be read. Clients then get no id, and everything else works.
+    Empty if its record cannot be read: everything else works. Clients get an empty id, and never null, which ends
+    librdkafka's.
     """
     key = keys.cluster()
     drawn = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
@@ -46,7 +47,7 @@ async def cluster_id(etcd: EtcdClient, keys: Keyspace, now_ms: int) -> str | Non
         return decode_cluster_id(held.kvs[0].value)
     except UnreadableValue as error:
         log.error("cluster id unreadable", why=str(error))
-        return None
+        return ""
 
 
 async def brokers_of(context: AdminContext, listener: str | None) -> tuple[Broker, ...]:

@@ -34,7 +34,7 @@ class AdminContext:
     settings: AdminSettings
     clock: Clock
     keys: Keyspace
-    cluster_id: str | None
+    cluster_id: str
     topics: TopicsView
     store: TopicStore
     auto_creation: AutoCreation
@@ -60,7 +60,7 @@ def assembled(
     keys: Keyspace,
     clock: Clock,
     *,
-    cluster_id: str | None,
+    cluster_id: str,
     topics: TopicsView,
     front_doors: LiveView,
     owners: PrefixView[OwnerRecord],

@@ -2,7 +2,7 @@
 
 import asyncio
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, assert_never
@@ -57,6 +57,7 @@ class Views:
     slots: Slots
     live: Mapping[Backend, Live]
     front_doors: Live
+    cluster_id: Callable[[], str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,6 +181,7 @@ def parts_of(
         clock=clock,
         topics=views.topics,
         front_doors=views.front_doors,
+        cluster_id=views.cluster_id,
         routing=routing,
         forwarder=Forwarder(
             routing=routing, clock=clock, acked=means.acked, tasks=means.tasks, access=means.access.copy

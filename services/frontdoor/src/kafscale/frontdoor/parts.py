@@ -1,6 +1,6 @@
 """What the handlers of one front door work with; assembly.py builds it once."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from kafscale.frontdoor.authorization import Doorkeeper
@@ -17,12 +17,14 @@ from kafscale.storage.topics import TopicsView
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """`advertised`: the versions that ApiVersions shows, by API key. `front_doors`: the brokers that clients see."""
+    """`advertised`: the versions that ApiVersions shows, by API key. `front_doors`: the brokers that clients see.
+    `cluster_id`: the last known id, empty before the first start of an admin."""
 
     node_id: int
     clock: Clock
     topics: TopicsView
     front_doors: Live
+    cluster_id: Callable[[], str]
     routing: Routing
     forwarder: Forwarder
     groups: GroupCaller

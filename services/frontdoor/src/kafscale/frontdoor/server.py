@@ -28,6 +28,7 @@ from kafscale.frontdoor.settings import FrontdoorSettings
 from kafscale.runtime.process import CannotServe, Runtime, ServiceParts
 from kafscale.runtime.process_metrics import watch_views
 from kafscale.runtime.stream.inbound import Handler
+from kafscale.storage.cluster_record import ClusterIdView
 from kafscale.storage.decoy_key import DecoyKeyDamaged
 from kafscale.storage.etcd.client import EtcdClient, EtcdError
 from kafscale.storage.keys import Keyspace
@@ -147,6 +148,7 @@ class Service:
         self._slots = SlotsView(etcd, keyspace)
         self._live = {role: LiveView(etcd, keyspace, role.value) for role in ROLES}
         self.front_doors = LiveView(etcd, keyspace, ROLE)
+        self._cluster_id = ClusterIdView(etcd, keyspace)
         self._topics = topics
         self._tasks = means.tasks
         self._servers: list[asyncio.Server] = []
@@ -180,6 +182,7 @@ class Service:
             slots=self._slots,
             live=self._live,
             front_doors=self.front_doors,
+            cluster_id=self._cluster_id,
         )
 
     async def load(self) -> None:
@@ -187,6 +190,7 @@ class Service:
         lives = [*self._live.values(), self.front_doors]
         self._tasks.create_task(self._owners.view.run())
         self._tasks.create_task(self._slots.view.run())
+        self._tasks.create_task(self._cluster_id.run())
         for live in lives:
             self._tasks.create_task(live.run())
         self._tasks.create_task(self.door.gateway.sweep())
@@ -197,6 +201,7 @@ class Service:
         await self._topics.ready()
         await self._owners.view.ready()
         await self._slots.view.ready()
+        await self._cluster_id.ready()
         for live in lives:
             await live.loaded()
 

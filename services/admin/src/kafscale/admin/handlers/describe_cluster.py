@@ -33,7 +33,7 @@ async def handler(
         return api.DescribeClusterResponse(error_code=refused.error, error_message=refused.message)
     brokers = await brokers_of(context, meta.listener)
     answer = api.DescribeClusterResponse(
-        cluster_id=context.cluster_id or "",
+        cluster_id=context.cluster_id,
         controller_id=controller_of(brokers),
         brokers=[
             api.DescribeClusterResponseBroker(broker_id=b.node_id, host=b.host, port=b.port, rack=b.rack)

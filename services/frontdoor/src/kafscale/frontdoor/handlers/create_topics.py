@@ -19,7 +19,6 @@ API: Final = to_admin(
         ("topics", "topics"),
         schema.CreateTopicsResponseTopicResult,
         "name",
-        configs=None,
     ),
     repeatable=False,
     large_answer=True,

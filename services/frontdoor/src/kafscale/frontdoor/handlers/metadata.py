@@ -1,6 +1,7 @@
 """Metadata (3): v0-13.   v1 null = all · v4 auto-creation asked for · v9 flexible · v10 topic ids · v13 error
 Admin answers. While none is there, the topics asked for by name are LEADER_NOT_AVAILABLE, which every
-client retries, under the brokers this process knows. "All topics" cannot be answered without admin: an
+client retries, under the brokers and the cluster id this process knows. librdkafka copies the id without a look at
+whether there is one, so the id is never null. "All topics" cannot be answered without admin: an
 empty list would be a false statement, so the connection is closed, and the client asks again.
 """
 
@@ -20,7 +21,12 @@ NULL_NAMES_FROM: Final = 12
 
 
 def refuse(
-    body: memoryview, version: int, code: ErrorCode, *, brokers: Sequence[schema.MetadataResponseBroker] = ()
+    body: memoryview,
+    version: int,
+    code: ErrorCode,
+    *,
+    brokers: Sequence[schema.MetadataResponseBroker] = (),
+    cluster_id: str = "",
 ) -> list[Buffer]:
     request = schema.decode_request(body, version)
     if request.topics is None or (version == 0 and not request.topics):
@@ -37,7 +43,9 @@ def refuse(
         for topic in request.topics
     ]
     controller_id = brokers[0].node_id if brokers else -1
-    response = schema.MetadataResponse(brokers=list(brokers), controller_id=controller_id, topics=topics)
+    response = schema.MetadataResponse(
+        brokers=list(brokers), cluster_id=cluster_id, controller_id=controller_id, topics=topics
+    )
     return schema.encode_response(response, version)
 
 
@@ -48,10 +56,12 @@ class MetadataHandler:
     def __init__(self, parts: Parts) -> None:
         self._forwarder = parts.forwarder
         self._front_doors = parts.front_doors
+        self._cluster_id = parts.cluster_id
 
     def __call__(self, exchange: Exchange) -> None:
         brokers = self.brokers(exchange.caller.listener)
-        self._forwarder.forward(exchange, FORWARD, refuse=partial(refuse, brokers=brokers))
+        known = partial(refuse, brokers=brokers, cluster_id=self._cluster_id())
+        self._forwarder.forward(exchange, FORWARD, refuse=known)
 
     def brokers(self, listener: str) -> list[schema.MetadataResponseBroker]:
         """The front doors that clients of this listener can reach."""
