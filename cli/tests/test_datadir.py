@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import subprocess
@@ -9,7 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from kafscale.cli.datadir import DataDir, DataDirBusy, Endpoints
+from kafscale.cli.datadir import DataDir, DataDirBusy, DataDirUnusable, Endpoints
+from kafscale.cli.disk import Disk
 
 ENDPOINTS = Endpoints(
     bootstrap_servers="127.0.0.1:1", etcd="http://127.0.0.1:2", namespace="n", object_dir="o", pid=os.getpid()
@@ -90,3 +92,33 @@ def test_what_an_earlier_version_made_for_all_to_read_is_shut(tmp_path: Path) ->
         "the root may hold other things of its user's"
     )
     data.release()
+
+
+def test_a_file_in_its_place_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for path in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(DataDirUnusable, match=f"^{path} cannot be a folder: a file is at that place"):
+            DataDir(path).acquire()
+
+
+def test_a_place_that_cannot_be_written_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tests may run as root, whom no permission stops."""
+
+    def refuse(path: Path, **_: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    with pytest.raises(DataDirUnusable, match="data: permission denied; make .*/data writable for this user"):
+        DataDir(tmp_path / "data").acquire()
+
+
+def test_a_full_disk_is_named_at_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.write", refuse)
+    monkeypatch.setattr(DataDir, "disk", lambda data: Disk(data.root, 0, 260 << 20))
+    with pytest.raises(DataDirUnusable, match=r"^the disk of .* is full \(0 of 260 MB free\); make room"):
+        DataDir(tmp_path).acquire()

@@ -53,6 +53,12 @@ def of(kept: Kept, **observed: Observed) -> Picture:
     return paint(kept, everyone, 1.04)
 
 
+def test_a_full_disk_is_the_first_warning_and_the_cluster_does_not_serve() -> None:
+    picture = of(replace(WHOLE, disk_full="the disk of data is full (0 of 260 MB free)"))
+    assert not picture.serves
+    assert picture.warnings[0].startswith("the disk of data is full (0 of 260 MB free): records are refused")
+
+
 def test_a_whole_cluster_has_no_warning() -> None:
     picture = of(WHOLE)
     assert (picture.serves, picture.warnings, picture.rates_over_s) == (True, (), 1.0)

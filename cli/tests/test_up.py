@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from kafscale.cli import up
 from kafscale.cli.__main__ import app
 from kafscale.cli.datadir import DataDir
+from kafscale.cli.disk import Disk
 from kafscale.cli.forked import ForkClient
-from kafscale.cli.options import ROLES, SecurityProtocol
+from kafscale.cli.options import ROLES, SecurityProtocol, StoreKind
+from kafscale.cli.supervisor import RESTART_DELAY_MAX_MS, RESTART_DELAY_MIN_MS
 from kafscale.cli.up_plan import UpPlan
 from kafscale.frontdoor.listeners import listener_security
 from kafscale.runtime.etcd_binary import EtcdFailed
@@ -97,10 +101,11 @@ async def test_ready_is_said_even_long_after_it_was_said_that_it_is_not(
 
 
 class Reluctant:
-    """An etcd that died, does not start at the first try, and then runs."""
+    """An etcd that died, does not start `failures` times, and then runs."""
 
-    def __init__(self, log: Path) -> None:
+    def __init__(self, log: Path, failures: int) -> None:
         self._log = log
+        self._failures = failures
         self.starts = 0
         self.runs = asyncio.Event()
         self._died = False
@@ -113,25 +118,111 @@ class Reluctant:
 
     async def start(self) -> None:
         self.starts += 1
-        if self.starts == 1:
+        if self.starts <= self._failures:
             raise EtcdFailed("does not serve after 30 s", self._log, "")
         self.runs.set()
 
 
-async def test_an_etcd_that_does_not_start_again_at_once_is_tried_once_more(
-    tmp_path: Path, processes: ForkClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(up, "ETCD_RESTART_DELAY_S", 0.0)
-    lines: list[str] = []
-    system = up.Up(UpPlan(data_dir=tmp_path), processes, lines.append)
-    server = Reluctant(tmp_path / "etcd.log")
+@dataclass
+class Room:
+    free: int = 1 << 40
+
+    def disk(self) -> Disk:
+        return Disk(Path("data"), self.free, 1 << 40)
+
+
+@pytest.fixture
+def room(monkeypatch: pytest.MonkeyPatch) -> Room:
+    """What the disk has."""
+    room = Room()
+    monkeypatch.setattr(DataDir, "disk", lambda _: room.disk())
+    return room
+
+
+@asynccontextmanager
+async def kept(
+    system: up.Up, server: Reluctant, pauses: list[float], monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[None]:
+    """Until it runs. `pauses`: what is waited before each start."""
+
+    async def pause(pause_s: float) -> None:
+        pauses.append(pause_s)
+
+    monkeypatch.setattr(system, "_pause", pause)
     keeping = asyncio.create_task(system._keep_etcd(server))  # type: ignore[arg-type]
     await asyncio.wait_for(server.runs.wait(), 10)
+    yield
     keeping.cancel()
-    assert [line.splitlines()[0] for line in lines] == [
-        "etcd ended with code -9; starting it again",
-        f"etcd does not serve after 30 s; the end of {tmp_path / 'etcd.log'}:",
-    ]
+
+
+async def test_an_etcd_that_does_not_start_is_tried_again_after_growing_pauses(
+    tmp_path: Path, processes: ForkClient, monkeypatch: pytest.MonkeyPatch, room: Room
+) -> None:
+    lines: list[str] = []
+    pauses: list[float] = []
+    system = up.Up(UpPlan(data_dir=tmp_path), processes, lines.append)
+    async with kept(system, Reluctant(tmp_path / "etcd.log", 9), pauses, monkeypatch):
+        assert [line.splitlines()[0] for line in lines] == [
+            "etcd ended with code -9; starting it again",
+            *[f"etcd does not start; etcd does not serve after 30 s; the end of {tmp_path / 'etcd.log'}:"]
+            * 9,
+        ]
+        assert pauses[0] <= RESTART_DELAY_MIN_MS / 1000
+        assert all(pause >= RESTART_DELAY_MAX_MS / 2000 for pause in pauses[-3:])
+
+
+async def test_a_full_disk_is_the_reason_that_is_said_and_once(
+    tmp_path: Path, processes: ForkClient, monkeypatch: pytest.MonkeyPatch, room: Room
+) -> None:
+    """etcd's log is on the same disk, and empty."""
+    lines: list[str] = []
+    system = up.Up(UpPlan(data_dir=tmp_path), processes, lines.append)
+    room.free = 0
+    async with kept(system, Reluctant(tmp_path / "etcd.log", 9), [], monkeypatch):
+        (line,) = lines
+        assert line.startswith("etcd ended with code -9: the disk of data is full (0 of 1048576 MB free)")
+
+
+async def test_a_pause_for_a_full_disk_ends_when_there_is_room(
+    tmp_path: Path, processes: ForkClient, monkeypatch: pytest.MonkeyPatch, room: Room
+) -> None:
+    monkeypatch.setattr(up, "ROOM_POLL_S", 0.001)
+    system = up.Up(UpPlan(data_dir=tmp_path), processes, print)
+    room.free = 0
+    pausing = asyncio.create_task(system._pause(3_600))
+    await asyncio.wait({pausing}, timeout=0.05)
+    assert not pausing.done()
+    room.free = 1 << 40
+    await asyncio.wait_for(pausing, 10)
+
+
+@pytest.mark.parametrize("store", StoreKind)
+async def test_only_the_records_leave_room_on_the_disk(
+    tmp_path: Path, processes: ForkClient, store: StoreKind, room: Room
+) -> None:
+    """What upkeep and admin write makes room."""
+    etcd = EtcdClient.connect(["http://127.0.0.1:1"])
+    system = up.Up(UpPlan(data_dir=tmp_path, store=store), processes, print)
+    name = "KAFSCALE_OBJECT_DIR_KEPT_BYTES"
+    given = {role: system._spec(role, 1, "http://127.0.0.1:1", etcd).env.get(name) for role in ROLES}
+    await etcd.close()
+    kept = str(room.disk().kept) if store is StoreKind.DIR else None
+    assert given == dict.fromkeys(ROLES) | {"produce": kept}
+
+
+async def test_a_child_that_dies_while_etcd_is_away_is_started_again(
+    tmp_path: Path, processes: ForkClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its registration stays until its lease ends. The error must not end `up`."""
+    etcd = EtcdClient.connect(["http://127.0.0.1:1"])
+    after_death = (
+        up.Up(UpPlan(data_dir=tmp_path), processes, print)
+        ._spec("produce", 1, "http://127.0.0.1:1", etcd)
+        .after_death
+    )
+    assert after_death is not None
+    await after_death()
+    await etcd.close()
 
 
 def planned(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *words: str) -> UpPlan:

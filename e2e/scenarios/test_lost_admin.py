@@ -60,7 +60,9 @@ def test_a_client_that_describes_the_cluster_survives_and_learns_its_id(cluster:
     cluster.signal("admin", signal.SIGSTOP)
     until("the lease of admin is over", lambda: cluster.inside().instances("admin") == [])
     assert described(cluster) == [cluster_id, "1"]
-    assert json.loads(commands.ok("brokers --output json"))[0]["broker"] == 1, "the command is such a client, too"
+    assert json.loads(commands.ok("brokers --output json"))[0]["broker"] == 1, (
+        "the command is such a client, too"
+    )
     cluster.signal("admin", signal.SIGCONT)
     until("admin is back", lambda: len(cluster.inside().instances("admin")) == 1)
     commands.ok("produce greetings", stdin="hello\n")

@@ -16,6 +16,7 @@ import pytest
 
 from e2e.harness.cluster import Cluster
 from e2e.harness.commands import Commands
+from e2e.harness.inside import metric
 from e2e.harness.law import nap
 from e2e.harness.raw import Raw
 from e2e.harness.requests import TOPIC, batch, create, send
@@ -23,13 +24,16 @@ from e2e.harness.services import until
 
 ASLEEP_S: Final = 62.0
 """Longer than leases (8 s) and than the minute after which views are read again."""
+IDLE_MS: Final = 20_000
+"""After this the fetch service forgets a partition, and with the last one it ends its watch: in the same turn of its
+loop in which the minute of that watch is over."""
 
 pytestmark = pytest.mark.timeout(400)
 
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    cluster = Cluster(data_dir=tmp_path / "data")
+    cluster = Cluster(data_dir=tmp_path / "data", env={"KAFSCALE_FETCH_IDLE_TOPIC_MS": str(IDLE_MS)})
     cluster.start()
     yield cluster
     cluster.kill()
@@ -48,6 +52,11 @@ def test_after_a_minute_of_sleep_the_same_processes_serve_everything_again(clust
     commands.ok("produce words", stdin="one\ntwo\n")
     consume = "consume words --group g --exit"
     assert commands.ok(consume).splitlines() == ["one", "two"]
+    (fetch,) = cluster.inside().instances("fetch")
+    until(
+        "no long poll is held",
+        lambda: set(metric(fetch.http_address, "kafscale_fetch_held_requests").values()) == {0.0},
+    )
     before = cluster.tree()
     for pid in before:
         os.kill(pid, signal.SIGSTOP)

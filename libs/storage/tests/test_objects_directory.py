@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from kafscale.storage.objects import (
@@ -15,6 +16,7 @@ from kafscale.storage.objects import (
     ObjectStore,
     PreconditionFailed,
     StoreConfig,
+    StoreFull,
     StoreRefused,
     StoreUnavailable,
     open_store,
@@ -46,6 +48,25 @@ async def test_an_object_is_a_plain_file_under_its_key(tmp_path: Path, directory
     await store.put(KEY, [b"spec", b"bytes"], condition=IfAbsent(), metadata=METADATA)
     assert (tmp_path / KEY).read_bytes() == b"specbytes"
     assert files_below(tmp_path) == {KEY, ".store/layout"}
+    await store.close()
+
+
+@pytest.mark.parametrize("size", [10, 2 << 20])
+async def test_a_put_leaves_the_room_that_is_kept_for_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    """Small and large ones take different ways to the disk, and a replacement another one."""
+    kept, blocks = 5 << 20, [0]
+    monkeypatch.setattr("os.statvfs", lambda _: SimpleNamespace(f_frsize=1, f_bavail=blocks[0]))
+    store = open_store(StoreConfig(kind="dir", directory=tmp_path, kept_bytes=kept))
+    blocks[0] = kept + size
+    etag = await store.put(KEY, [bytes(size)], condition=IfAbsent())
+    blocks[0] -= 1
+    for condition in (IfAbsent(), IfMatch(etag), None):
+        with pytest.raises(StoreFull, match=f"{kept} are kept for others"):
+            await store.put(f"{KEY}-2", [bytes(size)], condition=condition)
+    assert files_below(tmp_path) == {KEY, ".store/layout"}
+    assert await store.delete(KEY, if_match=etag), "a deletion makes room"
     await store.close()
 
 

@@ -325,7 +325,7 @@ def _supervise(plan: UpPlan, channel: socket.socket) -> int:
     from dataclasses import replace
     from tempfile import TemporaryDirectory
 
-    from kafscale.cli.datadir import DataDirBusy
+    from kafscale.cli.datadir import DataDirBusy, DataDirUnusable
     from kafscale.cli.forked import ForkClient
     from kafscale.cli.up import CannotStart, Up
     from kafscale.runtime.etcd_binary import EtcdFailed
@@ -335,7 +335,7 @@ def _supervise(plan: UpPlan, channel: socket.socket) -> int:
     with TemporaryDirectory(prefix="kafscale-") if plan.in_memory else nullcontext(plan.data_dir) as folder:
         try:
             asyncio.run(Up(replace(plan, data_dir=Path(folder)), ForkClient(channel), report).run())
-        except (CannotStart, DataDirBusy, EtcdMissing, EtcdFailed) as trouble:
+        except (CannotStart, DataDirBusy, DataDirUnusable, EtcdMissing, EtcdFailed) as trouble:
             return fail(str(trouble)).exit_code
     return 0
 

@@ -19,15 +19,17 @@ import fcntl
 import json
 import os
 import shlex
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
+from kafscale.cli.disk import Disk
 from kafscale.runtime.debian_packages import Programs
 from kafscale.runtime.etcd_binary import QUOTA_BYTES, EtcdFailed, EtcdProcess, socket_folder
 from kafscale.runtime.etcd_program import Ran, Report, find_etcd, read_ran, version_of, write_ran
+from kafscale.storage.objects.disk_files import NO_ROOM
 
 PRIVATE_FOLDER: Final = 0o700
 PRIVATE_FILE: Final = 0o600
@@ -43,6 +45,10 @@ class DataDirBusy(Exception):
         )
 
 
+class DataDirUnusable(Exception):
+    """The directory cannot be used as it is. The text says what is wrong and what to do."""
+
+
 class NotRunning(Exception):
     """No cluster runs on the directory, or it is not ready yet."""
 
@@ -56,7 +62,10 @@ class NotRunning(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoints:
-    """The content of `run/endpoints.json`. Other commands find a running cluster with it."""
+    """The content of `run/endpoints.json`. Other commands find a running cluster with it.
+
+    `object_dir` is empty if the records are in S3.
+    """
 
     bootstrap_servers: str
     etcd: str
@@ -81,7 +90,33 @@ class DataDir:
         self._lock: int | None = None
 
     def acquire(self) -> None:
-        """Creates the folders and takes the lock, or raises DataDirBusy."""
+        """Creates the folders and takes the lock, or raises DataDirBusy or DataDirUnusable."""
+        with self._usable():
+            self._acquire()
+
+    def disk(self) -> Disk:
+        return Disk.of(self.root)
+
+    @contextmanager
+    def _usable(self) -> Iterator[None]:
+        """Raises DataDirUnusable for an error of the operating system."""
+        try:
+            yield
+        except (FileExistsError, NotADirectoryError) as error:
+            raise DataDirUnusable(
+                f"{error.filename} cannot be a folder: a file is at that place, or above it; use another --data-dir"
+            ) from error
+        except PermissionError as error:
+            raise DataDirUnusable(
+                f"{error.filename}: permission denied; make {self._given} writable for this user, or use another "
+                "--data-dir"
+            ) from error
+        except OSError as error:
+            if error.errno in NO_ROOM and (full := self.disk().full(with_records=False)) is not None:
+                raise DataDirUnusable(f"{full}; make room, and start again") from error
+            raise DataDirUnusable(f"{error.filename or self._given}: {error.strerror}") from error
+
+    def _acquire(self) -> None:
         self._make_private()
         lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
         try:
@@ -109,6 +144,11 @@ class DataDir:
                 path.chmod(PRIVATE_FILE)
 
     def publish(self, endpoints: Endpoints) -> None:
+        """Raises DataDirUnusable."""
+        with self._usable():
+            self._publish(endpoints)
+
+    def _publish(self, endpoints: Endpoints) -> None:
         temporary = self._endpoints.with_suffix(".tmp")
         temporary.write_text(json.dumps(asdict(endpoints), indent=2) + "\n")
         temporary.replace(self._endpoints)
@@ -147,10 +187,11 @@ class DataDir:
         return read_ran(self._etcd_ran) if (self.etcd / "member").is_dir() else None
 
     def remember_etcd(self, program: Path) -> None:
-        """To be called when this program serves the data: from now on no older one can."""
+        """To be called when this program serves the data: from now on no older one can. Raises DataDirUnusable."""
         ran = version_of(program)
         if ran is not None and ran != read_ran(self._etcd_ran):
-            write_ran(self._etcd_ran, ran)
+            with self._usable():
+                write_ran(self._etcd_ran, ran)
 
     def release(self) -> None:
         """Removes the endpoints and gives up the lock."""
@@ -168,7 +209,12 @@ class DataDir:
 async def started_etcd(
     data: DataDir, report: Report, quota_bytes: int = QUOTA_BYTES
 ) -> AsyncIterator[EtcdProcess]:
-    """The etcd of a directory that the caller has acquired; stopped at the end. Raises EtcdMissing and EtcdFailed."""
+    """The etcd of a directory that the caller has acquired; stopped at the end.
+
+    Raises EtcdMissing, EtcdFailed and DataDirUnusable.
+    """
+    if not (data.etcd / "member").is_dir() and (small := data.disk().too_small()) is not None:
+        raise DataDirUnusable(small)
     with socket_folder(data.sockets) as sockets:
         server = await _serving(data, report, quota_bytes, sockets)
         try:
@@ -187,11 +233,17 @@ async def _serving(data: DataDir, report: Report, quota_bytes: int, sockets: Pat
         try:
             await server.start()
         except EtcdFailed as failed:
+            if (full := data.disk().full(with_records=False)) is not None:
+                raise DataDirUnusable(f"etcd cannot start: {full}; make room, and start again") from failed
             if failed.data_version is None or asked:
                 raise
             last, asked = Ran(program=program, version=failed.data_version), True
             continue
-        await asyncio.to_thread(data.remember_etcd, program)
+        try:
+            await asyncio.to_thread(data.remember_etcd, program)
+        except BaseException:
+            server.kill()
+            raise
         return server
 
 

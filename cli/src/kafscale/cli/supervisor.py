@@ -102,7 +102,7 @@ class Supervisor:
             await self._processes.signal(child.spec.name, signal.SIGTERM)
 
     async def _keep(self, child: Child) -> None:
-        backoff = Backoff(first_ms=RESTART_DELAY_MIN_MS, cap_ms=RESTART_DELAY_MAX_MS)
+        backoff = restart_backoff()
         while not child.stop_requested.is_set():
             await self._run_once(child)
             if child.stop_requested.is_set():
@@ -129,6 +129,11 @@ class Supervisor:
     def _set(self, child: Child, state: ChildState) -> None:
         child.state = state
         self._on_change(child)
+
+
+def restart_backoff() -> Backoff:
+    """The pauses between the restarts of a process that dies again and again."""
+    return Backoff(first_ms=RESTART_DELAY_MIN_MS, cap_ms=RESTART_DELAY_MAX_MS)
 
 
 def log_tail(path: Path, lines: int = 12) -> str:

@@ -140,14 +140,15 @@ def _finished(work: Coroutine[Any, Any, T]) -> T:
     import asyncio
 
     from kafscale.cli.clusters import NoCluster
-    from kafscale.cli.datadir import DataDirBusy, NotRunning
+    from kafscale.cli.datadir import DataDirBusy, DataDirUnusable, NotRunning
     from kafscale.runtime.etcd_binary import EtcdFailed
     from kafscale.runtime.etcd_program import EtcdMissing
     from kafscale.runtime.settings_load import BadSettings
     from kafscale.storage.etcd.client import EtcdError
     from kafscale.storage.objects import StoreError
 
-    known = (NoCluster, NotRunning, DataDirBusy, EtcdMissing, EtcdFailed, Trouble, EtcdError, StoreError)
+    of_data_dir = (NotRunning, DataDirBusy, DataDirUnusable, EtcdMissing, EtcdFailed)
+    known = (*of_data_dir, NoCluster, Trouble, EtcdError, StoreError)
     try:
         return asyncio.run(work)
     except known as trouble:

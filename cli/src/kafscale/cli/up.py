@@ -16,25 +16,36 @@ import os
 import shlex
 import signal
 import socket
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from typing import Any, TypeVar
 
 from kafscale.cli.datadir import DataDir, Endpoints, started_etcd
+from kafscale.cli.disk import DiskWatch
 from kafscale.cli.forked import ForkClient
 from kafscale.cli.kafka.request import wait_for_brokers
 from kafscale.cli.options import ROLES, SERVICES, SecurityProtocol, StoreKind
-from kafscale.cli.supervisor import Child, ChildSpec, ChildState, Supervisor, log_tail
+from kafscale.cli.supervisor import (
+    STEADY_AFTER_S,
+    Child,
+    ChildSpec,
+    ChildState,
+    Supervisor,
+    log_tail,
+    restart_backoff,
+)
 from kafscale.cli.up_plan import UpPlan, service_program
 from kafscale.runtime.etcd_binary import EtcdFailed, EtcdProcess
 from kafscale.runtime.memory_tuning import MALLOC_ENV
-from kafscale.storage.etcd.client import EtcdClient
+from kafscale.storage.backoff import Backoff
+from kafscale.storage.etcd.client import EtcdClient, EtcdError
 from kafscale.storage.keys import Keyspace, prefix_end
 from kafscale.storage.membership.members import InstanceState, LiveView
 
 READY_TIMEOUT_S = 60.0
-ETCD_RESTART_DELAY_S = 0.5
+ROOM_POLL_S = 0.5
 
 
 class CannotStart(Exception):
@@ -73,6 +84,7 @@ class Up:
         self._report = report
         self._data = DataDir(plan.data_dir)
         self._keys = Keyspace(plan.namespace)
+        self._disk = DiskWatch(self._data.disk, with_records=plan.store is StoreKind.DIR)
         self._stop = asyncio.Event()
         self._tls: Mapping[str, Mapping[str, str]] = {}
         """Role -> the settings that name its certificate."""
@@ -129,23 +141,44 @@ class Up:
         raise Stopped
 
     async def _keep_etcd(self, server: EtcdProcess) -> None:
-        """Restarts etcd when it dies, on the same port, because the services have no other address."""
+        """Restarts etcd when it dies, on the same port, because the services have no other address. The pauses between
+        the restarts grow."""
+        backoff = restart_backoff()
         while True:
+            began_s = time.monotonic()
             code = await server.wait()
-            self._report(
-                f"etcd ended with code {code}; starting it again\n{log_tail(self._data.logs / 'etcd.log')}"
+            if time.monotonic() - began_s > STEADY_AFTER_S:
+                backoff.reset()
+            self._say_etcd(
+                f"etcd ended with code {code}", f"starting it again\n{log_tail(self._data.logs / 'etcd.log')}"
             )
-            while not await self._started_again(server):
+            while not await self._started_again(server, backoff):
                 continue
 
-    async def _started_again(self, server: EtcdProcess) -> bool:
-        await asyncio.sleep(ETCD_RESTART_DELAY_S)
+    async def _started_again(self, server: EtcdProcess, backoff: Backoff) -> bool:
+        await self._pause(backoff.next_s())
         try:
             await server.start()
         except EtcdFailed as trouble:
-            self._report(f"{trouble}\nstarting it again")
+            self._say_etcd("etcd does not start", f"{trouble}\nstarting it again")
             return False
         return True
+
+    async def _pause(self, pause_s: float) -> None:
+        """Ends early if the disk was full and has room again."""
+        until_s, was_full = time.monotonic() + pause_s, self._disk.is_full()
+        while (left_s := until_s - time.monotonic()) > 0:
+            await asyncio.sleep(min(left_s, ROOM_POLL_S))
+            if was_full and not self._disk.is_full():
+                return
+
+    def _say_etcd(self, what: str, otherwise: str) -> None:
+        """A full disk is the reason, and etcd cannot log it: its log is on the same disk. It is said once."""
+        full = self._disk.news()
+        if full is not None:
+            self._report(f"{what}: {full}")
+        elif not self._disk.is_full():
+            self._report(f"{what}; {otherwise}")
 
     async def _run_services(self, endpoint: str, etcd: EtcdClient) -> None:
         await self._forget(etcd, self._keys.live_prefix(), *(self._keys.nodes_prefix(role) for role in ROLES))
@@ -154,6 +187,7 @@ class Up:
             views = {role: LiveView(etcd, self._keys, role) for role in ROLES}
             watchers = [group.create_task(view.run()) for view in views.values()]
             watchers.append(group.create_task(self._processes.run()))
+            watchers.append(group.create_task(self._disk.watch(self._report)))
             for role, node_id in self._plan.instances():
                 supervisor.start(self._spec(role, node_id, endpoint, etcd))
             watchers.append(group.create_task(self._announce(supervisor, views, endpoint)))
@@ -170,9 +204,11 @@ class Up:
         await asyncio.gather(*(etcd.delete(prefix, range_end=prefix_end(prefix)) for prefix in prefixes))
 
     async def _forget_node(self, etcd: EtcdClient, role: str, node_id: int) -> None:
-        """Removes a dead child's registration, so that its successor can take the node id at once."""
-        await etcd.delete(self._keys.node(role, node_id))
-        await self._forget(etcd, self._keys.live_node_prefix(role, node_id))
+        """Removes a dead child's registration, so that its successor can take the node id at once. While etcd is away
+        it stays; the successor then waits for the end of its lease."""
+        with suppress(EtcdError):
+            await etcd.delete(self._keys.node(role, node_id))
+            await self._forget(etcd, self._keys.live_node_prefix(role, node_id))
 
     def _spec(self, role: str, node_id: int, endpoint: str, etcd: EtcdClient) -> ChildSpec:
         env = {
@@ -186,6 +222,8 @@ class Up:
         }
         if self._plan.store is StoreKind.DIR:
             env["KAFSCALE_OBJECT_DIR"] = str(self._data.objects)
+            if role == "produce":  # what upkeep and admin write makes room
+                env["KAFSCALE_OBJECT_DIR_KEPT_BYTES"] = str(self._data.disk().kept)
         if role == "frontdoor":
             offset = node_id - 1
             host, port = self._plan.host, self._plan.port + offset
@@ -229,7 +267,7 @@ class Up:
                 bootstrap_servers=self._plan.bootstrap,
                 etcd=endpoint,
                 namespace=self._plan.namespace,
-                object_dir=str(self._data.objects),
+                object_dir=str(self._data.objects) if self._plan.store is StoreKind.DIR else "",
                 pid=os.getppid(),  # the first process: a signal to it ends everything
             )
         )

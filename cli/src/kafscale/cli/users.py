@@ -177,12 +177,15 @@ def _create_in_etcd(
     user: str, password: str, mechanisms: Sequence[Mechanism], iterations: int, target: Target
 ) -> bool:
     """A data directory that does not exist is made, as `kafscale up` makes it."""
-    from kafscale.cli.datadir import DataDir
+    from kafscale.cli.datadir import DataDir, DataDirBusy, DataDirUnusable
     from kafscale.storage.access_keys import AccessKeys
     from kafscale.storage.user_writes import create_user
 
     if target.data_dir is not None and not (data := DataDir(target.data_dir)).etcd.is_dir():
-        data.acquire()
+        try:
+            data.acquire()
+        except (DataDirBusy, DataDirUnusable) as trouble:
+            raise fail(str(trouble)) from trouble
         data.release()
 
     async def work(cluster: Cluster) -> bool:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from kafscale.cli.datadir import DataDir
-from kafscale.cli.targets import DataDirOption, NamespaceOption, finished, on_the_line
+from kafscale.cli.targets import DataDirOption, NamespaceOption, Trouble, finished, on_the_line
 from kafscale.cli.terminal import (
     FAILED_EXIT_CODE,
     Output,
@@ -67,19 +67,32 @@ async def _look(
     output: Output,
 ) -> Picture:
     """Shows pictures and returns the last one."""
-    from kafscale.cli.clusters import opened_etcd
+    from kafscale.cli.clusters import NoCluster, chosen_dir, opened_etcd
     from kafscale.cli.status.gather import look
     from kafscale.storage.keys import Keyspace
 
     settings = settings_of(data_dir, endpoints, namespace)
+    here = chosen_dir(data_dir) if endpoints is None else None
     keys = Keyspace(settings.namespace)
-    async with opened_etcd(settings) as client:
-        with _screen(watch, output) as show:
-            while True:
-                picture = await look(client, keys, settings.etcd_endpoints, interval_s)
-                show(picture)
-                if not watch:
-                    return picture
+    try:
+        async with opened_etcd(settings) as client:
+            with _screen(watch, output) as show:
+                while True:
+                    picture = await look(client, keys, settings.etcd_endpoints, interval_s, full_disk(here))
+                    show(picture)
+                    if not watch:
+                        return picture
+    except NoCluster as away:
+        if (full := full_disk(here)) is None:
+            raise
+        raise Trouble(f"{full}, so etcd does not run; make room, and everything goes on by itself") from away
+
+
+def full_disk(data_dir: Path | None) -> str | None:
+    """A sentence, if the cluster runs on this directory and its disk is full."""
+    if data_dir is None or (running := DataDir(data_dir).running()) is None:
+        return None
+    return DataDir(data_dir).disk().full(with_records=bool(running.object_dir))
 
 
 def settings_of(data_dir: Path | None, endpoints: str | None, namespace: str | None) -> ServiceSettings:

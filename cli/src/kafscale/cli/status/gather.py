@@ -7,6 +7,7 @@ import contextlib
 import http.client
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Final, TypeVar
 
 from kafscale.cli.status.picture import (
@@ -37,9 +38,15 @@ BODY_BYTES_MAX: Final = 32 * 1024 * 1024
 AT_ONCE: Final = 16
 
 
-async def look(etcd: EtcdClient, keys: Keyspace, endpoints: tuple[str, ...], interval_s: float) -> Picture:
+async def look(
+    etcd: EtcdClient,
+    keys: Keyspace,
+    endpoints: tuple[str, ...],
+    interval_s: float,
+    disk_full: str | None = None,
+) -> Picture:
     """Takes a little longer than the interval: rates are the difference of two readings. Raises EtcdError."""
-    kept = await _kept(etcd, keys, endpoints)
+    kept = replace(await _kept(etcd, keys, endpoints), disk_full=disk_full)
     instances = newest(kept.instances)
     first, began = await scrape(instances), time.monotonic()
     await asyncio.sleep(interval_s)

@@ -55,6 +55,8 @@ class Kept:
     partition_owners: tuple[str, ...]
     slot_owners: tuple[str, ...]
     unsettled: Unsettled = Unsettled()
+    disk_full: str | None = None
+    """A sentence about the disk of the data directory, if the cluster is on this machine."""
     now_ms: int
 
 
@@ -97,7 +99,7 @@ class Picture:
     instances: tuple[InstanceRow, ...]
     warnings: tuple[str, ...]
     serves: bool
-    """True if each service that clients need has a ready instance."""
+    """True if each service that clients need has a ready instance, and the disk takes records."""
 
 
 def paint(kept: Kept, observed: Mapping[str, Observed], rates_over_s: float) -> Picture:
@@ -122,8 +124,8 @@ def paint(kept: Kept, observed: Mapping[str, Observed], rates_over_s: float) -> 
         oldest_slice_s=_age_s(kept.unsettled.oldest_created_ms, kept.now_ms),
         rates_over_s=round(rates_over_s, 1),
         instances=rows,
-        warnings=tuple(_warnings(rows, serving, instances, partitions)),
-        serves=serving >= set(SERVICES),
+        warnings=(*_of_disk(kept.disk_full), *_warnings(rows, serving, instances, partitions)),
+        serves=serving >= set(SERVICES) and kept.disk_full is None,
     )
 
 
@@ -184,6 +186,11 @@ def _row(
         groups=gauge("groups"),
         works=bool(gauge("working")) if role == UPKEEP and observed.gauges else None,
     )
+
+
+def _of_disk(full: str | None) -> Iterable[str]:
+    if full is not None:
+        yield f"{full}: records are refused with KAFKA_STORAGE_ERROR; make room, and everything goes on by itself"
 
 
 def _warnings(

@@ -123,6 +123,7 @@ def store_config(settings: ServiceSettings, use: StoreUse = StoreUse.CHANGE) -> 
     return StoreConfig(
         kind=settings.object_store_kind,
         directory=settings.object_dir,
+        kept_bytes=settings.object_dir_kept_bytes,
         s3=S3Config(
             bucket=settings.s3_bucket,
             region=settings.s3_region,

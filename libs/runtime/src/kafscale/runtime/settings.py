@@ -50,6 +50,11 @@ class ServiceSettings(BaseSettings):
         description="The store of the segments. Default: memory or dir if their setting is given, else s3.",
     )
     object_dir: Path | None = Field(None, description="Directory of the object store `dir`.")
+    object_dir_kept_bytes: int = Field(
+        0,
+        ge=0,
+        description="Free bytes that the store `dir` leaves on its disk, for etcd if it is on the same one.",
+    )
     use_memory_s3: bool = Field(
         False, description="Keep objects in a temporary directory that is removed at exit."
     )

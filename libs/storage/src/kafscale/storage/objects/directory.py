@@ -37,10 +37,16 @@ _LIST_PAGE: Final = 500
 
 
 class DirectoryStore:
-    """Nothing is created before the first request. `attributes` False: a new store keeps its records in links."""
+    """Nothing is created before the first request. `attributes` False: a new store keeps its records in links.
+    `kept_bytes`: a PUT that would leave less room on the disk raises StoreFull."""
 
     def __init__(
-        self, root: str | os.PathLike[str], *, lock_wait_s: float = LOCK_WAIT_S, attributes: bool = True
+        self,
+        root: str | os.PathLike[str],
+        *,
+        lock_wait_s: float = LOCK_WAIT_S,
+        attributes: bool = True,
+        kept_bytes: int = 0,
     ) -> None:
         self.linger_min_ms = 0
         self.puts_per_s_max: int | None = None
@@ -48,7 +54,9 @@ class DirectoryStore:
         self.conditional_delete = True
         self.root = Path(root).absolute()
         self._removed_at_close = False
-        self._tree = DiskTree(str(self.root), lock_wait_s=lock_wait_s, attributes=attributes)
+        self._tree = DiskTree(
+            str(self.root), lock_wait_s=lock_wait_s, attributes=attributes, kept_bytes=kept_bytes
+        )
         self._writers = DiskPool("object-write", threads=WRITE_THREADS, pending_max=PENDING_MAX)
         self._readers = DiskPool("object-read", threads=READ_THREADS, pending_max=PENDING_MAX)
 

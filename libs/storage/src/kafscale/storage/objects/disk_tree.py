@@ -56,8 +56,11 @@ class _Found:
 class DiskTree:
     """Objects are at `{root}/{key}`, the store's internal files below `{root}/.store`."""
 
-    def __init__(self, root: str, *, lock_wait_s: float, attributes: bool = True) -> None:
+    def __init__(
+        self, root: str, *, lock_wait_s: float, attributes: bool = True, kept_bytes: int = 0
+    ) -> None:
         self._root = root
+        self._kept_bytes = kept_bytes
         self._meta = f"{root}/{STORE_DIR}/meta"
         self._torn = f"{root}/{STORE_DIR}/torn"
         self._locks = KeyLocks(f"{root}/{STORE_DIR}/locks", wait_s=lock_wait_s)
@@ -97,12 +100,23 @@ class DiskTree:
         check_key(key)
         described = encode_metadata(key, metadata)
         self.prepare()
+        self._leave_room(key, body)
         with translated(key), self._staged(key, body, described) as staged:
             if isinstance(condition, IfAbsent):
                 self._create(key, staged)
             else:
                 self._replace(key, staged, condition)
             return staged.etag
+
+    def _leave_room(self, key: str, body: Sequence[Buffer]) -> None:
+        """Raises StoreFull. Others need the disk too: an etcd on it ends when there is no room for its log."""
+        if not self._kept_bytes:
+            return
+        with translated(key):
+            disk = os.statvfs(self._root_fd)
+        free = disk.f_bavail * disk.f_frsize
+        if free - sum(map(len, body)) < self._kept_bytes:
+            raise StoreFull(key, f"{free} bytes are free, and {self._kept_bytes} are kept for others")
 
     @contextlib.contextmanager
     def _staged(self, key: str, body: Sequence[Buffer], described: str) -> Iterator[Staged]:
@@ -131,6 +145,7 @@ class DiskTree:
         assert self.one_fsync_is_enough
         check_key(key)
         described = encode_metadata(key, metadata)
+        self._leave_room(key, body)
         with translated(key):
             fd, _ = self._stage.open()
             try:

@@ -49,10 +49,14 @@ class S3Config:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreConfig:
-    """`directory` is needed by `dir`, optional for `memory`; `s3` is needed by `s3`."""
+    """`directory` is needed by `dir`, optional for `memory`; `s3` is needed by `s3`.
+
+    `kept_bytes`: a PUT leaves so many bytes of the disk of `directory` free.
+    """
 
     kind: StoreKind
     directory: Path | None = None
+    kept_bytes: int = 0
     s3: S3Config | None = None
 
 
@@ -68,7 +72,7 @@ def open_store(config: StoreConfig) -> ObjectStore:
     match config.kind:
         case "dir":
             assert config.directory is not None, "a dir store needs its directory"
-            return DirectoryStore(config.directory)
+            return DirectoryStore(config.directory, kept_bytes=config.kept_bytes)
         case "memory":
             return DirectoryStore(config.directory) if config.directory else DirectoryStore.temporary()
         case _:
