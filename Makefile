@@ -25,7 +25,7 @@ setup-dev:
 	@tools/setup.sh dev
 
 up: setup ## start KafScale on this machine (PORT=9092, DATA_DIR=data)
-	@$(BIN)/kafscale up --port $(PORT) --data-dir $(DATA_DIR)
+	@$(BIN)/kafscale up --port "$(PORT)" --data-dir "$(DATA_DIR)"
 
 test: check spark-test e2e ## the gate: check, then the tests under Spark, then end to end
 

@@ -18,7 +18,7 @@ from kafscale.cli.forked import ForkClient
 from kafscale.cli.options import ROLES, SecurityProtocol, StoreKind
 from kafscale.cli.supervisor import RESTART_DELAY_MAX_MS, RESTART_DELAY_MIN_MS
 from kafscale.cli.up_plan import UpPlan
-from kafscale.frontdoor.listeners import listener_security
+from kafscale.frontdoor.listeners import listener_security, listeners
 from kafscale.runtime.etcd_binary import EtcdFailed
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.membership.members import Instance, InstanceState
@@ -233,6 +233,28 @@ def planned(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *words: str) -> UpP
     assert result.exit_code == 0, result.output
     (plan,) = plans
     return plan
+
+
+@pytest.mark.parametrize("port", ["0", "65536", "-1"])
+def test_a_port_that_no_client_could_reach_is_refused(tmp_path: Path, port: str) -> None:
+    done = CliRunner().invoke(app, ["up", "--data-dir", str(tmp_path / "data"), "--port", port])
+    assert done.exit_code == 2
+    assert "--port" in done.stderr
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize("host", ["::1", "[::1]"])
+async def test_an_ipv6_address_is_written_as_in_urls(
+    tmp_path: Path, processes: ForkClient, monkeypatch: pytest.MonkeyPatch, host: str
+) -> None:
+    plan = planned(monkeypatch, tmp_path, "--listen", host, "--port", "1234")
+    assert (plan.host, plan.bootstrap) == ("::1", "[::1]:1234")
+    etcd = EtcdClient.connect(["http://127.0.0.1:1"])
+    env = up.Up(plan, processes, print)._spec("frontdoor", 1, "http://127.0.0.1:1", etcd).env
+    await etcd.close()
+    for name in ("KAFSCALE_LISTENERS", "KAFSCALE_ADVERTISED_LISTENERS"):
+        (listener,) = listeners.parse(env[name], setting=name)
+        assert (listener.host, listener.port) == ("::1", 1234)
 
 
 @pytest.mark.parametrize(

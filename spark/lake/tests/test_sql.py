@@ -92,6 +92,12 @@ async def test_what_is_no_sql_is_told_in_words(lake: Lake) -> None:
         await ask(lake, "select nothing from records")
 
 
+@pytest.mark.parametrize("text", ["", " ", "-- a comment", ";"])
+async def test_a_text_without_a_query_is_one_sentence(lake: Lake, text: str) -> None:
+    with pytest.raises(QueryFailed, match="the text has no query; begin it with `select`"):
+        await ask(lake, text)
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [

@@ -16,6 +16,7 @@ from kafscale.cli.lazy import Lazy, LazyGroup
 from kafscale.cli.options import COMPLETE_VARIABLE, DEFAULT_DATA_DIR, ROLES, SecurityProtocol, StoreKind
 from kafscale.cli.targets import checked_namespace
 from kafscale.cli.terminal import fail, fail_usage, report
+from kafscale.runtime.addresses import PORT_MAX
 
 if TYPE_CHECKING:
     import socket
@@ -235,6 +236,14 @@ def _scale(options: list[str]) -> dict[str, int]:
     return wanted
 
 
+def bare_host(host: str | None) -> str | None:
+    """The callback of options that name a host: an IPv6 address may be in brackets, as in URLs."""
+    return None if host is None else host.removeprefix("[").removesuffix("]")
+
+
+AdvertiseOption = Annotated[
+    str | None, typer.Option(help="Host for clients, if not --listen.", callback=bare_host)
+]
 EtcdQuotaOption = Annotated[
     int,
     typer.Option(envvar="KAFSCALE_ETCD_QUOTA_BYTES", min=16 << 20, help="Limit of etcd's database file."),
@@ -265,9 +274,9 @@ def up(
     data_dir: Annotated[
         Path, typer.Option(envvar="KAFSCALE_DATA_DIR", help="Directory for all state.")
     ] = DEFAULT_DATA_DIR,
-    port: Annotated[int, typer.Option(help="Port for Kafka clients.")] = 9092,
-    listen: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    advertise: Annotated[str | None, typer.Option(help="Host for clients, if not --listen.")] = None,
+    port: Annotated[int, typer.Option(min=1, max=PORT_MAX, help="Port for Kafka clients.")] = 9092,
+    listen: Annotated[str, typer.Option(help="Address to listen on.", callback=bare_host)] = "127.0.0.1",
+    advertise: AdvertiseOption = None,
     namespace: Annotated[
         str, typer.Option(help="Name of the cluster.", callback=checked_namespace)
     ] = "default",

@@ -37,6 +37,7 @@ from kafscale.cli.supervisor import (
     restart_backoff,
 )
 from kafscale.cli.up_plan import UpPlan, service_program
+from kafscale.runtime.addresses import join_address
 from kafscale.runtime.etcd_binary import EtcdFailed, EtcdProcess
 from kafscale.runtime.memory_tuning import MALLOC_ENV
 from kafscale.storage.backoff import Backoff
@@ -69,10 +70,10 @@ def check_port_free(host: str, port: int) -> None:
         except OSError as trouble:
             if trouble.errno == errno.EADDRINUSE:
                 raise CannotStart(
-                    f"{host}:{port} is in use by another program; stop it, or choose another port "
+                    f"{join_address(host, port)} is in use by another program; stop it, or choose another port "
                     f"(make up PORT={port + 1}, kafscale up --port {port + 1})"
                 ) from trouble
-            raise CannotStart(f"cannot listen on {host}:{port}: {trouble.strerror}") from trouble
+            raise CannotStart(f"cannot listen on {join_address(host, port)}: {trouble.strerror}") from trouble
 
 
 class Up:
@@ -228,8 +229,8 @@ class Up:
             offset = node_id - 1
             host, port = self._plan.host, self._plan.port + offset
             protocol, advertised = self._plan.protocol, self._plan.advertised_host or host
-            env["KAFSCALE_LISTENERS"] = f"{protocol}://{host}:{port}"
-            env["KAFSCALE_ADVERTISED_LISTENERS"] = f"{protocol}://{advertised}:{port}"
+            env["KAFSCALE_LISTENERS"] = f"{protocol}://{join_address(host, port)}"
+            env["KAFSCALE_ADVERTISED_LISTENERS"] = f"{protocol}://{join_address(advertised, port)}"
         name = f"{role}-{node_id}"
         forget = partial(self._forget_node, etcd, role, node_id)
         return ChildSpec(

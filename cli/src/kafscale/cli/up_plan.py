@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kafscale.cli.options import ROLES, UPKEEP, SecurityProtocol, StoreKind
+from kafscale.runtime.addresses import join_address
 from kafscale.runtime.etcd_binary import QUOTA_BYTES
 
 
@@ -29,7 +30,7 @@ class UpPlan:
 
     @property
     def bootstrap(self) -> str:
-        return f"{self.advertised_host or self.host}:{self.port}"
+        return join_address(self.advertised_host or self.host, self.port)
 
     def instances(self) -> list[tuple[str, int]]:
         """(role, node id) of every process, in the order in which they start."""

@@ -165,13 +165,12 @@ class Service:
             self.door.logins(securities),
             ConnectionRates(settings.connection_rates(), means.access.quotas, window_of(settings)),
         )
-        live = {f"live_{role.value}": view.view for role, view in self._live.items()}
         watch_views(
             means.metrics,
             topics=topics.view,
             owners=self._owners.view,
             slots=self._slots.view,
-            **live,
+            **{f"live_{role.value}": view.view for role, view in self._live.items()},
             **means.access.views,
         )
 

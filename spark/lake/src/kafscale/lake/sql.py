@@ -84,7 +84,10 @@ def _prepared(
         connection.register(name, table)
     for view in views:
         connection.execute(view)
-    return connection.sql(text)
+    relation: duckdb.DuckDBPyRelation | None = connection.sql(text)
+    if relation is None:  # there is nothing but comments
+        raise QueryFailed("the text has no query; begin it with `select`, `with` or `from`")
+    return relation
 
 
 def _tables(lake: Lake, logs: Sequence[Log], counted: Counted) -> tuple[dict[str, Pulled], list[str]]:
