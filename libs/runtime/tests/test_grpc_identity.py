@@ -11,7 +11,14 @@ import pytest
 import structlog.testing
 from cryptography import x509
 from kafscale.runtime.clock import LoopWatch, SystemClock
-from kafscale.runtime.grpc_identity import GrpcIdentity, IdentityUnusable, PemFiles, plain
+from kafscale.runtime.grpc_identity import (
+    RENEWAL_PAUSE_S,
+    GrpcIdentity,
+    IdentityUnusable,
+    PemFiles,
+    Pems,
+    plain,
+)
 from kafscale.runtime.grpc_server import GrpcFace
 from kafscale.runtime.health import Health
 from kafscale.runtime.metrics import Metrics
@@ -162,6 +169,43 @@ async def test_files_that_do_not_fit_change_nothing(tmp_path: Path) -> None:
         assert "certificate not read" in events
         authority.role("produce", into=files)
         assert answered(await asked(address, door))
+
+
+async def test_a_server_waits_before_it_shows_new_files_and_only_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The connections that have begun need the wait (tools/grpc_reload_crash)."""
+    authority, waits = Authority(tmp_path), list[float]()
+    monkeypatch.setattr("kafscale.runtime.grpc_identity.time.sleep", waits.append)
+    files, door = authority.role("produce"), GrpcIdentity(authority.role("frontdoor"))
+    async with service(GrpcIdentity(files)) as address:
+        assert answered(await asked(address, door))
+        assert waits == []
+        authority.role("produce", into=files)
+        for _ in range(2):
+            assert answered(await asked(address, door))
+        assert waits == [RENEWAL_PAUSE_S]
+
+
+def test_files_that_change_while_they_are_read_are_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The certificate may be new, and the key still the old one."""
+    authority = Authority(tmp_path)
+    files = authority.role("produce")
+    identity = GrpcIdentity(files)
+    first, read = identity.current(), PemFiles.read
+
+    def read_too_early(self: PemFiles) -> Pems:
+        found = read(self)
+        authority.role("produce", into=files)
+        return found
+
+    authority.role("produce", into=files)
+    with monkeypatch.context() as patched:
+        patched.setattr(PemFiles, "read", read_too_early)
+        assert identity.current() is first
+    assert identity.current().certificate == files.certificate.read_bytes()
 
 
 def test_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:

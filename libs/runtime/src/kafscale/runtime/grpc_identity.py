@@ -6,12 +6,16 @@ for clients. Who connects asks for the name of the role that it wants, so no oth
 
 The files are looked at again for each new connection. Connections that exist stay as they are. If the new files cannot
 be used, the process goes on with what it had, and says so once.
+
+gRPC gets a new configuration only when the files have changed, and after a pause. Otherwise anybody who can connect
+could end the process, without a certificate (tools/grpc_reload_crash).
 """
 
 from __future__ import annotations
 
 import ssl
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -31,6 +35,11 @@ _ALTERNATIVE_NAMES: Final = "x509_subject_alternative_name"
 _NO_CHECK_TIME: Final = 0x200000
 """X509_V_FLAG_NO_CHECK_TIME of OpenSSL, which `ssl` has no name for."""
 _HANDSHAKE_TURNS: Final = 3
+RENEWAL_PAUSE_S: Final = 0.25
+"""gRPC holds its lock while it asks for the configuration, and releases the lock before a connection takes a reference
+to the configuration. If another connection replaces the configuration in between, the first one uses freed memory.
+During the pause no connection can ask, and those that have asked take their references, which is a matter of
+microseconds. It blocks threads of gRPC alone, once for each renewal."""
 
 Options = Sequence[tuple[str, int | str]]
 Dial = Callable[[str, Options], grpc.aio.Channel]
@@ -67,9 +76,7 @@ class PemFiles:
         """Raises IdentityUnusable if a file cannot be read or the key is not that of the certificate."""
         try:
             certificate, key, ca = (path.read_bytes() for path in (self.certificate, self.key, self.ca))
-            checked = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            checked.load_cert_chain(self.certificate, self.key)
-            checked.load_verify_locations(self.ca)
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(self.ca)
             return Pems(certificate, key, ca, end_of(self.certificate, self.key))
         except ssl.SSLError as error:
             raise IdentityUnusable(f"{self.certificate}, {self.key}, {self.ca}: {error}") from error
@@ -78,7 +85,7 @@ class PemFiles:
 
 
 def end_of(certificate: Path, key: Path) -> float:
-    """When the certificate expires, in seconds since 1970, also if it has. Raises SSLError.
+    """When the certificate expires, in seconds since 1970, also if it has. Raises SSLError if the key is not its own.
 
     `ssl` tells this only of a peer. So a server with the certificate shakes hands with a client that trusts it, and it
     alone. The library for certificates would cost each process 16 MB.
@@ -113,9 +120,11 @@ class GrpcIdentity:
 
     def server_credentials(self) -> grpc.ServerCredentials:
         """For a server that asks every caller for a certificate of the CA."""
-        # gRPC asks before each handshake. There are few: one for each stream of each front door.
+        served = _Served(self)
         return grpc.dynamic_ssl_server_credentials(
-            self._configuration(), self._configuration, require_client_authentication=True
+            served.configuration(),
+            served.newer,  # type: ignore[arg-type]  # None is not in the stubs: unchanged
+            require_client_authentication=True,
         )
 
     def dial(self, role: str) -> Dial:
@@ -133,12 +142,6 @@ class GrpcIdentity:
 
         return connect
 
-    def _configuration(self) -> grpc.ServerCertificateConfiguration:
-        pems = self.current()
-        return grpc.ssl_server_certificate_configuration(
-            [(pems.key, pems.certificate)], root_certificates=pems.ca
-        )
-
     def current(self) -> Pems:
         """What the files hold now; if that cannot be used, what they held before."""
         with self._lock:
@@ -146,14 +149,39 @@ class GrpcIdentity:
                 stamp = self._files.stamp()
                 if stamp != self._seen:
                     self._seen = stamp
-                    self._pems = self._files.read()
-                    log.info("certificate loaded", certificate=str(self._files.certificate))
+                    found = self._files.read()
+                    # Files that changed meanwhile may not belong together: the next connection looks again.
+                    if self._files.stamp() == stamp:
+                        self._pems = found
+                        log.info("certificate loaded", certificate=str(self._files.certificate))
             except IdentityUnusable as error:
                 log.error("certificate not loaded", why=str(error), now="the one before stays")
             except OSError as error:
                 # A file is gone while it is replaced: the next connection looks again.
                 log.warning("certificate not read", why=str(error))
             return self._pems
+
+
+class _Served:
+    """What the server of a process shows. gRPC asks `newer` before each handshake, one call at a time."""
+
+    def __init__(self, identity: GrpcIdentity) -> None:
+        self._identity = identity
+        self._pems = identity.current()
+
+    def configuration(self) -> grpc.ServerCertificateConfiguration:
+        return grpc.ssl_server_certificate_configuration(
+            [(self._pems.key, self._pems.certificate)], root_certificates=self._pems.ca
+        )
+
+    def newer(self) -> grpc.ServerCertificateConfiguration | None:
+        """None if the files have not changed since the last configuration: gRPC keeps it."""
+        pems = self._identity.current()
+        if pems is self._pems:
+            return None
+        time.sleep(RENEWAL_PAUSE_S)
+        self._pems = pems
+        return self.configuration()
 
 
 def dns_name(role: str) -> str:

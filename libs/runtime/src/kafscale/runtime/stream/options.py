@@ -26,6 +26,11 @@ READS_SIZES: Final = (("kafscale-reads-sizes", "1"),)
 KEEPALIVE_TIME_MS: Final = 5_000
 KEEPALIVE_TIMEOUT_MS: Final = 5_000
 
+# A connection that does not end its handshake is closed after this time. A front door gives up after 2 s (LinkLimits).
+HANDSHAKE_TIMEOUT_MS: Final = 4_000
+# The most connections to a process: some 40 MB if all are half-open. A front door has two to each service.
+CONNECTIONS_MAX: Final = 2_048
+
 _MIB: Final = 1 << 20
 _MESSAGE_BYTES_MAX: Final = 4 * _MIB
 
@@ -66,6 +71,8 @@ SERVER_OPTIONS: Final = (
     *keepalive(KEEPALIVE_TIME_MS, KEEPALIVE_TIMEOUT_MS),
     # A port that another process holds is an error, not a share of its connections.
     ("grpc.so_reuseport", 0),
+    ("grpc.server_handshake_timeout_ms", HANDSHAKE_TIMEOUT_MS),
+    ("grpc.max_allowed_incoming_connections", CONNECTIONS_MAX),
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 1_000),
     ("grpc.http2.max_ping_strikes", 0),
 )
