@@ -14,7 +14,6 @@ from kafscale.access.scram_credentials import (
     ScramMechanism,
     credential_of_password,
     credential_of_salted,
-    decoy_credential,
     password_matches,
     salt_of,
 )
@@ -202,17 +201,6 @@ def test_a_user_who_does_not_exist_is_challenged_and_fails_at_the_proof() -> Non
         assert one.receive(final) == Failed(Failure.UNKNOWN_USER, "nobody")
     assert len(salts) == 1
     assert peer.fields["i"] == "4096"
-
-
-def test_even_the_right_keys_of_a_decoy_let_nobody_in() -> None:
-    decoy = decoy_credential(SHA_256, "nobody", key=KEY)
-    assert not password_matches(decoy, "")
-    others = [
-        decoy_credential(SHA_256, "somebody", key=KEY),
-        decoy_credential(SHA_256, "nobody", key=b"another"),
-        decoy_credential(SHA_512, "nobody", key=KEY),
-    ]
-    assert len({decoy.salt, *(other.salt for other in others)}) == 4
 
 
 def test_the_computation_is_the_same_for_known_and_unknown_users(monkeypatch: pytest.MonkeyPatch) -> None:

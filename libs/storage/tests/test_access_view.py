@@ -11,6 +11,7 @@ from dataclasses import replace
 import pytest
 from kafscale.access.acl import AclBinding, Operation, PatternType, Permission, ResourceType
 from kafscale.access.authorizer import Authorizer
+from kafscale.access.decoys import USUAL, form_of
 from kafscale.access.principals import Principal
 from kafscale.access.quota import QuotaEntity, QuotaKey
 from kafscale.access.scram_credentials import ScramMechanism, credential_of_password
@@ -154,6 +155,21 @@ async def test_each_change_moves_the_generation_and_nothing_else_does(store: Sto
         await store.etcd.put(store.keyspace.cluster(), b"of another family")
         await view.confirm()
         assert view.generation == before
+
+
+async def test_the_forms_of_credentials_follow_the_users(store: Store) -> None:
+    form = form_of(CREDENTIAL)
+    assert AccessView(store.etcd, store.keyspace).forms(SHA_256) == USUAL
+    await store.add_user("alice")
+    async with viewing(store) as view:
+        assert view.forms(SHA_256) == ((form, 1),)
+        assert view.forms(SHA_512) == USUAL
+        again = await store.add_user("alice")
+        await seen(view, "users", again)
+        assert view.forms(SHA_256) == ((form, 1),)
+        user = store.keys.user("alice", SHA_256)
+        await seen(view, "users", await store.write(store.keys.users, Delete(user)))
+        assert view.forms(SHA_256) == USUAL
 
 
 async def test_a_service_that_checks_acls_alone_reads_no_user(store: Store) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import jwt
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from door_harness import Cluster, FakeClient
+from kafscale.access.decoys import Forms, Weights
 from kafscale.access.scram_credentials import (
     SALT_BITS,
     ScramCredential,
@@ -57,6 +58,13 @@ class FakeCredentials:
     def remove(self, user: str) -> None:
         for mechanism in ScramMechanism:
             self.users.pop((user, mechanism), None)
+
+    def forms(self, mechanism: ScramMechanism) -> Weights:
+        forms = Forms()
+        for (_, each), stored in self.users.items():
+            if each is mechanism:
+                forms.replace(None, stored.credential)
+        return forms.weights
 
     def credential(self, user: str, mechanism: ScramMechanism) -> Stored | None:
         return self.users.get((user, mechanism))

@@ -58,6 +58,17 @@ def challenge(server: ScramExchange, client: ScramClient) -> bytes:
 # ---- SCRAM
 
 
+def test_a_challenge_has_the_form_of_the_stored_credentials() -> None:
+    users = FakeCredentials()
+    users.add(ALICE, PASSWORD, iterations=8_192)
+    for user in (ALICE, "nobody"):
+        client = ScramClient(SHA_256.hash_name, user, PASSWORD, "clientnonce")
+        step = ScramExchange(SHA_256, users, NONCE).receive(client.first())
+        assert isinstance(step, Proceed)
+        client.final(step.token)
+        assert client.fields["i"] == "8192"
+
+
 @pytest.mark.parametrize(("mechanism", "hash_name"), [(SHA_256, "sha256"), (SHA_512, "sha512")])
 def test_scram_proves_a_user_and_the_server(mechanism: ScramMechanism, hash_name: str) -> None:
     client, server = scram(hash_name=hash_name), exchange(mechanism=mechanism)
@@ -190,7 +201,7 @@ def test_an_unknown_user_costs_the_same_work_as_a_known_one() -> None:
 def test_a_decoy_is_computed_for_users_who_exist_too(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[str] = []
     where = "kafscale.frontdoor.authentication.credentials.decoy_credential"
-    monkeypatch.setattr(where, lambda mechanism, user, key: made.append(user))
+    monkeypatch.setattr(where, lambda mechanism, user, key, weights: made.append(user))
     candidates(USERS, ALICE)
     candidates(USERS, "nobody")
     assert made == [ALICE] * 2 + ["nobody"] * 2

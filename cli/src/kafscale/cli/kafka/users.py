@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
@@ -14,6 +15,7 @@ from confluent_kafka.admin import (
     UserScramCredentialDeletion,
     UserScramCredentialUpsertion,
 )
+from kafscale.access.scram_credentials import SALT_BITS, salt_of
 from kafscale.cli.kafka.by_hand import asked
 from kafscale.cli.kafka.client import Client, KafkaTrouble, failure
 from kafscale.cli.kafka.topics import Row
@@ -78,10 +80,14 @@ def mechanisms_of(client: Client, name: str) -> list[str]:
 def store_password(
     client: Client, name: str, password: str, mechanisms: Iterable[str], iterations: int
 ) -> None:
-    """One request for each mechanism: Kafka refuses to alter a user twice in one request."""
+    """One request for each mechanism: Kafka refuses to alter a user twice in one request.
+
+    With salts as Kafka's own tools draw them: the 64 bytes of librdkafka would show every client who used this command.
+    """
     for mechanism in mechanisms:
         info = ScramCredentialInfo(_MECHANISMS[mechanism], iterations)
-        _alter(client, UserScramCredentialUpsertion(name, info, password.encode()))
+        salt = salt_of(secrets.randbits(SALT_BITS))
+        _alter(client, UserScramCredentialUpsertion(name, info, password.encode(), salt))
 
 
 def remove_user(client: Client, name: str, mechanisms: Iterable[str]) -> list[str]:

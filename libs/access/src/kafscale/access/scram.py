@@ -21,7 +21,8 @@ from enum import Enum
 from hmac import compare_digest
 from typing import Final
 
-from kafscale.access.scram_credentials import ScramCredential, ScramMechanism, decoy_credential
+from kafscale.access.decoys import USUAL, Weights, decoy_credential
+from kafscale.access.scram_credentials import ScramCredential, ScramMechanism
 
 Credentials = Callable[[str], ScramCredential | None]
 """The credential of a user for the mechanism, from what is in memory. None: there is no such user."""
@@ -93,12 +94,19 @@ class ScramServer:
     """One authentication. `server_nonce` is random, fresh, and printable ASCII without commas."""
 
     def __init__(
-        self, mechanism: ScramMechanism, credentials: Credentials, *, server_nonce: str, decoy_key: bytes
+        self,
+        mechanism: ScramMechanism,
+        credentials: Credentials,
+        *,
+        server_nonce: str,
+        decoy_key: bytes,
+        forms: Weights = USUAL,
     ) -> None:
         self._mechanism = mechanism
         self._credentials = credentials
         self._server_nonce = server_nonce.encode()
         self._decoy_key = decoy_key
+        self._forms = forms
         self._exchange: _Exchange | None = None
         self._decoy: ScramCredential | None = None
         self._ended = False
@@ -127,7 +135,9 @@ class ScramServer:
             return Failed(Failure.AUTHORIZATION_ID, user)
         # Both are computed for every user, so that the time does not show who exists. The decoy is also kept for every
         # user: it would be freed here for users who exist only, which takes time.
-        decoy = self._decoy = decoy_credential(self._mechanism, user, key=self._decoy_key)
+        decoy = self._decoy = decoy_credential(
+            self._mechanism, user, key=self._decoy_key, weights=self._forms
+        )
         held = self._credentials(user)
         credential = decoy if held is None else held
         nonce = found["nonce"] + self._server_nonce

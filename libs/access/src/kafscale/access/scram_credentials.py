@@ -90,22 +90,3 @@ def salt_of(number: int) -> bytes:
         number, digit = divmod(number, 36)
         digits = _BASE_36[digit] + digits
     return digits.encode()
-
-
-def decoy_credential(
-    mechanism: ScramMechanism, user: str, *, key: bytes, iterations: int = ITERATIONS_DEFAULT
-) -> ScramCredential:
-    """The credential of a user who does not exist. No password fits it.
-
-    It depends on the name and on the secret `key` alone: a client that asks twice, or asks two front doors that have
-    the same key, sees the same salt. The salt has the form of a real one.
-    """
-    secret = mechanism.hmac(key, f"{mechanism.sasl_name}:{user}".encode())
-    number = int.from_bytes(mechanism.hmac(secret, b"Salt"), "big")
-    return ScramCredential(
-        mechanism=mechanism,
-        salt=salt_of(number % (1 << SALT_BITS)),
-        stored_key=mechanism.hmac(secret, b"Stored Key"),
-        server_key=mechanism.hmac(secret, b"Server Key"),
-        iterations=iterations,
-    )

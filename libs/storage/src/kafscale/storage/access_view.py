@@ -26,6 +26,7 @@ from typing import Any, Final
 
 from kafscale.access.acl import AclBinding
 from kafscale.access.acl_index import AclIndex
+from kafscale.access.decoys import Forms, Weights
 from kafscale.access.quota import QuotaEntity, QuotaKey, QuotaTable
 from kafscale.access.scram_credentials import ScramCredential, ScramMechanism
 from kafscale.storage.access_keys import AccessKeys
@@ -145,6 +146,7 @@ class _UserCopy:
         self._keys = keys
         self._changed = changed
         self.by_name: dict[str, dict[ScramMechanism, StoredCredential]] = {}
+        self.forms = {mechanism: Forms() for mechanism in ScramMechanism}
         self.view: PrefixView[StoredCredential] = PrefixView(etcd, keys.users, self._decode)
         self.view.subscribe(self._on_change)
 
@@ -156,6 +158,8 @@ class _UserCopy:
 
     def _on_change(self, key: bytes, stored: StoredCredential | None) -> None:
         name, mechanism = self._keys.parse_user(key)
+        before = self.by_name.get(name, {}).get(mechanism)
+        self.forms[mechanism].replace(_content(before), _content(stored))
         if stored is not None:
             self.by_name.setdefault(name, {})[mechanism] = stored
         else:
@@ -164,6 +168,10 @@ class _UserCopy:
             if not of_user:
                 self.by_name.pop(name, None)
         self._changed()
+
+
+def _content(stored: StoredCredential | None) -> ScramCredential | None:
+    return None if stored is None else stored.credential
 
 
 class AccessView:
@@ -270,6 +278,10 @@ class AccessView:
     def credential(self, user: str, mechanism: ScramMechanism) -> StoredCredential | None:
         """None if the user has none, or if it cannot be read."""
         return self._users.by_name.get(user, {}).get(mechanism)
+
+    def forms(self, mechanism: ScramMechanism) -> Weights:
+        """The forms of the credentials, for those of users who do not exist."""
+        return self._users.forms[mechanism].weights
 
     def _changed(self) -> None:
         self.generation += 1

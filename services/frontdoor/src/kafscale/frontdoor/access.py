@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 import structlog
+from kafscale.access.decoys import Weights
 from kafscale.access.quota import QuotaTable
 from kafscale.access.scram_credentials import ScramMechanism
 from kafscale.frontdoor.authentication.credentials import CredentialSource
@@ -94,6 +95,9 @@ class StoredUsers:
     @property
     def fresh(self) -> bool:
         return self.access.fresh
+
+    def forms(self, mechanism: ScramMechanism) -> Weights:
+        return self.view.forms(mechanism)
 
     def credential(self, user: str, mechanism: ScramMechanism) -> StoredCredential | None:
         return self.view.credential(user, mechanism)

@@ -1,13 +1,14 @@
 """Where the front door finds the SCRAM credentials of users, and those that stand in for users who do not exist. Pure.
 
-Law: for every name there is a credential of each mechanism to compute with, so that a login by an unknown name costs
-the same work as one by a known name with the usual number of iterations.
+Law: for every name there is a credential of each mechanism to compute with, of a form that users have, so that a login
+by an unknown name looks like one by a known name and costs the same work.
 """
 
 from dataclasses import dataclass
 from typing import Protocol
 
-from kafscale.access.scram_credentials import ScramCredential, ScramMechanism, decoy_credential
+from kafscale.access.decoys import Weights, decoy_credential
+from kafscale.access.scram_credentials import ScramCredential, ScramMechanism
 
 
 class StoredCredential(Protocol):
@@ -33,6 +34,10 @@ class CredentialSource(Protocol):
         """Secret, and the same in all front doors of the cluster: it makes the salts of users who do not exist."""
         ...
 
+    def forms(self, mechanism: ScramMechanism) -> Weights:
+        """The forms of the stored credentials, which decoys take."""
+        ...
+
     def credential(self, user: str, mechanism: ScramMechanism) -> StoredCredential | None:
         """None if the user has none, or none that can be read."""
         ...
@@ -50,7 +55,7 @@ def candidates(source: CredentialSource, user: str) -> tuple[Candidate, ...]:
     """One of each mechanism: the stored one or a decoy, which is computed for every user."""
     found: list[Candidate] = []
     for mechanism in ScramMechanism:
-        decoy = decoy_credential(mechanism, user, key=source.decoy_key)
+        decoy = decoy_credential(mechanism, user, key=source.decoy_key, weights=source.forms(mechanism))
         stored = source.credential(user, mechanism)
         if stored is None:
             found.append(Candidate(decoy, None))

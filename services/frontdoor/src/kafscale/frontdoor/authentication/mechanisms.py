@@ -55,7 +55,11 @@ class ScramExchange:
         """`server_nonce` is random and fresh."""
         self._source = source
         self._server = ScramServer(
-            mechanism, self._lookup(mechanism), server_nonce=server_nonce, decoy_key=source.decoy_key
+            mechanism,
+            self._lookup(mechanism),
+            server_nonce=server_nonce,
+            decoy_key=source.decoy_key,
+            forms=source.forms(mechanism),
         )
 
     def _lookup(self, mechanism: ScramMechanism) -> Callable[[str], ScramCredential | None]:
