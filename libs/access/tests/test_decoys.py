@@ -45,10 +45,10 @@ def of_a_tool_with_hexadecimal_salts() -> ScramCredential:
 
 
 USERS = {
-    **{f"java{number}": of_java() for number in range(20)},
+    **{f"java{number}": of_java() for number in range(40)},
     **{f"operator{number}": of_java(8_192) for number in range(10)},
     **{f"librdkafka{number}": of_librdkafka() for number in range(20)},
-    **{f"tool{number}": of_a_tool_with_hexadecimal_salts() for number in range(5)},
+    **{f"tool{number}": of_a_tool_with_hexadecimal_salts() for number in range(2)},
 }
 
 

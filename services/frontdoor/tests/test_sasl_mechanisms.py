@@ -13,6 +13,7 @@ from kafscale.frontdoor.authentication.credentials import candidates
 from kafscale.frontdoor.authentication.mechanisms import (
     INVALID_TOKEN,
     MESSAGE_BYTES_MAX,
+    TOKEN_BYTES_MAX,
     BearerExchange,
     PlainExchange,
     ScramExchange,
@@ -317,3 +318,12 @@ def test_a_scram_proof_has_the_length_of_the_hash() -> None:
     short = base64.b64encode(b"short")
     step = server.receive(final[: final.index(b",p=") + 3] + short)
     assert step == Refused(Cause.WRONG_PASSWORD, ALICE)
+
+
+def test_a_long_token_is_refused_before_it_is_checked() -> None:
+    around = len(b"n,,\x01auth=Bearer \x01\x01")
+    for more, expected in ((0, Verify), (1, Refused)):
+        message = b"n,,\x01auth=Bearer %b\x01\x01" % (b"x" * (TOKEN_BYTES_MAX - around + more))
+        step = BearerExchange().receive(message)
+        assert isinstance(step, expected)
+    assert step == Refused(Cause.LENGTH)

@@ -107,6 +107,46 @@ def test_the_header_of_a_token_brings_no_key(where: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "odd",
+    [
+        {"kid": ["a"]},
+        {"kid": {"a": 1}},
+        {"kid": 7},
+        {"alg": ["RS256"]},
+        {"alg": {}},
+        {"use": ["sig"]},
+        {"key_ops": 7},
+        {"kty": ["RSA"]},
+        {"crv": ["P-256"], "kty": "EC"},
+        {"n": 7},
+        {"n": ""},
+        {"e": "AA"},
+        {"x5c": 7, "n": None},
+    ],
+)
+def test_an_odd_key_is_left_out_and_the_others_stay(odd: dict[str, Any]) -> None:
+    good, other = ISSUED_BY.entries
+    keys = parse_keys(json.dumps({"keys": [{**good, "kid": "odd", **odd}, other, 7, None, "text"]}).encode())
+    assert list(keys.by_kid) == ["ec"]
+    with pytest.raises(KeysWrong):
+        parse_keys(json.dumps({"keys": [{**good, **odd}]}).encode())
+
+
+@pytest.mark.parametrize(
+    "name", ["a\ud800", "\udfff", "c\0d", "a\nb", "a\x1b[31m", "a\x7f", "a\x85", "a\u2028b", "a\u2029b"]
+)
+def test_a_name_with_control_codes_or_surrogates_is_refused(name: str) -> None:
+    assert check(ISSUED_BY.token(sub=name)) == Refused(Cause.NAME)
+
+
+@pytest.mark.parametrize("name", ["José", "名前", "a b", "😀", "system:serviceaccount:secret-manager:job"])
+def test_other_names_are_principals(name: str) -> None:
+    verdict = check(ISSUED_BY.token(sub=name))
+    assert isinstance(verdict, Proved)
+    assert verdict.user == name
+
+
+@pytest.mark.parametrize(
     ("claims", "expected"),
     [
         ({"aud": "other"}, Cause.AUDIENCE),

@@ -1,8 +1,8 @@
 """The server's side of the mechanisms, as the machine asks for it: SCRAM by access.scram, PLAIN, OAUTHBEARER. Pure.
 
-Laws: a message is at most `MESSAGE_BYTES_MAX` long, except one with a token, whose bound is the frame's. Passwords and
-tokens appear in no repr. After a failure of OAUTHBEARER the client gets RFC 7628's challenge, and then, whatever it
-sends, the refusal, as from Kafka's OAuthBearerSaslServer.
+Laws: a message is at most `MESSAGE_BYTES_MAX` long, and one with a token `TOKEN_BYTES_MAX`. A longer one is refused
+before anything is computed with it. Passwords and tokens appear in no repr. After a failure of OAUTHBEARER the client
+gets RFC 7628's challenge, and then, whatever it sends, the refusal, as from Kafka's OAuthBearerSaslServer.
 """
 
 import re
@@ -31,6 +31,7 @@ SCRAM: Final = {mechanism.sasl_name: mechanism for mechanism in ScramMechanism}
 MECHANISMS: Final = (*SCRAM, PLAIN, OAUTHBEARER)
 
 MESSAGE_BYTES_MAX: Final = 4_096
+TOKEN_BYTES_MAX: Final = 32 << 10
 EXTENSIONS_MAX: Final = 64
 INVALID_TOKEN: Final = '{"status":"invalid_token"}'  # noqa: S105  (what a client gets)
 STALE: Final = "the stored users are not known to be current"
@@ -124,6 +125,8 @@ class BearerExchange:
     def receive(self, message: bytes) -> Step:
         if self._refused is not None:
             return Refused(self._refused.cause, self._refused.user, INVALID_TOKEN)
+        if len(message) > TOKEN_BYTES_MAX:
+            return Refused(Cause.LENGTH)
         check = parse_bearer(message)
         return Refused(Cause.MALFORMED) if check is None else Verify(check)
 

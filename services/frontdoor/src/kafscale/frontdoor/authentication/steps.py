@@ -26,6 +26,8 @@ class Cause(Enum):
     ISSUER = "another issuer"
     AUDIENCE = "another audience"
     CLAIM = "a claim is missing or has a wrong form"
+    NAME = "the name in the token has control codes or surrogates"
+    LENGTH = "the token is too long"
     ENDED = "the exchange has ended"
     MECHANISM = "the mechanism is not enabled"
     MECHANISM_CHANGED = "another mechanism than before"

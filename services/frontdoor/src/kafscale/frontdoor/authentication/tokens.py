@@ -9,6 +9,7 @@ required.
 
 import json
 import math
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -33,6 +34,8 @@ CURVES: Final = {"P-256": "ES256", "P-384": "ES384", "P-521": "ES512"}
 RSA_BITS_MIN: Final = 2_048
 KEYS_MAX: Final = 100
 NAME_CHARS_MAX: Final = 1_024
+_NO_NAMES: Final = frozenset({"Cc", "Cs", "Zl", "Zp"})
+"""Unicode's categories of control codes, surrogates and ends of lines. A name with a surrogate has no bytes."""
 LIFETIME_MS_MAX: Final = 1 << 53
 """The rest of the time of a token that expires in the far future."""
 # What PyJWT and the decoders below it raise about a foreign text.
@@ -106,9 +109,10 @@ def parse_keys(document: bytes) -> KeySet:
 
 
 def _key_of(entry: object) -> Key | None:
+    """None for a key that cannot be used, whatever is odd about it: the others of the document stay good."""
     try:
         return _usable_key(entry) if isinstance(entry, dict) else None
-    except _BROKEN:
+    except Exception:  # noqa: BLE001  (three libraries read a foreign text here)
         return None
 
 
@@ -116,7 +120,7 @@ def _usable_key(entry: Mapping[str, Any]) -> Key | None:
     if entry.get("use", "sig") != "sig" or "verify" not in entry.get("key_ops", ["verify"]) or "d" in entry:
         return None
     algorithms = _algorithms_of(entry)
-    if not algorithms:
+    if not algorithms or not isinstance(entry.get("kid"), str | None):
         return None
     key = jwt.PyJWK.from_dict({**entry, "alg": min(algorithms)})
     if isinstance(key.key, RSAPublicKey) and key.key.key_size < RSA_BITS_MIN:
@@ -176,6 +180,8 @@ def _user_of(
     name, expires_s = claims.get(rules.sub_claim), claims["exp"]
     if not isinstance(name, str) or not 0 < len(name) <= NAME_CHARS_MAX:
         return Refused(Cause.CLAIM)
+    if not _NO_NAMES.isdisjoint(map(unicodedata.category, name)):
+        return Refused(Cause.NAME)
     if isinstance(expires_s, str) or not math.isfinite(expires_s):
         return Refused(Cause.CLAIM, name)
     if authorization_id not in ("", name):
