@@ -6,7 +6,7 @@ import sys
 
 from hypothesis import given
 from hypothesis import strategies as st
-from kafscale.runtime.log_storms import CALM_S, OTHERS, SUM_EVERY_S, Event, Storms, Sum
+from kafscale.runtime.log_storms import CALM_S, OTHERS, SUM_EVERY_S, TEXT_MAX, Event, Storms, Sum, event_of
 
 LOST = Event("kafscale.x", "warning", "lost")
 FOUND = Event("kafscale.x", "warning", "found")
@@ -58,6 +58,15 @@ def test_what_was_left_out_of_a_forgotten_event_is_told_as_that_of_others() -> N
     storms.admit(LOST, 0)
     storms.admit(FOUND, 0)
     assert storms.sums(CALM_S) == [Sum(OTHERS, 1)]
+
+
+def test_lines_that_differ_by_numbers_are_one_event() -> None:
+    text = (
+        "Task exception was never retrieved\nfuture: <Task finished name='Task-{}' coro=<serve() at 0x{:x}>>"
+    )
+    assert len({event_of("asyncio", "error", text.format(n, 0xABCDE * n)) for n in range(9, 12)}) == 1
+    assert event_of("x", "error", "a 1") != event_of("x", "error", "b 1")
+    assert len(event_of("x", "error", "1" * 10_000 + "y").text) <= TEXT_MAX
 
 
 STORM = """

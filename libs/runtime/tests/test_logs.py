@@ -104,3 +104,22 @@ def test_no_form_prints_a_secret_nor_the_values_of_variables(form: str) -> None:
     done = subprocess.run([sys.executable, "-c", SECRETS, form], capture_output=True, text=True, check=True)
     assert "OSError" in done.stderr
     assert done.stderr.count("hunter2") == 0, done.stderr
+
+
+AUDIT = """
+from kafscale.runtime.logs import configure_logs
+import structlog, sys
+configure_logs(level="info", form=sys.argv[1], service="fetch")
+who = "User:system:serviceaccount:secret-manager:"
+structlog.get_logger("kafscale.audit").info("denied", principal=who + "job", resource="TOPIC:LITERAL:token=1\x1b[31m")
+structlog.get_logger("x").info("denied", principal=who + "other")
+"""
+
+
+@pytest.mark.parametrize("form", ["json", "plain"])
+def test_the_audit_log_hides_no_name_and_prints_no_control_code(form: str) -> None:
+    done = subprocess.run([sys.executable, "-c", AUDIT, form], capture_output=True, text=True, check=True)
+    assert "User:system:serviceaccount:secret-manager:job" in done.stderr
+    assert "TOPIC:LITERAL:token=1" in done.stderr
+    assert not any(code in done.stderr for code in ("\x1b", "u001b"))
+    assert "secret-manager:other" not in done.stderr

@@ -90,3 +90,8 @@ def advertised_http(bound: str, grpc: str) -> str:
     """Where others find the HTTP page: the host that is advertised for gRPC, if it listens on every interface."""
     host, port = split_address(bound)
     return join_address(split_address(grpc)[0] if host in EVERY_INTERFACE else host, port)
+
+
+def names_of(listen: str, advertise: str | None) -> frozenset[str]:
+    """The names of this machine: those that `advertised` and `advertised_http` may give."""
+    return frozenset({split_address(advertise or listen)[0].lower(), socket.gethostname().lower()})

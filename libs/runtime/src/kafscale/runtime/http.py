@@ -3,16 +3,20 @@
 It reads a request of up to 8 KiB within five seconds, answers it, and closes the connection. Probes and scrapers need
 no more, and importing a web framework would cost every service a third of a second and 25 MB.
 
-Law: a slow client never delays the answer to another. Beyond CONNECTIONS_MAX the server closes the oldest connection. A
-probe sends its request at once, so it has been answered by then. If a probe failed because all connections were taken,
-a healthy service would be restarted.
+Laws: a slow client never delays the answer to another. Beyond CONNECTIONS_MAX the server closes the oldest connection.
+A probe sends its request at once, so it has been answered by then. If a probe failed because all connections were
+taken, a healthy service would be restarted. Scrapers share one text (scrapes.py). A client that leaves before its
+answer is no event for the log. /readyz and /metrics name topics and groups, so a request whose Host is a name that
+anybody could register is refused: a web site could point such a name here and read them through a browser (DNS
+rebinding).
 """
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from http import HTTPStatus
+from ipaddress import ip_address
 from typing import Final
 
 import structlog
@@ -20,6 +24,7 @@ from kafscale.runtime.addresses import join_address, split_address
 from kafscale.runtime.clock import Clock, LoopWatch
 from kafscale.runtime.health import Health
 from kafscale.runtime.metrics import Metrics, Reading
+from kafscale.runtime.scrapes import Scrapes
 
 log = structlog.get_logger("kafscale.http")
 
@@ -29,6 +34,9 @@ EXPOSITION: Final = "text/plain; version=0.0.4; charset=utf-8"
 REQUEST_BYTES_MAX: Final = 8 << 10
 REQUEST_TIMEOUT_S: Final = 5.0
 CONNECTIONS_MAX: Final = 64
+
+PRIVATE_DOMAINS: Final = (".local", ".internal", ".svc", ".localhost", ".home.arpa")
+"""Of cluster DNS and of private networks. Nobody can register a name below them."""
 
 WorkerMetrics = Callable[[], Awaitable[Mapping[str, bytes]]]
 Answer = tuple[HTTPStatus, str, bytes]
@@ -51,8 +59,10 @@ class HttpServer(ABC):
         try:
             async with asyncio.timeout(REQUEST_TIMEOUT_S):
                 head = await reader.readuntil(b"\r\n\r\n")
-                writer.write(await self.respond(head))
-                await writer.drain()
+                answer = await self.respond(head)
+                if not writer.is_closing():  # uvloop raises RuntimeError for a closed one
+                    writer.write(answer)
+                    await writer.drain()
         except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError, ConnectionError):
             return  # the client left, is too slow, or does not speak HTTP
         finally:
@@ -73,10 +83,17 @@ class HttpFace(HttpServer):
         self._watch = watch
         self._clock = clock
         self._metrics = metrics
+        self._scrapes = Scrapes(self._exposed)
         self.worker_metrics: WorkerMetrics | None = None
+        self.names: frozenset[str] = frozenset()
+        """By which others find this process, besides its addresses."""
 
     async def respond(self, head: bytes) -> bytes:
-        return response(head, await self.answer(*request_line(head)))
+        method, path = request_line(head)
+        if not path.startswith("/livez") and not is_ours(header_values(head, "host"), self.names):
+            why = b"the Host must be an address of this process, or the name that it advertises\n"
+            return response(head, (HTTPStatus.FORBIDDEN, PLAIN, why))
+        return response(head, await self.answer(method, path))
 
     async def answer(self, method: str, path: str) -> Answer:
         if method not in ("GET", "HEAD"):
@@ -100,12 +117,15 @@ class HttpFace(HttpServer):
     async def _metrics_answer(self) -> Answer:
         """A bug in one metric is a status 500; the service must not look dead."""
         try:
-            others = None if self.worker_metrics is None else await self.worker_metrics()
-            text = await asyncio.to_thread(exposition, self._metrics.read(), others)
+            text = await self._scrapes.newest()
         except Exception:
             log.exception("metrics failed")
             return HTTPStatus.INTERNAL_SERVER_ERROR, PLAIN, b"metrics cannot be read: see the log\n"
         return HTTPStatus.OK, EXPOSITION, text
+
+    async def _exposed(self) -> bytes:
+        others = None if self.worker_metrics is None else await self.worker_metrics()
+        return await asyncio.to_thread(exposition, self._metrics.read(), others)
 
 
 def exposition(readings: Sequence[Reading], others: Mapping[str, bytes] | None) -> bytes:
@@ -123,10 +143,30 @@ def request_line(head: bytes) -> tuple[str, str]:
 
 def header(head: bytes, name: str) -> str | None:
     """The value of the request's only header of that name; None if there is none, or more than one."""
+    found = header_values(head, name)
+    return found[0] if len(found) == 1 else None
+
+
+def header_values(head: bytes, name: str) -> list[str]:
     lines = head.decode("latin-1").split("\r\n")[1:]
     split = (line.partition(":") for line in lines)
-    found = [value.strip() for key, _, value in split if key.strip().lower() == name]
-    return found[0] if len(found) == 1 else None
+    return [value.strip() for key, _, value in split if key.strip().lower() == name]
+
+
+def is_ours(hosts: Sequence[str], names: Collection[str]) -> bool:
+    """Whether a request with these Host headers was sent to this process, and not to a name of somebody else.
+
+    A browser always sends one. An address, a name without a dot and a name below PRIVATE_DOMAINS are no names that
+    somebody could register and point here.
+    """
+    if not hosts:
+        return True
+    host = hosts[0].lower()
+    name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+    with suppress(ValueError):
+        return len(hosts) == 1 and bool(ip_address(name))
+    private = "." not in name or name.endswith(PRIVATE_DOMAINS)
+    return len(hosts) == 1 and bool(name) and (private or name in names)
 
 
 def response(head: bytes, answer: Answer, headers: Sequence[str] = ()) -> bytes:

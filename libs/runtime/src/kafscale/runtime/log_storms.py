@@ -1,12 +1,13 @@
 """Limits repeated log lines: some per second are printed, the rest are counted and reported in one line.
 
-Law: of one event (logger, level and text) at most LINES_PER_S lines are printed per second. The number of suppressed
-lines is logged as `repeated=n`: one second after the last of them, and every SUM_EVERY_S while the storm lasts. Memory
-is bounded by EVENTS_MAX. `Storms` is pure; `StormGuard` has a clock, and a timer that runs only while lines are
-suppressed.
+Law: of one event (logger, level, and text without numbers) at most LINES_PER_S lines are printed per second. The number
+of suppressed lines is logged as `repeated=n`: one second after the last of them, and every SUM_EVERY_S while the storm
+lasts. Memory is bounded by EVENTS_MAX. `Storms` is pure; `StormGuard` has a clock, and a timer that runs only while
+lines are suppressed.
 """
 
 import atexit
+import re
 import threading
 import time
 from collections import OrderedDict
@@ -21,7 +22,9 @@ SUM_EVERY_S: Final = 10.0
 CALM_S: Final = 1.0
 EVENTS_MAX: Final = 1_024
 TEXT_MAX: Final = 80
-"""Characters. Messages of libraries contain numbers and addresses, so only their beginning identifies the event."""
+"""Characters. Messages of libraries contain values, so only their beginning identifies the event."""
+_NUMBER: Final = re.compile(r"0x[0-9a-fA-F]+|[0-9]+")
+"""Numbers and addresses of memory: `Task-76163` would make each line another event."""
 AUDIT: Final = "kafscale.audit"
 """The logger whose lines are never suppressed: audit.py bounds them."""
 
@@ -30,6 +33,10 @@ class Event(NamedTuple):
     logger: str
     level: str
     text: str
+
+
+def event_of(logger: str, level: str, text: str) -> Event:
+    return Event(logger, level, _NUMBER.sub("#", text[: 2 * TEXT_MAX])[:TEXT_MAX])
 
 
 class Sum(NamedTuple):
@@ -123,7 +130,7 @@ class StormGuard:
         name = str(fields.get("logger") or getattr(logger, "name", ""))
         if name == AUDIT:
             return fields
-        event = Event(name, method, str(fields.get("event", ""))[:TEXT_MAX])
+        event = event_of(name, method, str(fields.get("event", "")))
         with self._lock:
             admitted = self._storms.admit(event, self._clock())
             if not admitted and self._timer is None:

@@ -13,9 +13,9 @@ from typing import Final, Literal
 
 import orjson
 import structlog
-from kafscale.runtime.log_storms import StormGuard, Storms
+from kafscale.runtime.log_storms import AUDIT, StormGuard, Storms
 from kafscale.runtime.log_writer import LogWriter
-from kafscale.runtime.redaction import redact_field
+from kafscale.runtime.redaction import printable, redact_field
 from kafscale.runtime.request_meta import RequestMeta
 from kafscale.wire.apis import api_label
 from structlog.typing import EventDict, Processor, WrappedLogger
@@ -59,6 +59,8 @@ def add_logger(logger: WrappedLogger, _method: str, event: EventDict) -> EventDi
 
 
 def leave_out_secrets(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    if event["logger"] == AUDIT:
+        return {name: printable(value) for name, value in event.items()}
     return {name: redact_field(name, value) for name, value in event.items()}
 
 

@@ -27,7 +27,7 @@ from kafscale.runtime.dependencies import (
     wait_for,
 )
 from kafscale.runtime.grpc_identity import GrpcIdentity, IdentityUnusable
-from kafscale.runtime.grpc_server import GrpcFace, advertised, advertised_http
+from kafscale.runtime.grpc_server import GrpcFace, advertised, advertised_http, names_of
 from kafscale.runtime.health import Health, Phase
 from kafscale.runtime.http import HttpFace, serving
 from kafscale.runtime.logs import configure_logs
@@ -117,6 +117,7 @@ class _Process(Generic[S]):
         self._http = HttpFace(
             health=self._health, watch=self._watch, clock=self._clock, metrics=self._metrics
         )
+        self._http.names = names_of(settings.grpc_listen, settings.grpc_advertise)
         self._stop = asyncio.Event()
         self._offered = False
         self._identity: GrpcIdentity | None = None
