@@ -204,6 +204,44 @@ async def test_of_a_denied_follower_every_partition_has_the_error(
         assert [each.partitions[0].error_code for each in response.responses] == [29, 29]
 
 
+@pytest.mark.parametrize(
+    ("right", "replica"), [("TOPIC t READ", -1), ("CLUSTER kafka-cluster CLUSTER_ACTION", 1)]
+)
+async def test_rights_that_are_removed_while_a_request_waits_hold_for_its_answer(
+    etcd, keyspace, store, serve, until, right: str, replica: int
+) -> None:
+    """And those of other topics stay."""
+    topic, mine = [await create_topic(etcd, keyspace, name, partitions=1) for name in ("t", "mine")]
+    log, decides = LogBuilder(etcd, keyspace, store, topic), allowing(right, "TOPIC mine READ")
+    (removed,) = [acl for acl in decides.acls if acl.resource_name != "mine"]
+    async with serve(etcd, keyspace, store, authorizer=decides) as client:
+
+        async def waiting() -> Any:
+            """For the end of the log."""
+            request = fetching(("t", topic.topic_id), ("mine", mine.topic_id), replica=replica)
+            request.max_wait_ms = 60_000
+            request.topics[0].partitions[0].fetch_offset = log.next
+            call = client.send(ApiKey.FETCH, 12, fetch.encode_request(request, 12), principal=ALICE)
+            await until(lambda: client.service.fetch.held_requests == 1)
+            return call
+
+        async def found(call: Any) -> list[fetch.FetchResponsePartition]:
+            response = fetch.decode_response(await call.sink.answered, 12)
+            return [each.partitions[0] for each in response.responses]
+
+        call = await waiting()
+        await log.append(records(2))
+        first, other = await found(call)
+        assert (first.error_code, bytes(first.records), other.error_code) == (0, log.expected(0), 0)
+
+        call = await waiting()
+        decides.acls.remove(removed)
+        await log.append(records(2))
+        first, other = await found(call)
+        assert (first.error_code, first.high_watermark, bytes(first.records)) == (29, -1, b"")
+        assert other.error_code == (29 if replica == 1 else 0)
+
+
 def test_every_handler_asks_what_the_rules_say_of_a_service() -> None:
     served = [ApiKey.FETCH, ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FOR_LEADER_EPOCH]
     enforced(handlers, served)

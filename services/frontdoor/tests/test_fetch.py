@@ -84,6 +84,23 @@ async def test_nor_can_a_client_of_several_instances(cluster: Cluster) -> None:
     assert [cluster.fetcher(node).sent[0].fetched.max_wait_ms for node in NODES] == [0, 0]
 
 
+@pytest.mark.parametrize("instances", [1, 2])
+@pytest.mark.parametrize("version", [4, 11, 15, 18])
+@pytest.mark.parametrize(("left_ms", "expected"), [(300, 300), (-5, 0), (9_000, 500), (None, 500)])
+async def test_a_wait_ends_with_the_session_of_the_login(
+    cluster: Cluster, version: int, instances: int, left_ms: int | None, expected: int
+) -> None:
+    first, second = split_over_two(cluster) if instances == 2 else (0, 1)
+    if instances == 1:
+        cluster.serve(Backend.FETCH, 1)
+    client, now_ms = cluster.client(), cluster.door.gateway.clock.now_ms()
+    client.connection.caller.session_ends_ms = None if left_ms is None else now_ms + left_ms
+    client.fetch(("t", first), ("t", second), version=version, max_wait_ms=500)
+    for sent in (sent for node in NODES[:instances] for sent in cluster.fetcher(node).sent):
+        assert expected - 200 <= sent.fetched.max_wait_ms <= expected
+        assert sent.fetched.max_wait_ms >= 0
+
+
 @pytest.mark.parametrize("version", range(4))
 async def test_versions_without_sessions_and_limits_are_split_and_joined_too(
     cluster: Cluster, version: int

@@ -382,6 +382,17 @@ async def test_a_session_ends_and_another_request_closes_the_connection(audit: l
         assert line["principal"] == "User:alice"
 
 
+async def test_the_end_of_the_session_is_known_of_the_client() -> None:
+    """A Fetch waits until then at most."""
+    async with door(connections_max_reauth_ms=60_000) as cluster:
+        client, clock = LoginClient(cluster), cluster.door.gateway.clock
+        caller, before_ms = client.connection.caller, clock.now_ms()
+        assert caller.session_ends_ms is None
+        await scram_login(client)
+        assert caller.session_ends_ms is not None
+        assert before_ms + 60_000 <= caller.session_ends_ms <= clock.now_ms() + 60_000
+
+
 async def test_a_session_is_renewed_behind_requests_that_are_in_flight(audit: list[dict[str, Any]]) -> None:
     async with door(connections_max_reauth_ms=60_000) as cluster:
         client = LoginClient(cluster)

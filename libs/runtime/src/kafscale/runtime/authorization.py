@@ -133,6 +133,11 @@ class Authorization:
         """Sums of its own, so that grants take no place of denials."""
         self._asker = GrantingAsker if grants else RightsAsker
 
+    @property
+    def generation(self) -> int:
+        """Grows when the ACLs change."""
+        return 0 if self.authorizer is None else self.authorizer.acls.generation
+
     def of(self, meta: RequestMeta) -> Asker:
         """For a request that a front door has sent, which names its principal and its client's address."""
         authorizer = self.authorizer

@@ -26,6 +26,7 @@ NO_EPOCH: Final = -1
 DENIED: Final = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 DeniedOf = Callable[[Iterable[str]], frozenset[str]]
 """From names of topics to those that the client may not use."""
+DENIES_ALL: Final[DeniedOf] = frozenset
 NO_RECORDS: Final = MetadataUnavailable(reason="the topics' records cannot be read")
 
 
@@ -102,7 +103,7 @@ class Lookup:
         """Fill in every spot's topic and state, or its error; no log start is older than the revision."""
         unnamed = [spot for spot in spots if not self._name(spot)]
         if denied_of is not None:
-            _deny(spots, denied_of)
+            deny(spots, denied_of)
             unnamed = [spot for spot in unnamed if spot.readable]
         if unnamed:
             known = await self._topics.confirmed(recent_s=TOPICS_RECENT_S)
@@ -112,7 +113,7 @@ class Lookup:
                         _unknown(spot) if known else code_for(NO_RECORDS, asked)
                     )
             if denied_of is not None:
-                _deny([spot for spot in unnamed if spot.readable], denied_of)
+                deny([spot for spot in unnamed if spot.readable], denied_of)
         for spot in spots if log_start_revision else ():
             if spot.key and self._heads.revision(spot.key) < log_start_revision:
                 spot.fresh = True
@@ -186,7 +187,12 @@ class Lookup:
         return None
 
 
-def _deny(spots: Sequence[Spot], denied_of: DeniedOf) -> None:
+def deny(spots: Sequence[Spot], denied_of: DeniedOf = DENIES_ALL) -> None:
+    """The spots of topics that the client may not use. A spot without a name stays as it is, except by DENIES_ALL."""
+    if denied_of is DENIES_ALL:
+        for spot in spots:
+            spot.deny()
+        return
     denied = denied_of(name for spot in spots if (name := spot.name) is not None)
     for spot in spots if denied else ():
         if spot.name in denied:

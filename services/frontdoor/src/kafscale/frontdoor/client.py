@@ -286,9 +286,10 @@ class ClientConnection(asyncio.BufferedProtocol):
     def reframe(self, framing: Framing, frame_bytes_max: int | None) -> None:
         self._machine.reframe(framing, frame_bytes_max or self._gateway.limits.frame_bytes_max)
 
-    def logged_in(self, principal: Principal) -> None:
-        """From now on what it holds counts as that of a client."""
+    def logged_in(self, principal: Principal, ends_ms: int | None) -> None:
+        """From now on what it holds counts as that of a client. `ends_ms`: of the session; None: never."""
         self.caller.principal = principal
+        self.caller.session_ends_ms = ends_ms
         if not self._has_asked:
             self._has_asked = True
             self._memory = self._gateway.logged_in(self, self._holder)

@@ -24,7 +24,7 @@ from kafscale.fetch.down_conversion import BATCHES_FROM, CONVERTED_BYTES_MAX, Do
 from kafscale.fetch.errors import Asked, MetadataUnavailable, code_for
 from kafscale.fetch.heads import Heads, Wakeup
 from kafscale.fetch.logstate import PartitionKey
-from kafscale.fetch.lookup import Lookup, Spot
+from kafscale.fetch.lookup import DENIES_ALL, DeniedOf, Lookup, Spot, deny
 from kafscale.fetch.metrics import FetchMetrics
 from kafscale.fetch.plan import bytes_at_most
 from kafscale.fetch.reader import Ask, Reader
@@ -166,16 +166,18 @@ class FetchHandler:
             now_ms=self._clock.now_ms(),
         )
         spots = [ask.spot for ask in asks]
+        generation = self._authorization.generation
         await self._open(spots, message, request)
         keys = [spot.key for spot in spots if spot.key is not None]
         self._heads.fetched(keys)
-        poll = _Poll(keys, min_revision=request.meta.revision)
+        poll = _Poll(keys, min_revision=request.meta.revision, generation=generation)
         with self._heads.wakeup(keys) as wakeup:
             while True:
                 wakeup.clear()
                 step = await self._next_step(wait, poll, asks, message, lease)
                 match step.act:
                     case Act.ANSWER:
+                        self._ask_again(spots, poll, message, request)
                         return 0
                     case Act.REFRESH:
                         await self._refresh(spots, poll)
@@ -187,18 +189,32 @@ class FetchHandler:
 
     async def _open(self, spots: list[Spot], message: api.FetchRequest, request: InboundRequest) -> None:
         """Looks up what the reader may read. The rest has its error."""
-        meta, denied_of = request.meta, None
-        if self._authorization.authorizer is not None:
-            asker = self._authorization.of(meta)
-            if not is_follower(message, meta.api_version):
-                denied_of = partial(asker.denied, OF_CLIENTS)
-            elif not asker.allows(OF_FOLLOWERS):
-                for spot in spots:
-                    spot.deny()
-                return
+        denied_of = self._denied_of(message, request)
+        if denied_of is DENIES_ALL:
+            deny(spots)
+            return
         await self._lookup.open(
-            spots, Asked.FETCH, denied_of=denied_of, log_start_revision=meta.log_start_revision
+            spots, Asked.FETCH, denied_of=denied_of, log_start_revision=request.meta.log_start_revision
         )
+
+    def _denied_of(self, message: api.FetchRequest, request: InboundRequest) -> DeniedOf | None:
+        """None: it may read everything."""
+        if self._authorization.authorizer is None:
+            return None
+        asker = self._authorization.of(request.meta)
+        if not is_follower(message, request.meta.api_version):
+            return partial(asker.denied, OF_CLIENTS)
+        return None if asker.allows(OF_FOLLOWERS) else DENIES_ALL
+
+    def _ask_again(
+        self, spots: list[Spot], poll: "_Poll", message: api.FetchRequest, request: InboundRequest
+    ) -> None:
+        """Rights that were removed while the request waited are not there any more. In Kafka they last until then."""
+        if self._authorization.generation == poll.generation:
+            return
+        denied_of = self._denied_of(message, request)
+        if denied_of is not None:
+            deny([spot for spot in spots if spot.readable], denied_of)
 
     async def _next_step(
         self,
@@ -268,10 +284,11 @@ class FetchHandler:
 class _Poll:
     """What one request carries from look to look."""
 
-    __slots__ = ("first", "keys", "min_revision")
+    __slots__ = ("first", "generation", "keys", "min_revision")
 
-    def __init__(self, keys: list[PartitionKey], *, min_revision: int) -> None:
+    def __init__(self, keys: list[PartitionKey], *, min_revision: int, generation: int) -> None:
         self.keys = keys
+        self.generation = generation  # of the ACLs by which it was let in
         self.min_revision = min_revision
         self.first = True
 

@@ -73,7 +73,7 @@ class LoginClient(Protocol):
         """How the next frame is read. `frame_bytes_max`: None is that of all clients."""
         ...
 
-    def logged_in(self, principal: Principal) -> None: ...
+    def logged_in(self, principal: Principal, ends_ms: int | None) -> None: ...
 
     def turned_away(self, kind: str, label: str, *, reason: str, send: bool = False) -> None:
         """Closes. `label` is the one of the metric. `send`: what is answered leaves before."""
@@ -180,7 +180,7 @@ class Login:
         self._count(outcome)
         self._audit(client, "info", outcome, {})
         self._begun_ms = None
-        client.logged_in(session.principal)
+        client.logged_in(session.principal, session.expires_ms)
 
     def _refused(self, client: LoginClient, refused: Refused) -> None:
         self._count("refused")

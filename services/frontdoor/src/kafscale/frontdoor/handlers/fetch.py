@@ -6,7 +6,8 @@ it is split (see fetch_split.py). Sessions live in the instance that opened them
 and when it is gone the client gets FETCH_SESSION_ID_NOT_FOUND and begins anew. While no instance is there:
 NOT_LEADER_OR_FOLLOWER, on which consumers read the metadata again and come back. A connection has one Fetch at
 a time (fetch_turns.py), and where memory is short it is asked for fewer bytes than the client would take. A client over
-its quota gets an empty answer with a throttle time (quotas/client_quotas.py).
+its quota gets an empty answer with a throttle time (quotas/client_quotas.py). A wait ends with the session of the
+client's login. In Kafka, records that are written after that still reach the client.
 """
 
 from collections.abc import Callable
@@ -69,12 +70,17 @@ def max_wait_ms(body: memoryview, version: int) -> int:
     return min(max(wait_ms, 0), WAIT_MS_MAX)
 
 
-def without_negative_wait(body: memoryview, version: int) -> memoryview:
-    """A client that sends one does not wait. To a fetch service it would say how long the client has waited."""
+def with_bounded_wait(body: memoryview, version: int, wait_ms_max: int) -> memoryview:
+    """The same request with a wait of at most `wait_ms_max`, and at least 0.
+
+    A client that sends a negative wait does not wait. To a fetch service it would say how long the client has waited.
+    """
     at = _wait_at(version)
-    if int.from_bytes(body[at : at + 4], "big", signed=True) >= 0:
+    wanted = int.from_bytes(body[at : at + 4], "big", signed=True)
+    bounded = max(0, min(wanted, wait_ms_max))
+    if bounded == wanted:
         return body
-    return memoryview(b"".join((body[:at], bytes(4), body[at + 4 :])))
+    return memoryview(b"".join((body[:at], bounded.to_bytes(4, "big"), body[at + 4 :])))
 
 
 def max_bytes_at(version: int) -> int | None:
@@ -128,10 +134,13 @@ class FetchHandler:
         self._turns.begin(exchange, bytes_max, self._start)
 
     def _start(self, exchange: Exchange, granted_bytes: int) -> None:
-        body, version = exchange.request.body, exchange.version
-        exchange.deadline_ms = self._forwarder.clock.now_ms() + max_wait_ms(body, version) + GRACE_MS
+        version, now_ms = exchange.version, self._forwarder.clock.now_ms()
+        ends_ms = exchange.caller.session_ends_ms
+        left_ms = WAIT_MS_MAX if ends_ms is None else ends_ms - now_ms
+        body = with_bounded_wait(exchange.request.body, version, left_ms)
+        exchange.deadline_ms = now_ms + max_wait_ms(body, version) + GRACE_MS
         if len(self._pool.ready) <= 1:
-            self._forward(exchange, self._any, granted_bytes)
+            self._forward(exchange, body, self._any, granted_bytes)
             return
         try:
             message = schema.decode_request(body, version)
@@ -139,24 +148,28 @@ class FetchHandler:
             exchange.hang_up(str(error))
             return
         if message.session_id != NO_SESSION:
-            self._follow_session(exchange, message.session_id, granted_bytes)
+            self._follow_session(exchange, body, message.session_id, granted_bytes)
             return
         wanted = self._by_instance(message, version)
         if len(wanted) == 1:
             channel = next(iter(wanted))
-            self._forward(exchange, partial(self._this, channel), granted_bytes)
+            self._forward(exchange, body, partial(self._this, channel), granted_bytes)
         elif wanted:
             message.max_bytes = min(message.max_bytes, granted_bytes)
-            message.max_wait_ms = max(0, message.max_wait_ms)
             split = exchange.call = SplitFetch(self._forwarder, exchange, message, wanted)
             split.start()
         else:
-            self._forward(exchange, self._any, granted_bytes)
+            self._forward(exchange, body, self._any, granted_bytes)
 
-    def _forward(self, exchange: Exchange, choose: Callable[[], Channel | None], granted_bytes: int) -> None:
-        asked = without_negative_wait(exchange.request.body, exchange.version)
-        body = limited(asked, exchange.version, granted_bytes)
-        self._forwarder.forward(exchange, FORWARD, choose=choose, on_reply=self._remember_session, body=body)
+    def _forward(
+        self,
+        exchange: Exchange,
+        body: memoryview,
+        choose: Callable[[], Channel | None],
+        granted_bytes: int,
+    ) -> None:
+        asked = limited(body, exchange.version, granted_bytes)
+        self._forwarder.forward(exchange, FORWARD, choose=choose, on_reply=self._remember_session, body=asked)
 
     def _any(self) -> Channel | None:
         ready = self._pool.ready
@@ -165,7 +178,9 @@ class FetchHandler:
     def _this(self, channel: Channel) -> Channel | None:
         return channel if self._pool.has(channel) and channel.instance.is_ready else self._any()
 
-    def _follow_session(self, exchange: Exchange, session_id: int, granted_bytes: int) -> None:
+    def _follow_session(
+        self, exchange: Exchange, body: memoryview, session_id: int, granted_bytes: int
+    ) -> None:
         channel = exchange.caller.fetch_sessions.get(session_id)
         if channel is None or not self._pool.has(channel):
             exchange.caller.fetch_sessions.pop(session_id, None)
@@ -173,7 +188,7 @@ class FetchHandler:
             exchange.error = response.error_code
             exchange.answer(schema.encode_response(response, exchange.version))
             return
-        self._forward(exchange, partial(self._this, channel), granted_bytes)
+        self._forward(exchange, body, partial(self._this, channel), granted_bytes)
 
     @staticmethod
     def _remember_session(exchange: Exchange, reply: Reply, channel: Channel) -> None:
