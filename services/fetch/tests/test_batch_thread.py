@@ -114,3 +114,21 @@ async def test_what_the_work_raises_is_raised(thread: BatchThread) -> None:
     with pytest.raises(ValueError, match="no"):
         await thread.finish(fails())
     assert await thread.finish(counting(1, [])) == 1
+
+
+async def test_a_lane_for_large_work_rests_after_each_piece(
+    thread: BatchThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rests: list[float] = []
+    real = asyncio.sleep
+
+    async def sleep(delay_s: float) -> None:
+        rests.append(delay_s)
+        await real(0)
+
+    monkeypatch.setattr("kafscale.fetch.batch_thread.asyncio.sleep", sleep)
+    assert await Lane(thread, at_once=1).finish(counting(20, []), until_s=later()) == 20
+    assert rests == []
+    before = thread.pieces
+    assert await Lane(thread, at_once=1, rests=True).finish(counting(20, []), until_s=later()) == 20
+    assert rests == [PIECE_S] * (thread.pieces - before - 1)

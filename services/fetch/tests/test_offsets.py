@@ -7,7 +7,13 @@ import msgspec
 import pytest
 from kafscale.fetch import offsets
 from kafscale.fetch.handlers.list_offsets import KNOWN_FROM
-from kafscale.fetch.offsets import LIES_MAX, OPENED_BYTES_MAX, OPENED_RECORDS_MAX, STEP_RECORDS
+from kafscale.fetch.offsets import (
+    LIES_MAX,
+    OPENED_AT_ONCE,
+    OPENED_BYTES_MAX,
+    OPENED_RECORDS_MAX,
+    STEP_RECORDS,
+)
 from kafscale.storage.objects import MemoryStore
 from kafscale.storage.topics import Topic
 from kafscale.testkit.logbuilder import LogBuilder, create_topic, records
@@ -200,6 +206,37 @@ async def test_a_batch_that_takes_too_much_answers_its_first_offset_and_nobody_w
             assert not asked.done()
         found = await asked
         assert (found.error_code, found.offset, found.timestamp) == (0, 1, FAR)
+
+
+async def test_a_batch_that_took_too_much_is_not_opened_again(
+    etcd, keyspace, store, topic, log, serve
+) -> None:
+    await log.append_raw([liar(100, count=OPENED_RECORDS_MAX + STEP_RECORDS, said=FAR)])
+    async with serve(etcd, keyspace, store) as client, asyncio.timeout(60):
+        assert (await client.list_offsets(topic, FAR - 1)).offset == 0
+        begun = client.service.batch_thread.pieces
+        answers = await asyncio.gather(*(client.list_offsets(topic, FAR - n) for n in range(8)))
+        assert [found.offset for found in answers] == [0] * 8
+        assert client.service.batch_thread.pieces - begun == 8, "each asks whether it was refused"
+
+
+async def test_a_search_of_an_ordinary_batch_waits_for_no_large_one(
+    etcd, keyspace, store, topic, log, serve, until
+) -> None:
+    batches = 2 * OPENED_AT_ONCE
+    bomb = liar(100, count=OPENED_RECORDS_MAX + STEP_RECORDS, said=FAR)
+    for _ in range(batches):
+        await log.append_raw([bomb])
+    other = LogBuilder(etcd, keyspace, store, topic, 1, epoch=3)
+    await other.append(at(100, 200))
+    async with serve(etcd, keyspace, store) as client, asyncio.timeout(120):
+        begun = client.service.batch_thread.pieces
+        asked = [asyncio.create_task(client.list_offsets(topic, FAR - n)) for n in range(batches)]
+        await until(lambda: client.service.batch_thread.pieces > begun)
+        for _ in range(5):
+            assert (await client.list_offsets(topic, 150, partitions=(1,))).offset == 1
+        assert not any(one.done() for one in asked)
+        await asyncio.gather(*asked)
 
 
 async def test_a_header_that_promises_too_much_is_passed_and_many_of_them_are_not(

@@ -4,12 +4,17 @@ By time means the first record, not the first batch, at or after the time: segme
 timestamp, batches by theirs, and one batch is opened, beside the event loop (`batch_thread.py`) and only as far as
 needed. A batch that cannot be opened (brokers store batches unread), or not within the limits of bytes, records and
 time, answers its first offset, which is never too late.
+
+A batch that may hold more than ORDINARY_RECORDS or ORDINARY_BYTES is opened in a lane of its own, which rests as long
+as it works. So large batches delay only searches of large batches. One that is beyond the limits is remembered, and not
+opened again: a client could send the same request for ever.
 """
 
 import asyncio
-from collections import deque
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections import OrderedDict, deque
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Final
 
@@ -24,6 +29,7 @@ from kafscale.storage.heads import Seg
 from kafscale.wire.buffers import Buffer, Steps, T
 from kafscale.wire.errors import ErrorCode, WireError
 from kafscale.wire.record_walk import places_in
+from kafscale.wire.records import read_batch_header
 
 NO_OFFSET: Final = -1
 NO_TIMESTAMP: Final = -1
@@ -38,11 +44,19 @@ OPENED_RECORDS_MAX: Final = 250_000
 OPENED_WITHIN_S: Final = 5.0
 """For one batch, with the waits for the thread."""
 OPENED_AT_ONCE: Final = 4
+ORDINARY_BYTES: Final = 4 << 20
+ORDINARY_RECORDS: Final = 10_000
+"""Of a batch that others wait for: some 10 ms of work."""
+LARGE_AT_ONCE: Final = 2
+REFUSED_MAX: Final = 4_096
+"""Batches beyond the limits that are remembered."""
 LIES_MAX: Final = 16
 """Batches of one request that took what a limit allows, or have no record as new as their header says."""
 STEP_RECORDS: Final = 500
 HEADERS_PER_TURN: Final = 1_000
-NOT_THERE: Final = (NO_OFFSET, NO_TIMESTAMP)
+Place = tuple[int, int]
+"""The offset and the timestamp of a record."""
+NOT_THERE: Final[Place] = (NO_OFFSET, NO_TIMESTAMP)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,11 +85,11 @@ class OffsetFinder:
         self._reader = reader
         self._locator = locator
         self._cache = cache
-        self._lane = Lane(thread, at_once=OPENED_AT_ONCE)
+        self._openings = Openings(thread)
 
     def begin(self) -> "Search":
         """One for each request."""
-        return Search(self._lane)
+        return Search(self._openings)
 
     async def earliest(self, spot: Spot) -> Point:
         state = _state(spot)
@@ -158,7 +172,7 @@ class OffsetFinder:
                     continue
                 in_batch = view.max_timestamp_at(position)
                 if view.offset_at(position) < log_start and in_batch > newest:
-                    found = await search.open(newest_in(_batch_at(view, position), log_start))
+                    found = await search.open(view, position, partial(newest_in, log_start))
                     in_batch = in_batch if found is None else found
                 newest = max(newest, in_batch)
             return newest
@@ -176,7 +190,7 @@ class OffsetFinder:
                 if view.last_offset_at(position) < log_start or view.max_timestamp_at(position) < timestamp:
                     continue
                 first = view.offset_at(position)
-                found = await search.open(first_in(_batch_at(view, position), log_start, timestamp))
+                found = await search.open(view, position, partial(first_in, log_start, timestamp))
                 if found is None:
                     found = max(log_start, first), view.max_timestamp_at(position)
                 if found is not NOT_THERE:
@@ -188,22 +202,63 @@ class OffsetFinder:
             lease.release()
 
 
+class Openings:
+    """The lanes, and the batches beyond the limits."""
+
+    def __init__(self, thread: BatchThread) -> None:
+        self._ordinary = Lane(thread, at_once=OPENED_AT_ONCE)
+        self._large = Lane(thread, at_once=LARGE_AT_ONCE, rests=True)
+        self._refused: OrderedDict[tuple[str, int, int], None] = OrderedDict()
+
+    async def open(
+        self, view: SegmentView, position: int, look: Callable[[Iterator[list[Place]]], Steps[T]]
+    ) -> T:
+        """What `look` returns of the batch. Raises WireError (MESSAGE_TOO_LARGE beyond the limits) and OutOfTime."""
+        batch = view.slice(position, view.batch_end(position))
+        until_s = asyncio.get_running_loop().time() + OPENED_WITHIN_S
+        if read_batch_header(batch).records_count <= ORDINARY_RECORDS:
+            try:
+                return await self._ordinary.finish(look(_places(batch, ORDINARY_BYTES)), until_s=until_s)
+            except WireError as refused:
+                if refused.code is not ErrorCode.MESSAGE_TOO_LARGE:
+                    raise
+        key = (view.seg.etag, view.seg.position, position)
+        return await self._large.finish(self._once(key, batch, look), until_s=until_s)
+
+    def _once(
+        self, key: tuple[str, int, int], batch: memoryview, look: Callable[[Iterator[list[Place]]], Steps[T]]
+    ) -> Steps[T]:
+        """Asked when the lane has a place, as those who waited may ask for the same batch."""
+        if key in self._refused:
+            raise WireError("record batch", "it was too large before", code=ErrorCode.MESSAGE_TOO_LARGE)
+        try:
+            return (yield from look(_places(batch, OPENED_BYTES_MAX)))
+        except WireError as refused:
+            if refused.code is ErrorCode.MESSAGE_TOO_LARGE:
+                self._refused[key] = None
+                if len(self._refused) > REFUSED_MAX:
+                    self._refused.popitem(last=False)
+            raise
+
+
 class Search:
     """The batches that one request opens. A header is trusted until its records are read. After too many headers were
     wrong, or too many batches took too long, no further batch is opened."""
 
-    __slots__ = ("_lane", "_left")
+    __slots__ = ("_left", "_openings")
 
-    def __init__(self, lane: Lane) -> None:
-        self._lane = lane
+    def __init__(self, openings: Openings) -> None:
+        self._openings = openings
         self._left = LIES_MAX
 
-    async def open(self, work: Steps[T]) -> T | None:
+    async def open(
+        self, view: SegmentView, position: int, look: Callable[[Iterator[list[Place]]], Steps[T]]
+    ) -> T | None:
         """None: the batch cannot be opened, or not within the limits."""
         if not self._left:
             return None
         try:
-            return await self._lane.finish(work, until_s=asyncio.get_running_loop().time() + OPENED_WITHIN_S)
+            return await self._openings.open(view, position, look)
         except WireError as refused:
             if refused.code is ErrorCode.MESSAGE_TOO_LARGE:
                 self.lied()
@@ -236,14 +291,10 @@ async def _batches(view: SegmentView) -> AsyncIterator[int]:
         await asyncio.sleep(0)
 
 
-def _batch_at(view: SegmentView, position: int) -> memoryview:
-    return view.slice(position, view.batch_end(position))
-
-
-def first_in(batch: Buffer, log_start: int, timestamp: int) -> Steps[tuple[int, int]]:
+def first_in(log_start: int, timestamp: int, batch: Iterator[list[Place]]) -> Steps[Place]:
     """(offset, timestamp) of the batch's first record from `log_start` on with at least this timestamp, or NOT_THERE.
     Raises WireError when it cannot be opened, or not within the limits."""
-    for places in _places(batch):
+    for places in batch:
         for offset, time in places:
             if time >= timestamp and offset >= log_start:
                 return offset, time
@@ -251,18 +302,18 @@ def first_in(batch: Buffer, log_start: int, timestamp: int) -> Steps[tuple[int, 
     return NOT_THERE
 
 
-def newest_in(batch: Buffer, log_start: int) -> Steps[int]:
+def newest_in(log_start: int, batch: Iterator[list[Place]]) -> Steps[int]:
     """The greatest timestamp of the batch's records from `log_start` on. Raises as `first_in`."""
     newest = NO_TIMESTAMP
-    for places in _places(batch):
+    for places in batch:
         newest = max([newest, *(time for offset, time in places if offset >= log_start)])
         yield
     return newest
 
 
-def _places(batch: Buffer) -> Iterator[list[tuple[int, int]]]:
+def _places(batch: Buffer, bytes_max: int) -> Iterator[list[Place]]:
     """The places of the batch's records, some at a time."""
-    places = places_in(batch, bytes_max=OPENED_BYTES_MAX)
+    places = places_in(batch, bytes_max=bytes_max)
     for _ in range(0, OPENED_RECORDS_MAX, STEP_RECORDS):
         some = list(islice(places, STEP_RECORDS))
         if not some:
