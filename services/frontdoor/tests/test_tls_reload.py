@@ -141,6 +141,23 @@ async def test_a_revoked_certificate_is_refused_from_the_next_look_on(certificat
         assert [await asks_versions(system, one) for one in (alice, bob)] == [False, True]
 
 
+@on_uvloop
+async def test_clients_of_a_ca_that_was_revoked_are_refused(
+    certificates: Certificates, tmp_path: Path
+) -> None:
+    root, child = certificates.clients, certificates.clients.child(tmp_path / "child")
+    alice, bob = (certificates.context(one) for one in (root.client("alice"), child.client("bob")))
+    async with running(**certificates.mutual()) as system:
+        assert [await asks_versions(system, one) for one in (alice, bob)] == [True, True]
+        ca = root.ca.read_bytes()
+        replace(root.ca, ca + root.revocations() + child.revocations())
+        await reload(system)
+        assert [await asks_versions(system, one) for one in (alice, bob)] == [True, True]
+        replace(root.ca, ca + root.revocations(child.ca) + child.revocations())
+        await reload(system)
+        assert [await asks_versions(system, one) for one in (alice, bob)] == [True, False]
+
+
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 def test_a_session_of_before_does_not_let_a_client_in_again(
     certificates: Certificates, version: ssl.TLSVersion, tmp_path: Path

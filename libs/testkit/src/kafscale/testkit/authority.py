@@ -56,20 +56,33 @@ class Authority:
         """The certificate of a process of KafScale."""
         return self.issue(f"{role}.kafscale.internal", expired=expired, into=into)
 
+    def child(self, folder: Path) -> Authority:
+        """A CA that this one has signed. Certificates of it come with its own."""
+        made = Authority(folder)
+        made._ca = self._ca.create_child_ca()
+        made._ca.cert_pem.write_to_path(made.ca)
+        return made
+
     def revoke(self, files: PemFiles) -> bytes:
         """A list of revoked certificates (PEM) that has this one."""
+        return self.revocations(files.certificate)
+
+    def revocations(self, *certificates: Path) -> bytes:
+        """A list of revoked certificates (PEM) with these."""
         now = datetime.datetime.now(datetime.UTC)
-        certificate = x509.load_pem_x509_certificate(files.certificate.read_bytes())
+        issuer = x509.load_pem_x509_certificate(self._ca.cert_pem.bytes()).subject
         key = serialization.load_pem_private_key(self._ca.private_key_pem.bytes(), None)
         assert isinstance(key, ec.EllipticCurvePrivateKey)
-        revoked = x509.RevokedCertificateBuilder().serial_number(certificate.serial_number)
         builder = (
             x509.CertificateRevocationListBuilder()
-            .issuer_name(certificate.issuer)
+            .issuer_name(issuer)
             .last_update(now)
             .next_update(now + datetime.timedelta(days=1))
-            .add_revoked_certificate(revoked.revocation_date(now).build())
         )
+        for path in certificates:
+            serial = x509.load_pem_x509_certificate(path.read_bytes()).serial_number
+            revoked = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(now)
+            builder = builder.add_revoked_certificate(revoked.build())
         return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
 
     def trusted_in(self, files: PemFiles) -> None:

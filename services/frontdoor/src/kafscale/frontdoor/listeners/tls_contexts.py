@@ -78,7 +78,8 @@ def _context(settings: TlsSettings) -> ssl.SSLContext:
     if settings.client_auth is not ClientAuth.NONE and settings.ca is not None:
         context.load_verify_locations(settings.ca)
         if REVOCATIONS in settings.ca.read_bytes():
-            context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+            # Also CAs between: one that was revoked signs no client any more.
+            context.verify_flags |= ssl.VERIFY_CRL_CHECK_CHAIN
     context.verify_mode = VERIFY[settings.client_auth]
     return context
 
