@@ -2,8 +2,20 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
 import pytest
-from kafscale.access.mapping import Case, MappingRule, MappingRuleWrong, parse_rules, principal_name
+from hypothesis import given
+from hypothesis import strategies as st
+from kafscale.access.mapping import (
+    NAME_CHARS_MAX,
+    Case,
+    MappingRule,
+    MappingRuleWrong,
+    parse_rules,
+    principal_name,
+)
 
 VALID = [
     "DEFAULT",
@@ -87,6 +99,14 @@ def test_rules_are_split_as_in_kafka(text: str, rules: list[str]) -> None:
     assert [shown(rule) for rule in parse_rules(text)] == rules
 
 
+def names() -> st.SearchStrategy[str]:
+    """Of certificates, more or less."""
+    part = st.text("CN=aOU,é\\ \nx", max_size=6)
+    return st.lists(
+        st.sampled_from(["CN=", "OU=ServiceUsers", ",O=", ",OU=", ",C=", ",L=", ",ST="]) | part
+    ).map("".join)
+
+
 NAMES = [
     ("CN=Duke,OU=ServiceUsers,O=Org,C=US", "duke"),
     ("CN=Duke,OU=SME,O=mycp,L=Fulton,ST=MD,C=US", "duke@sme"),
@@ -131,6 +151,44 @@ REPLACED = [
 @pytest.mark.parametrize(("text", "distinguished_name", "name"), REPLACED)
 def test_replacements_are_those_of_java(text: str, distinguished_name: str, name: str) -> None:
     assert principal_name(parse_rules(text), distinguished_name) == name
+
+
+LINEAR = [
+    "RULE:^CN=(.*?),OU=(.*?),O=(.*?),L=(.*?),ST=(.*?),C=(.*?)$/$1/",
+    "RULE:([a-z]+)*/x/",
+    r"RULE:^CN=((\\, *|\w)+)(,.*|$)/$1/",
+    "RULE:CN=(?<who>.*)/${who}!/",
+]
+BY_BACKTRACKING = [
+    "RULE:(?<=x)?CN=.*/x/",
+    r"RULE:(.)\1/x/",
+    "RULE:(?i)cn=(.*)/$1/",
+    r"RULE:CN=\s(.*)/$1/",
+    "RULE:a++/x/",
+]
+
+
+@pytest.mark.parametrize("text", [*LINEAR, *BY_BACKTRACKING])
+def test_the_time_of_a_rule_is_linear_if_re2_can_read_it(text: str) -> None:
+    (rule,) = parse_rules(text)
+    assert isinstance(rule.pattern, re.Pattern) is (text in BY_BACKTRACKING)
+
+
+@given(st.sampled_from([*VALID, RULES, *LINEAR, "RULE:.*/x/", "RULE:x*/<$0>/"]), names())
+def test_re2_gives_the_names_that_backtracking_gives(text: str, name: str) -> None:
+    rules = parse_rules(text)
+    by_backtracking = [
+        rule if rule.pattern is None else replace(rule, pattern=re.compile(rule.pattern.pattern, re.ASCII))
+        for rule in rules
+    ]
+    assert principal_name(rules, name) == principal_name(by_backtracking, name)
+
+
+@pytest.mark.parametrize("text", ["DEFAULT", "RULE:(.*)/$1/", "RULE:(?i)(.*)/$1/"])
+def test_a_name_that_is_too_long_is_refused_before_a_rule_sees_it(text: str) -> None:
+    name = "x" * NAME_CHARS_MAX
+    assert principal_name(parse_rules(text), name) is not None
+    assert principal_name(parse_rules(text), name + "x") is None
 
 
 def test_a_name_is_matched_whole_or_refused() -> None:

@@ -6,20 +6,50 @@ before a slash keeps the slash inside a part. Source: SslPrincipalMapper (KIP-37
 
 Patterns are written for Java. Python's `re` has the same syntax for what such rules use, with ASCII classes and named
 groups translated. Java's own syntax beyond that (`\p{…}`, `\Q…\E`, `&&` in a class) is refused when the rules are read.
+
+A client chooses what its certificate's name contains, as far as its CA lets it, and rules run on the event loop. So a
+name has at most NAME_CHARS_MAX characters, and RE2, whose time is linear, runs every pattern that it can read. Only
+look-around, back-references, possessive and case-insensitive patterns are run by `re`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final, NoReturn
+from typing import Final, NoReturn, Protocol
 
 _JAVA_SPACE: Final = " \t\n\x0b\f\r"
 _NAMED_GROUP: Final = re.compile(r"\(\?<(?=[A-Za-z])")
 _RULE: Final = "RULE:"
 _DEFAULT: Final = "DEFAULT"
+
+
+_READ_OTHERWISE: Final = re.compile(r"\(\?[a-z]*i|\[\[:|\\s", re.IGNORECASE)
+"""Case-insensitive groups, which are Unicode's in RE2; POSIX classes; and white space, of which RE2 leaves out \v."""
+NAME_CHARS_MAX: Final = 1_024
+
+
+class Match(Protocol):
+    def group(self, number: int, /) -> str | None: ...
+
+
+class Pattern(Protocol):
+    """Of `re` or of RE2."""
+
+    @property
+    def pattern(self) -> str: ...
+
+    @property
+    def groups(self) -> int: ...
+
+    @property
+    def groupindex(self) -> Mapping[str, int]: ...
+
+    def fullmatch(self, text: str, /) -> Match | None: ...
+
+    def sub(self, replacement: Callable[[Match], str], text: str, /) -> str: ...
 
 
 class MappingRuleWrong(ValueError):
@@ -40,7 +70,7 @@ Part = str | int
 class MappingRule:
     """One rule. `DEFAULT` has no pattern."""
 
-    pattern: re.Pattern[str] | None = None
+    pattern: Pattern | None = None
     parts: tuple[Part, ...] = ()
     case: Case = Case.KEPT
 
@@ -58,13 +88,16 @@ class MappingRule:
             return name.lower()
         return name.upper() if self.case is Case.UPPER else name
 
-    def _expand(self, match: re.Match[str]) -> str:
+    def _expand(self, match: Match) -> str:
         # A group that took no part in the match is empty, as in Java.
         return "".join(part if isinstance(part, str) else match.group(part) or "" for part in self.parts)
 
 
 def principal_name(rules: Sequence[MappingRule], distinguished_name: str) -> str | None:
-    """The name by the first rule that matches. None: no rule matches, and the connection is refused."""
+    """The name by the first rule that matches. None: no rule matches, or the name is too long, and the connection is
+    refused."""
+    if len(distinguished_name) > NAME_CHARS_MAX:
+        return None
     for rule in rules:
         name = rule.apply(distinguished_name)
         if name is not None:
@@ -113,16 +146,33 @@ def _until_slash(text: str, at: int) -> tuple[str, int]:
     return text[begin:at], at + 1
 
 
-def _compiled(pattern: str) -> re.Pattern[str]:
+def _compiled(pattern: str) -> Pattern:
     if "&&" in pattern:
         raise MappingRuleWrong(f"pattern {pattern!r}: Java's && in a character class is not supported")
     try:
-        return re.compile(_NAMED_GROUP.sub("(?P<", pattern), re.ASCII)
+        translated = _NAMED_GROUP.sub("(?P<", pattern)
+        checked: Pattern = re.compile(translated, re.ASCII)
     except re.error as error:
         raise MappingRuleWrong(f"pattern {pattern!r}: {error}") from error
+    return _linear(translated) or checked
 
 
-def _parts(replacement: str, pattern: re.Pattern[str]) -> list[Part]:
+def _linear(pattern: str) -> Pattern | None:
+    """None: RE2 cannot read the pattern, or reads it in another way."""
+    import re2  # type: ignore[import-untyped]  # for the few front doors with rules
+
+    if _READ_OTHERWISE.search(pattern):
+        return None
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        compiled: Pattern = re2.compile(pattern, options)
+    except re2.error:
+        return None
+    return compiled
+
+
+def _parts(replacement: str, pattern: Pattern) -> list[Part]:
     """Java's replacement: `$1` and `${name}` are groups, a backslash makes the next character a text."""
     parts: list[Part] = []
     at = 0
@@ -139,7 +189,7 @@ def _parts(replacement: str, pattern: re.Pattern[str]) -> list[Part]:
     return parts
 
 
-def _group(replacement: str, at: int, pattern: re.Pattern[str]) -> tuple[Part, int]:
+def _group(replacement: str, at: int, pattern: Pattern) -> tuple[Part, int]:
     """The group after a dollar sign, and the position after it.
 
     It takes as many digits as name a group. If not even one digit names a group, the dollar sign is text, but only
