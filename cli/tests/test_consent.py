@@ -5,14 +5,16 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import typer
-from kafscale.cli import consent
+from kafscale.cli import consent, offsets, topics
 from kafscale.cli.consent import (
     GROUPS_NAMED_MAX,
     ROWS_ASKED_MAX,
+    SEEN_BY_CLIENT,
     Doomed,
     DryRunOption,
     Way,
@@ -23,6 +25,7 @@ from kafscale.cli.consent import (
     way_of,
 )
 from kafscale.cli.terminal import Output, OutputOption
+from kafscale.lake.unread import Going
 from typer.testing import CliRunner, Result
 
 LOSS = {"group": "billing", "topic": "t", "partition": 0, "committed": 3, "start": 10, "records": 7_000}
@@ -134,8 +137,25 @@ def test_groups_are_named_once_and_those_that_lose_most_come_first() -> None:
     losses = [{"group": group, "records": count} for group, count in (("b", 1), ("a", 5), ("b", 1_000))]
     assert loss_sentence(losses) == "groups that would lose records that they have not read: b 1,001, a 5"
     assert loss_sentence([], "would skip") == "no group would skip records that it has not read"
+    seen = "no group that you may see would lose records that it has not read"
+    assert loss_sentence([], nobody=SEEN_BY_CLIENT) == seen
     many = [{"group": f"g{number:02}", "records": 1} for number in range(GROUPS_NAMED_MAX + 3)]
     assert loss_sentence(many).endswith(f"g{GROUPS_NAMED_MAX - 1:02} 1, and 3 more groups")
+
+
+def test_a_command_of_kafka_s_api_speaks_of_the_groups_that_its_user_may_see(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """ACLs hide the others, and these may lose records."""
+    client: Any = None
+    found = [SimpleNamespace(name="t", partitions=[SimpleNamespace(id=0)])]
+    going = [Going(topic="t", partition=0, start=0, end=2)]
+    monkeypatch.setattr("kafscale.cli.kafka.topics.find_topics", lambda *_: found)
+    monkeypatch.setattr("kafscale.cli.kafka.topics.bounds_of", lambda *_: going)
+    monkeypatch.setattr("kafscale.cli.kafka.groups.readers_of", lambda *_: {})
+    log: Any = SimpleNamespace(start=0, at=2)
+    for plan in (topics._doomed(client, ["t"]), offsets._doomed(client, "t", {("t", 0): log})):
+        assert plan.facts()[-1] == "no group that you may see would lose records that it has not read"
 
 
 def test_a_hostile_name_cannot_write_to_the_terminal() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -82,13 +84,34 @@ def test_trouble_is_said_in_its_own_words(capsys: pytest.CaptureFixture[str]) ->
 ESCAPES = "\x1b]0;title\x07\x9b2J"
 
 
+def test_a_name_that_looks_like_a_formula_is_none_in_a_spreadsheet(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    texts = ["=1+1", "+cmd", "-cmd|x", "@sum", "\t=1", "-5", "+1.5", "-1e3", "a=b"]
+    show_rows(["v"], [{"v": text} for text in [*texts, -7]], Output.CSV)
+    cells = [row["v"] for row in csv.DictReader(io.StringIO(capsys.readouterr().out))]
+    assert cells == ["'=1+1", "'+cmd", "'-cmd|x", "'@sum", "'\t=1", "-5", "+1.5", "-1e3", "a=b", "-7"]
+    show_rows(["v"], [{"v": "=1+1"}], Output.JSON)
+    assert json.loads(capsys.readouterr().out) == [{"v": "=1+1"}]
+
+
 @pytest.mark.parametrize("terminal", [True, False])
-def test_control_codes_in_rows_and_records_reach_programs_and_no_terminal(
+def test_control_codes_in_csv_reach_neither_a_terminal_nor_a_spreadsheet(
     terminal: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: terminal)
     show_rows(["group"], [{"group": ESCAPES}], Output.CSV)
-    shown = capsys.readouterr().out + record_line(ESCAPES.encode()).decode()
+    shown = capsys.readouterr().out
+    assert "title" in shown
+    assert not any(code in shown for code in "\x1b\x07\x9b")
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_control_codes_in_records_reach_programs_and_no_terminal(
+    terminal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: terminal)
+    shown = record_line(ESCAPES.encode()).decode()
     assert "title" in shown
     assert (ESCAPES in shown) is not terminal
     assert any(code in shown for code in "\x1b\x07\x9b") is not terminal

@@ -38,6 +38,10 @@ YesOption = Annotated[
 Row = dict[str, Any]
 
 
+SEEN_BY_CLIENT: Final = "no group that you may see"
+"""For `Doomed.nobody`, if the groups were listed by Kafka's API."""
+
+
 class Way(Enum):
     SHOW = auto()
     ASK = auto()
@@ -50,6 +54,7 @@ class Doomed:
 
     `what`: a sentence without a full stop, as "3 segments of 2 logs, 100 bytes". `question`: as "Delete them?".
     `losses`: rows with LOSS_COLUMNS; None if no group can lose records. `losing`: what happens to the groups.
+    `nobody`: which groups were looked at, if no loss was found: those that ACLs hide from the user are not among them.
     `more`: further values of the JSON of a dry run.
     """
 
@@ -59,11 +64,12 @@ class Doomed:
     rows: Sequence[Row]
     losses: Sequence[Row] | None = None
     losing: str = "would lose"
+    nobody: str = "no group"
     more: Mapping[str, Any] = field(default_factory=dict)
 
     def facts(self) -> list[str]:
         """Sentences for a person or for the log of a script, without the control codes of hostile names."""
-        losses = [] if self.losses is None else [loss_sentence(self.losses, self.losing)]
+        losses = [] if self.losses is None else [loss_sentence(self.losses, self.losing, self.nobody)]
         return [harmless(fact) for fact in (self.what, *losses)]
 
 
@@ -76,13 +82,13 @@ def way_of(*, dry_run: bool, yes: bool, terminal: bool) -> Way | None:
     return Way.ASK if terminal else None
 
 
-def loss_sentence(losses: Sequence[Row], losing: str = "would lose") -> str:
+def loss_sentence(losses: Sequence[Row], losing: str = "would lose", nobody: str = "no group") -> str:
     """Names the groups with the most unread records."""
     by_group = Counter[str]()
     for loss in losses:
         by_group[loss["group"]] += loss["records"]
     if not by_group:
-        return f"no group {losing} records that it has not read"
+        return f"{nobody} {losing} records that it has not read"
     groups = sorted(by_group, key=lambda group: (-by_group[group], group))
     named = [f"{group} {by_group[group]:,}" for group in groups[:GROUPS_NAMED_MAX]]
     if len(groups) > GROUPS_NAMED_MAX:

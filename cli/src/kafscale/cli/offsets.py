@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from kafscale.cli.consent import Doomed, DryRunOption, Row, YesOption, agreed, chosen_way
+from kafscale.cli.consent import SEEN_BY_CLIENT, Doomed, DryRunOption, Row, YesOption, agreed, chosen_way
 from kafscale.cli.positions import (
     HELP,
     Log,
@@ -106,6 +106,7 @@ def _doomed(client: Client, topic: str, going: dict[TopicPart, Log]) -> Doomed:
         columns=("topic", "partition", "start", "start_after", "records"),
         rows=rows,
         losses=unread(parts, readers_of(client, list(going))) if going else [],
+        nobody=SEEN_BY_CLIENT,
     )
 
 

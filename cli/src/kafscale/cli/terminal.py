@@ -20,6 +20,7 @@ from kafscale.runtime.redaction import harmless
 if TYPE_CHECKING:
     from rich.console import Console
 
+_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 UNFOLDED: Final = 10_000
 
 
@@ -152,8 +153,7 @@ class _CsvRows:
 
     def _write(self, lines: Iterable[Sequence[str]]) -> None:
         text = io.StringIO()
-        shown = ([harmless(cell) for cell in line] for line in lines) if sys.stdout.isatty() else lines
-        csv.writer(text).writerows(shown)
+        csv.writer(text).writerows([harmless(cell) for cell in line] for line in lines)
         typer.echo(text.getvalue(), nl=False)
 
 
@@ -231,4 +231,15 @@ def _cell(value: Any) -> str:
     shown = plain(value)
     if shown is None:
         return ""
-    return shown if isinstance(shown, str) else json.dumps(shown)
+    return _no_formula(shown) if isinstance(shown, str) else json.dumps(shown)
+
+
+def _no_formula(text: str) -> str:
+    """Clients choose names. A spreadsheet would execute a cell that begins like a formula; numbers stay as they are."""
+    if not text.startswith(_FORMULA):
+        return text
+    try:
+        float(text)
+    except ValueError:
+        return f"'{text}"
+    return text

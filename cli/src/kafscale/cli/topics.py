@@ -6,7 +6,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from kafscale.cli.consent import Doomed, DryRunOption, Row, YesOption, agreed, chosen_way, listed
+from kafscale.cli.consent import (
+    SEEN_BY_CLIENT,
+    Doomed,
+    DryRunOption,
+    Row,
+    YesOption,
+    agreed,
+    chosen_way,
+    listed,
+)
 from kafscale.cli.targets import BootstrapOption, CommandConfigOption, DataDirOption, kafka
 from kafscale.cli.terminal import Output, OutputOption, fail_usage, notice, show_rows
 
@@ -150,6 +159,7 @@ def _doomed(client: Client, names: list[str]) -> Doomed:
         columns=("topic", "partitions", "records"),
         rows=rows,
         losses=losses,
+        nobody=SEEN_BY_CLIENT,
     )
 
 
