@@ -23,9 +23,10 @@ Names are `kafscale_<service>_<noun>_<unit>`; counters end in `_total`. A label 
 10,000 each, and `kafscale_upkeep_lag_left_out_series` counts the series beyond that.) Several worker processes of
 one front door answer as one: counters and histograms are added up, gauges carry a `worker` label. Counting a request
 takes less than a microsecond; reading a thousand topics at a scrape takes milliseconds.
-Scrapers that ask at the same time share one text, and texts take at most a tenth of the process, so a scrape may wait for up to a second.
-`/metrics` and `/readyz` answer a request whose `Host` is an address, a name without a dot, a name below `.local`, `.internal`, `.svc`, `.localhost` or
-`.home.arpa`, or the host name that the process advertises. Another name is refused (403), because a web page could have pointed it here.
+Scrapers that ask at the same time share one text, and texts take at most a tenth of the process, so a scrape may
+wait for up to a second. `/metrics` and `/readyz` answer a request whose `Host` is an address, a name without a dot, a
+name below `.local`, `.internal`, `.svc`, `.localhost` or `.home.arpa`, or the host name that the process advertises.
+Another name is refused (403), because a web page could have pointed it here.
 
 This page is made from `libs/runtime/src/kafscale/runtime/metric_table.py` by `make gen`.
 """
