@@ -28,8 +28,8 @@ KEEPALIVE_TIMEOUT_MS: Final = 5_000
 
 # A connection that does not end its handshake is closed after this time. A front door gives up after 2 s (LinkLimits).
 HANDSHAKE_TIMEOUT_MS: Final = 4_000
-# The most connections to a process: some 40 MB if all are half-open. A front door has two to each service.
-CONNECTIONS_MAX: Final = 2_048
+# The most connections to a process: some 20 MB if all are half-open. A front door has two to each service.
+CONNECTIONS_MAX: Final = 1_024
 
 _MIB: Final = 1 << 20
 _MESSAGE_BYTES_MAX: Final = 4 * _MIB
