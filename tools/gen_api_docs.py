@@ -19,8 +19,13 @@ ApiVersions returns the same to every client. A served API shows its versions. E
 a client sees at once that it is not supported. For a version outside the range of a served API, the answer is
 UNSUPPORTED_VERSION (35) if it can be encoded in that version. Otherwise, and for an API that is not served, the
 connection is closed. ApiVersions itself answers an unknown version with a body of version 0.
+
+"Order" says what a request waits for, if a client sends several on one connection without waiting for the answers
+([wire.md](wire.md#order-of-requests)).
 """
-SERVED_HEAD = "## Served\n\n| key | API | versions | answered by | stream |\n|---|---|---|---|---|"
+SERVED_HEAD = (
+    "## Served\n\n| key | API | versions | answered by | stream | order |\n|---|---|---|---|---|---|"
+)
 NOT_SERVED_HEAD = "| key | API | versions in Kafka 4.3 | {} |\n|---|---|---|---|"
 
 
@@ -46,6 +51,15 @@ def stream(api: Api) -> str:
     return "" if api.backend is Backend.FRONTDOOR else api.stream.value
 
 
+def order(api: Api) -> str:
+    if api.exclusive:
+        return "waits for all, all wait for it"
+    said = ["later ones wait"] if api.large_answer else []
+    said += [f"writes {api.writes.value}"] if api.writes else []
+    said += [f"reads {api.reads.value}"] if api.reads else []
+    return ", ".join(said)
+
+
 def rights_row(api: Api, need: Need) -> str:
     rights = " or ".join(
         f"{right.operation.name} on {'any ' * right.any_name}{right.resource_type.name}"
@@ -58,7 +72,7 @@ def rights_row(api: Api, need: Need) -> str:
 
 def page() -> str:
     parts = [HEAD, SERVED_HEAD]
-    parts += [row(api, api.backend.value, stream(api)) for api in SERVED.values()]
+    parts += [row(api, api.backend.value, stream(api), order(api)) for api in SERVED.values()]
     for title, reason, apis in (("Not yet", "comes with", DEFERRED), ("Never", "why", REFUSED)):
         parts += ["", f"## {title}", "", NOT_SERVED_HEAD.format(reason)]
         parts += [row(api, api.why) for api in apis]

@@ -188,7 +188,7 @@ async def test_each_api_travels_to_the_service_and_on_the_stream_of_its_registra
 
 async def test_calls_of_one_connection_about_one_group_arrive_in_their_order() -> None:
     calls = [ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.HEARTBEAT, ApiKey.OFFSET_COMMIT, ApiKey.HEARTBEAT]
-    calls += [ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.OFFSET_DELETE, ApiKey.LEAVE_GROUP]
+    calls += [ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.LEAVE_GROUP]
     async with over_streams() as (cluster, arrived):
         client = cluster.client()
         for key in calls:

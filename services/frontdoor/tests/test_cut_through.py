@@ -76,11 +76,9 @@ async def test_an_answer_that_broke_off_while_it_waited_behind_another_ends_the_
     cluster: Cluster,
 ) -> None:
     cluster.serve(Backend.FETCH, 1)
-    cluster.serve(Backend.PRODUCE, 1)
-    cluster.topics.add("t", 1, 1)
+    cluster.serve(Backend.COORDINATOR, 1)
     client = cluster.client()
-    client.produce(("t", 0, b"held"))
-    assert len(cluster.producer(1).sent) == 1
+    client.ask(22, 0, b"\xff\xff", bytes(4))  # InitProducerId, for which no Fetch waits
     client.fetch(("t", 0), max_bytes=8 * MIB)
     (sent,) = cluster.fetcher(1).sent
     sent.part(sent.body_of(LARGE), 0, MIB)

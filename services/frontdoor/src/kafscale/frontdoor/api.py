@@ -27,6 +27,13 @@ class Backend(Enum):
     ADMIN = "admin"
 
 
+class Area(Enum):
+    """What a request writes and a later request of its connection reads (request_order.py)."""
+
+    RECORDS = "records"
+    GROUPS = "groups"
+
+
 class Codec(Protocol):
     """A module of `kafscale.wire.schema`. Its functions raise WireError."""
 
@@ -124,7 +131,10 @@ class Api:
     """`refuse` writes the front door's own answer for an error. `large_answer`: the answer may be much larger than the
     request, so a connection has one such request at a time; Fetch has its own turns (fetch_turns.py). `asks`: the needs
     of `kafscale.access.rules` that the API's own handler asks; authorization.py asks those of a whole request.
-    `patient`: the request may wait a few milliseconds, so that many share a message to the service (stream/link.py)."""
+    `patient`: the request may wait a few milliseconds, so that many share a message to the service (stream/link.py).
+    `writes` and `reads`: a request that reads waits for the earlier ones of its connection that write the same area.
+    `exclusive`: it changes what any other request may read or need (topics, configs, rights, log starts, whole groups).
+    So it waits for all earlier requests of its connection, and later ones wait for it (request_order.py)."""
 
     key: ApiKey
     versions: tuple[int, int]
@@ -135,10 +145,27 @@ class Api:
     large_answer: bool = False
     asks: tuple[Need, ...] = ()
     patient: bool = False
+    writes: Area | None = None
+    reads: Area | None = None
+    exclusive: bool = False
 
     @property
     def name(self) -> str:
         return api_label(self.key)
+
+    @property
+    def alone(self) -> bool:
+        """Whether nothing behind such a request is read before it is answered."""
+        return self.large_answer or self.exclusive
+
+    @property
+    def may_wait(self) -> bool:
+        """Whether a request may have to wait for earlier ones of its connection."""
+        return self.exclusive or self.reads is not None
+
+    def follows(self, earlier: "Api") -> bool:
+        """Whether a request of this API waits for an earlier request of that API."""
+        return self.exclusive or (self.reads is not None and self.reads is earlier.writes)
 
 
 def to_admin(
@@ -150,7 +177,9 @@ def to_admin(
     large_answer: bool = False,
     changes_access: bool = False,
 ) -> Api:
-    """Certainly not executed: NOT_CONTROLLER, on which admin clients try again. Perhaps executed: REQUEST_TIMED_OUT."""
+    """Certainly not executed: NOT_CONTROLLER, on which admin clients try again. Perhaps executed: REQUEST_TIMED_OUT.
+
+    What must not be repeated, or changes access, is a change: it is exclusive."""
     return Api(
         key=key,
         versions=versions,
@@ -160,6 +189,7 @@ def to_admin(
         ),
         refuse=refuse,
         large_answer=large_answer,
+        exclusive=changes_access or not repeatable,
     )
 
 
@@ -171,6 +201,8 @@ def to_group(
     wait_ms: Callable[[memoryview, int], int] | None = None,
     age_ms_max: int | None = None,
     patient: bool = False,
+    writes: Area | None = Area.GROUPS,
+    exclusive: bool = False,
 ) -> Api:
     """Not sent: COORDINATOR_NOT_AVAILABLE. Lost: NOT_COORDINATOR. On both clients ask for the coordinator again."""
     dispatch = ToGroup(wait_ms=wait_ms, age_ms_max=age_ms_max)
@@ -181,6 +213,8 @@ def to_group(
         dispatch=dispatch,
         refuse=refuse,
         patient=patient,
+        writes=writes,
+        exclusive=exclusive,
     )
 
 

@@ -44,7 +44,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             gateway.limits,
             scratch=gateway.scratch,
             silent=is_silent,
-            alone=gateway.has_large_answer if logins is None else gateway.alone_with_logins,
+            alone=gateway.alone if logins is None else gateway.alone_with_logins,
         )
         self._transport: asyncio.Transport | None = None
         self._reading = True
@@ -187,6 +187,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         if self._transport is None or self._closing_ms is not None:
             return
         self._write(self._transport)
+        self._gateway.start_ready(self.caller)
         now_ms, was_mid_frame = self._gateway.clock.now_ms(), self._machine.mid_frame
         events = self._machine.resume(now_ms)
         if events or self._machine.mid_frame is not was_mid_frame:

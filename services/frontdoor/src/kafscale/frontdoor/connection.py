@@ -5,10 +5,10 @@ for it. Memory grows with the bytes that have arrived, not with the announced si
 `GROWTH` times the bytes of it that have arrived. Answers leave in the order of their requests, whatever order they came
 in. `reading` is false while requests, their bytes or unsent bytes are at their limits. Bytes that have already arrived
 then wait here, and `resume` returns their requests. A silent request (acks=0) is in flight, but the answers behind it
-do not wait for it. After a request whose answer may be large, nothing more is parsed until that answer has gone to the
-socket, as Kafka does after every request. So a connection has at most one such answer, and that answer never waits
-for a later request. Every request is so while a client logs in (`Framing`): what comes after an answer is read by the
-rules that hold after it.
+do not wait for it. After a request whose answer may be large, or that changes what others read, nothing more is
+parsed until that answer has gone to the socket, as Kafka does after every request. So a connection has at most one such
+answer, and that answer never waits for a later request. Every request is so while a client logs in (`Framing`): what
+comes after an answer is read by the rules that hold after it.
 The machine raises only for our own bugs. A client's mistake is an event; after it the machine ignores all bytes.
 """
 
@@ -123,7 +123,7 @@ class Connection:
         alone: Container[int] = (),
     ) -> None:
         """`scratch` may be shared by all connections of one event loop: nothing stays in it between calls.
-        `alone`: the API keys whose answers may be large."""
+        `alone`: the API keys of the requests behind which nothing is parsed before they are answered."""
         self._limits = limits
         self.reframe(Framing.PIPELINED, limits.frame_bytes_max)
         self._scratch = memoryview(bytearray(SCRATCH_BYTES)) if scratch is None else scratch

@@ -23,8 +23,11 @@ from kafscale.wire.buffers import Buffer
 
 if TYPE_CHECKING:
     from kafscale.frontdoor.fetch_turns import FetchTurn
+    from kafscale.frontdoor.request_order import RequestOrder
 
 REVISION_KINDS: Final = 2
+NEVER_MS: Final = 1 << 62
+"""The deadline of a request that waits for others of its own connection, which have deadlines."""
 
 
 class Call(Protocol):
@@ -85,6 +88,7 @@ class Caller:
     peer: str
     unsent: UnsentAnswers = field(default_factory=UnsentAnswers)
     fetch_turn: "FetchTurn | None" = None
+    order: "RequestOrder | None" = None  # most connections never need one
     principal: Principal = ANONYMOUS
     session_ends_ms: int | None = None  # of its login, on the clock of `now_ms`; None: never
     rights: Rights | None = None  # of the principal at the peer, once they were asked (authorization.py)
@@ -100,6 +104,7 @@ class Exchange:
     api: Api
     deadline_ms: int
     caller: Caller = field(init=False)
+    began_ms: int = field(init=False)  # when it arrived, or when it could start, if it had to wait
     call: Call | None = None
     unanswered: bool = True
     error: int = 0
@@ -111,6 +116,16 @@ class Exchange:
 
     def __post_init__(self) -> None:
         self.caller = self._client.caller
+        self.began_ms = self.request.arrived_ms
+
+    def wait(self) -> None:
+        """It waits for its turn among the requests of its connection. Its time begins with `begin`."""
+        self.deadline_ms = NEVER_MS
+
+    def begin(self, now_ms: int, timeout_ms: int) -> None:
+        """Its wait is over."""
+        self.began_ms = now_ms
+        self.deadline_ms = now_ms + timeout_ms
 
     @property
     def version(self) -> int:

@@ -16,7 +16,6 @@ from kafscale.frontdoor.memory import SMALL_ANSWER_BYTES, AnswerMemory
 
 Start = Callable[[Exchange, int], None]
 """What sends a Fetch on, and how large its answer may be."""
-NEVER_MS: Final = 1 << 62
 HUNGRY_BYTES: Final = SMALL_ANSWER_BYTES // 2
 """After an answer of this size the next is expected to be large; before the first answer the size is unknown."""
 
@@ -45,7 +44,7 @@ class FetchTurns:
         if turn is None:
             turn = caller.fetch_turn = FetchTurn()
         if turn.running is not None or turn.waiting or not caller.unsent.has_passed(turn.answered_slot):
-            exchange.deadline_ms = NEVER_MS  # it waits for its own client
+            exchange.wait()  # for its own client
             turn.waiting.append((exchange, wanted_bytes, start))
             return
         self._start(turn, exchange, wanted_bytes, start)

@@ -108,7 +108,7 @@ class Forwarded:
     def _wait(self) -> None:
         """An instance may come or come back, and a client that is refused at once only retries in a loop."""
         exchange = self._exchange
-        until_ms = min(exchange.request.arrived_ms + WAIT_MS_MAX, exchange.deadline_ms)
+        until_ms = min(exchange.began_ms + WAIT_MS_MAX, exchange.deadline_ms)
         if self._from.clock.now_ms() >= until_ms or self._losses >= LOSSES_MAX:
             self._refuse(self._how.unavailable)
             return

@@ -24,6 +24,7 @@ from kafscale.frontdoor.metrics import FrontdoorMetrics
 from kafscale.frontdoor.quotas.metering import Metering
 from kafscale.frontdoor.refusals import refuse_exchange
 from kafscale.frontdoor.request_log import end_span, log_request, start_span, start_steps
+from kafscale.frontdoor.request_order import RequestOrder
 from kafscale.frontdoor.settings import FrontdoorSettings
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import Clock
@@ -129,8 +130,8 @@ class Gateway:
         self.metering = metering
         self._turns, self._answers = turns, turns.memory
         self._connection_limits = connection_limits(settings)
-        self.has_large_answer = frozenset(key for key, one in served.items() if one.api.large_answer)
-        self.alone_with_logins = self.has_large_answer | SASL_KEYS
+        self.alone = frozenset(key for key, one in served.items() if one.api.alone)
+        self.alone_with_logins = self.alone | SASL_KEYS
         self.settings, self.limits = settings, limits_of(settings)
         self.frame_timeouts = FrameTimeouts(frame_ms_max=settings.connections_max_idle_ms)
         self.clock, self.metrics = clock, metrics
@@ -204,8 +205,24 @@ class Gateway:
         if served is None:
             connection.hang_up(f"API key {header.api_key} is not served")
             return
-        api, handler, version_min, version_max = served
+        api = served.api
         exchange = self._begin(connection, request, api, timed=header.asks_step_times)
+        if api.may_wait and len(connection.exchanges) > 1:
+            order = exchange.caller.order = exchange.caller.order or RequestOrder()
+            if order.holds(exchange, connection.exchanges.values()):
+                return
+        self._start(exchange, served)
+
+    def start_ready(self, caller: Caller) -> None:
+        """Those that wait for no earlier request any more."""
+        for exchange in () if caller.order is None else caller.order.ready():
+            if exchange.unanswered:  # one before it may have ended the connection
+                exchange.begin(self.clock.now_ms(), self.settings.frontdoor_request_timeout_ms)
+                self._start(exchange, self._served[exchange.request.header.api_key])
+
+    def _start(self, exchange: Exchange, served: Served) -> None:
+        header = exchange.request.header
+        _, handler, version_min, version_max = served
         if not (version_min <= header.api_version <= version_max or header.api_key == API_VERSIONS):
             handler = self._refuse_version
         if self.metering.table.limits_clients:
@@ -237,6 +254,8 @@ class Gateway:
     def count(self, exchange: Exchange, out_bytes: int) -> None:
         """An exchange has ended with an answer or with silence."""
         self._give_back(exchange)
+        if exchange.caller.order is not None:
+            exchange.caller.order.answered(exchange)
         if exchange.request.header.api_key == FETCH:
             self._turns.answered(exchange, out_bytes)
         stats = self.metrics.by_key[exchange.request.header.api_key]

@@ -44,7 +44,7 @@ class ProducePart(Part):
     def __init__(
         self, call: "ProduceCall", topic: ProduceRequestTopic, entry: ProduceRequestPartition
     ) -> None:
-        super().__init__(UNPLACED, call.number, call.exchange.request.arrived_ms)
+        super().__init__(UNPLACED, call.number, call.exchange.began_ms)
         self.call = call
         self.topic = topic
         self.entry = entry

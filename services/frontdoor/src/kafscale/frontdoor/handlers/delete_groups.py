@@ -24,4 +24,5 @@ API: Final = Api(
     backend=Backend.COORDINATOR,
     dispatch=GROUPS,
     refuse=refuse_groups(GROUPS),
+    exclusive=True,
 )

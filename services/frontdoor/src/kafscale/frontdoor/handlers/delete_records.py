@@ -26,4 +26,5 @@ API: Final = Api(
         number="partition_index",
         low_watermark=-1,
     ),
+    exclusive=True,
 )

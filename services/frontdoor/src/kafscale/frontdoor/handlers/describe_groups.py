@@ -5,7 +5,7 @@ have COORDINATOR_NOT_AVAILABLE, those whose answer was lost NOT_COORDINATOR; too
 
 from typing import Final
 
-from kafscale.frontdoor.api import Api, Backend, ToGroups
+from kafscale.frontdoor.api import Api, Area, Backend, ToGroups
 from kafscale.frontdoor.group_calls import refuse_groups
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.schema import describe_groups as schema
@@ -24,4 +24,5 @@ API: Final = Api(
     dispatch=GROUPS,
     refuse=refuse_groups(GROUPS),
     large_answer=True,
+    reads=Area.GROUPS,
 )

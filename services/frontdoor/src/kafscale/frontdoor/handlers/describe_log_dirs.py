@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Final
 
-from kafscale.frontdoor.api import Api, Backend, Forward, Own
+from kafscale.frontdoor.api import Api, Area, Backend, Forward, Own
 from kafscale.frontdoor.exchange import Exchange
 from kafscale.frontdoor.parts import Parts
 from kafscale.frontdoor.refusals import refuse_exchange
@@ -86,4 +86,5 @@ API: Final = Api(
     dispatch=Own(DescribeLogDirsHandler),
     refuse=refuse,
     large_answer=True,
+    reads=Area.RECORDS,
 )

@@ -11,7 +11,7 @@ from typing import Final
 
 import structlog
 from kafscale.access.rules import Side, needs_of
-from kafscale.frontdoor.api import Api, Backend, Own
+from kafscale.frontdoor.api import Api, Area, Backend, Own
 from kafscale.frontdoor.backends import Channel
 from kafscale.frontdoor.exchange import Exchange
 from kafscale.frontdoor.fan_out import Share, fan_out
@@ -153,4 +153,5 @@ API: Final = Api(
     refuse=refuse,
     large_answer=True,
     asks=NEEDS,
+    reads=Area.RECORDS,
 )

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from kafscale.frontdoor.api import Api, Backend, Forward, Own
+from kafscale.frontdoor.api import Api, Area, Backend, Forward, Own
 from kafscale.frontdoor.backends import Channel
 from kafscale.frontdoor.exchange import Exchange
 from kafscale.frontdoor.fetch_split import TOPIC_IDS_FROM, SplitFetch, Wanted, unserved
@@ -224,4 +224,5 @@ API: Final = Api(
     dispatch=Own(FetchHandler),
     refuse=refuse,
     stream=Stream.BULK,
+    reads=Area.RECORDS,
 )

@@ -31,4 +31,4 @@ def wait_ms(body: memoryview, version: int) -> int:
     return request.rebalance_timeout_ms if version >= REBALANCE_TIMEOUT_FROM else request.session_timeout_ms
 
 
-API: Final = to_group(ApiKey.JOIN_GROUP, (0, 9), refuse, wait_ms=wait_ms)
+API: Final = to_group(ApiKey.JOIN_GROUP, (0, 9), refuse, wait_ms=wait_ms, writes=None)

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final
 
 import structlog
-from kafscale.frontdoor.api import Api, Backend, Own
+from kafscale.frontdoor.api import Api, Area, Backend, Own
 from kafscale.frontdoor.authorization import group_need
 from kafscale.frontdoor.backends import Channel
 from kafscale.frontdoor.exchange import Exchange
@@ -91,4 +91,5 @@ API: Final = Api(
     refuse=whole(schema, schema.ListGroupsResponse),
     large_answer=True,
     asks=(DESCRIBE,),
+    reads=Area.GROUPS,
 )

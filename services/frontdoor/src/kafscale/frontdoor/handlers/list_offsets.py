@@ -6,7 +6,7 @@ clients read the metadata again and come back.
 
 from typing import Final
 
-from kafscale.frontdoor.api import Api, Backend, Forward
+from kafscale.frontdoor.api import Api, Area, Backend, Forward
 from kafscale.frontdoor.refusals import each_partition
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.errors import ErrorCode
@@ -25,4 +25,5 @@ API: Final = Api(
         names=("name",),
         number="partition_index",
     ),
+    reads=Area.RECORDS,
 )

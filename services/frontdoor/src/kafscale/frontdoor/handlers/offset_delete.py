@@ -10,4 +10,6 @@ from kafscale.frontdoor.refusals import whole
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.schema import offset_delete as schema
 
-API: Final = to_group(ApiKey.OFFSET_DELETE, (0, 0), whole(schema, schema.OffsetDeleteResponse))
+API: Final = to_group(
+    ApiKey.OFFSET_DELETE, (0, 0), whole(schema, schema.OffsetDeleteResponse), exclusive=True
+)

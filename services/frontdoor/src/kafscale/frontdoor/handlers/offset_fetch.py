@@ -6,7 +6,7 @@ throws on COORDINATOR_NOT_AVAILABLE. The error is at the top, in v0-1 with each 
 
 from typing import Final
 
-from kafscale.frontdoor.api import Api, Backend, Codes, Own, ToGroup, ToGroups
+from kafscale.frontdoor.api import Api, Area, Backend, Codes, Own, ToGroup, ToGroups
 from kafscale.frontdoor.authorization import group_need
 from kafscale.frontdoor.exchange import Exchange
 from kafscale.frontdoor.first_field import group_of
@@ -92,4 +92,5 @@ API: Final = Api(
     refuse=refuse,
     large_answer=True,
     asks=(DESCRIBE,),
+    reads=Area.GROUPS,
 )

@@ -4,7 +4,7 @@ Any fetch instance answers for every partition. While none is there: NOT_LEADER_
 
 from typing import Final
 
-from kafscale.frontdoor.api import Api, Backend, Forward
+from kafscale.frontdoor.api import Api, Area, Backend, Forward
 from kafscale.frontdoor.refusals import each_partition
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.errors import ErrorCode
@@ -23,4 +23,5 @@ API: Final = Api(
         names=("topic",),
         number="partition",
     ),
+    reads=Area.RECORDS,
 )

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final
 
 from kafscale.access.rules import Side, needs_of
-from kafscale.frontdoor.api import Api, Backend, Own
+from kafscale.frontdoor.api import Api, Area, Backend, Own
 from kafscale.frontdoor.exchange import Exchange
 from kafscale.frontdoor.parts import Parts
 from kafscale.frontdoor.produce_call import ProduceCall, failed
@@ -101,7 +101,7 @@ class ProduceHandler:
             _refuse_all(exchange, message, refused)
             return
         timeout_ms = min(max(message.timeout_ms, TIMEOUT_MS_MIN), TIMEOUT_MS_MAX)
-        exchange.deadline_ms = exchange.request.arrived_ms + timeout_ms
+        exchange.deadline_ms = exchange.began_ms + timeout_ms
         producer = self._sender.producer(exchange.caller)
         call = exchange.call = self._sender.call(producer, exchange, message)
         self._deny(call)
@@ -113,7 +113,7 @@ class ProduceHandler:
             if len(producer.unplaced) == 1:
                 self._topics.confirm(partial(self._looked_up, producer), recent_s=READ_PAUSE_S)
             return
-        self._sender.start(producer, call, exchange.request.arrived_ms)
+        self._sender.start(producer, call, exchange.began_ms)
 
     def _refusal(self, exchange: Exchange, message: ProduceRequest) -> ErrorCode | None:
         """The error of the whole request."""
@@ -198,4 +198,5 @@ API: Final = Api(
     refuse=refuse,
     stream=Stream.BULK,
     asks=NEEDS,
+    writes=Area.RECORDS,
 )

@@ -18,4 +18,6 @@ def wait_ms(_body: memoryview, _version: int) -> int:
     return WAIT_MS
 
 
-API: Final = to_group(ApiKey.SYNC_GROUP, (0, 5), whole(schema, schema.SyncGroupResponse), wait_ms=wait_ms)
+API: Final = to_group(
+    ApiKey.SYNC_GROUP, (0, 5), whole(schema, schema.SyncGroupResponse), wait_ms=wait_ms, writes=None
+)

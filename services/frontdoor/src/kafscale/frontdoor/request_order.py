@@ -1,0 +1,58 @@
+"""Which requests of one connection wait for earlier ones, and when they may start. Pure.
+
+Kafka handles one request of a connection at a time. Here many are under way, at several services. Laws: a request that
+reads starts when every earlier request of its connection that writes the same area is answered. So it carries the
+revisions of their answers, and sees what they wrote. A request that changes topics, configs, rights, log starts or
+whole groups starts when every earlier request is answered; connection.py parses nothing behind it before it is answered
+itself. No other request waits: Produce requests have their lanes, group calls the order of their stream, Fetches their
+turns. So no request waits longer than on a broker of Kafka.
+Earlier requests of the same partition are not told from others: that would mean to decode each Fetch, and a Fetch in a
+session does not name its partitions.
+
+A request waits only for earlier ones, so there is no cycle. Each of those has a deadline, and that of a request that
+waits begins when it starts. A connection has at most `Limits.requests_max` requests, those that wait included.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from kafscale.frontdoor.exchange import Exchange
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    """`left`: the earlier requests that it still waits for."""
+
+    exchange: Exchange
+    left: int
+
+
+class RequestOrder:
+    """Of one connection."""
+
+    __slots__ = ("_waiting",)
+
+    def __init__(self) -> None:
+        self._waiting: list[_Waiting] = []
+
+    def holds(self, exchange: Exchange, unanswered: Iterable[Exchange]) -> bool:
+        """Whether the request must wait; then `ready` returns it later. `unanswered`: those before it, and itself."""
+        left = sum(exchange.api.follows(one.api) for one in unanswered if one is not exchange)
+        if left:
+            exchange.wait()
+            self._waiting.append(_Waiting(exchange, left))
+        return left > 0
+
+    def answered(self, exchange: Exchange) -> None:
+        """A request of the connection is answered, or done without an answer."""
+        for one in self._waiting:
+            if one.exchange.request.slot > exchange.request.slot and one.exchange.api.follows(exchange.api):
+                one.left -= 1
+
+    def ready(self) -> Sequence[Exchange]:
+        """Those that may start now, in the order of the socket; each is returned once."""
+        if not self._waiting:
+            return ()
+        ready = [one.exchange for one in self._waiting if not one.left]
+        self._waiting = [one for one in self._waiting if one.left]
+        return ready
