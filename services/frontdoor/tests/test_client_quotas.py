@@ -162,3 +162,40 @@ def test_connections_that_wait_as_they_are_asked_have_their_limit_together(
         used += size if now_ms >= 66_000 else 0
         due[number] = now_ms + max(1, throttle_ms)
     assert used == pytest.approx(66_000, rel=0.1)
+
+
+def test_what_is_owed_is_not_forgotten_with_the_window_nor_cut_to_what_an_answer_says() -> None:
+    door = Door(on_alice(PRODUCER, 1_000))
+    assert door.produce(3_610_000, 0) == THROTTLE_MS_MAX
+    for now_ms in (0, 600_000, 3_599_999):
+        assert door.quotas.owed_ms(door.usage(), PRODUCER, now_ms) == 3_600_000 - now_ms
+    assert door.quotas.owed_ms(door.usage(), PRODUCER, 3_600_000) == 0
+    assert door.quotas.owed_ms(door.usage(BOB), PRODUCER, 0) == 0
+
+
+def test_a_connection_that_has_used_a_quota_owes_its_own_throttle_time() -> None:
+    door = Door(on_alice(PRODUCER, 1_000))
+    kept = door.quotas.begin(Principal(ALICE), "app", 1, {})
+    door.quotas.produced(kept, 10_500, 0)
+    door.produce(20_000, 0)
+    again = door.quotas.begin(Principal(ALICE), "app", 1, kept.dues)
+    assert door.quotas.owed_ms(again, PRODUCER, 0) == 500
+    assert door.quotas.owed_ms(door.usage(), PRODUCER, 0) == 20_500
+
+
+def test_what_a_connection_owes_on_one_meter_does_not_count_on_another() -> None:
+    each = QuotaEntity(client_id=Default.DEFAULT)
+    door = Door((each, PRODUCER, 1_000))
+    first = door.quotas.begin(Principal(ALICE), "one", 1, {})
+    door.quotas.produced(first, 1, 0)
+    door.produce(20_000, 0, client_id="two")
+    second = door.quotas.begin(Principal(ALICE), "two", 1, first.dues)
+    assert door.quotas.owed_ms(second, PRODUCER, 0) == 10_000
+
+
+def test_what_meters_owe_is_forgotten_when_it_is_over() -> None:
+    each = QuotaEntity(client_id=Default.DEFAULT)
+    door = Door((each, PRODUCER, 1_000))
+    for number in range(50):
+        door.produce(10_100, number * 1_000, client_id=f"client-{number}")
+    assert len(door.quotas._owed) == 1

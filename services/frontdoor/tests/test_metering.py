@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from door_harness import Cluster, FakeClient, settled, until
-from kafscale.access.quota import QuotaEntity, QuotaKey
+from kafscale.access.quota import Default, QuotaEntity, QuotaKey
 from kafscale.frontdoor.api import Backend
 from kafscale.frontdoor.handlers.fetch import in_session
 from kafscale.wire.errors import ErrorCode
@@ -30,6 +30,13 @@ async def door(**settings: int) -> AsyncIterator[Cluster]:
             cluster.serve(role, 1)
         cluster.own(topic, 0, 1)
         yield cluster
+
+
+def produce_frame(client: FakeClient, records: bytes) -> bytes:
+    part = produce.ProduceRequestPartition(index=0, records=records)
+    topic = produce.ProduceRequestTopic(name="t", partition_data=[part])
+    message = produce.ProduceRequest(acks=-1, timeout_ms=5_000, topic_data=[topic])
+    return client.frame(0, 9, b"".join(map(bytes, produce.encode_request(message, 9))))
 
 
 def throttle_of(client: FakeClient, number: int, codec: Any) -> int:
@@ -165,18 +172,18 @@ async def test_the_throttle_time_of_admin_mutes_the_client() -> None:
         await until(lambda: client.transport.reading)
 
 
-async def test_a_client_that_sends_no_more_is_not_muted() -> None:
-    """What it has sent is taken, as without quotas, and then the connection ends."""
+async def test_what_a_client_sent_before_it_closed_its_half_waits_and_is_taken() -> None:
+    """As on a broker of Kafka, which does not read that the client sends no more before the time is over."""
     async with door() as cluster:
-        cluster.quotas.put(CLIENT, PRODUCER, 1_000)
+        cluster.quotas.put(CLIENT, PRODUCER, 100_000)
         client = cluster.client()
-        client.produce(("t", 0, bytes(100_000)), acks=0)
+        client.produce(("t", 0, bytes(1_200_000)), acks=0)
         client.produce(("t", 0, b"last"), acks=0)
-        assert len(cluster.producer(1).sent) == 1
+        cluster.producer(1).sent[0].append()
         client.connection.eof_received()
-        assert len(cluster.producer(1).sent) == 2
-        for sent in cluster.producer(1).sent:
-            sent.append()
+        assert len(cluster.producer(1).sent) == 1
+        await until(lambda: len(cluster.producer(1).sent) == 2)
+        cluster.producer(1).sent[1].append()
         await until(lambda: client.hung_up)
 
 
@@ -190,6 +197,137 @@ async def test_a_drain_does_not_wait_for_the_end_of_a_throttle_time() -> None:
         client.connection.end_soon()
         await until(lambda: client.hung_up)
         assert len(client.answers) == 2
+
+
+async def test_a_drain_sends_what_waits_for_a_throttle_time() -> None:
+    async with door() as cluster:
+        cluster.quotas.put(CLIENT, PRODUCER, 1_000)
+        first, second = cluster.client(), cluster.client()
+        first.produce(("t", 0, bytes(100_000)))
+        second.produce(("t", 0, b"held"))
+        assert len(cluster.producer(1).sent) == 1
+        draining = asyncio.create_task(cluster.door.gateway.drain(5_000))
+        await until(lambda: len(cluster.producer(1).sent) == 2)
+        for sent in cluster.producer(1).sent:
+            sent.append()
+        await until(lambda: second.hung_up and first.hung_up)
+        first.leave()
+        second.leave()
+        await draining
+
+
+# ---- a connection for each request
+
+
+async def test_a_client_with_a_connection_for_each_request_is_throttled_too() -> None:
+    async with door() as cluster:
+        cluster.quotas.put(CLIENT, PRODUCER, 100_000)
+        first, second = cluster.client(), cluster.client()
+        first.produce(("t", 0, bytes(1_100_000)))
+        cluster.producer(1).sent[0].append()
+        second.produce(("t", 0, b"held"))
+        await settled()
+        assert len(cluster.producer(1).sent) == 1
+        assert not second.transport.reading
+        await until(lambda: len(cluster.producer(1).sent) == 2)
+        cluster.producer(1).sent[1].append()
+        await settled()
+        assert second.produced() == [("t", 0, 0, 0)]
+
+
+async def test_a_connection_waits_for_its_own_throttle_time_and_not_for_that_of_others() -> None:
+    async with door() as cluster:
+        cluster.quotas.put(CLIENT, PRODUCER, 100_000)
+        kept, other = cluster.client(), cluster.client()
+        kept.produce(("t", 0, b"within the quota"))
+        other.produce(("t", 0, bytes(1_500_000)))
+        kept.produce(("t", 0, b"again"))
+        assert len(cluster.producer(1).sent) == 3
+        assert not kept.transport.reading
+
+
+async def test_nobody_waits_for_the_throttle_time_of_another_user() -> None:
+    async with door() as cluster:
+        cluster.quotas.put(QuotaEntity(user=Default.DEFAULT), PRODUCER, 1_000)
+        cluster.client("User:alice").produce(("t", 0, bytes(100_000)))
+        cluster.client("User:bob").produce(("t", 0, b"records"))
+        assert len(cluster.producer(1).sent) == 2
+
+
+async def test_no_request_passes_one_that_waits_on_its_connection() -> None:
+    async with door() as cluster:
+        cluster.quotas.put(CLIENT, PRODUCER, 100_000)
+        cluster.client().produce(("t", 0, bytes(1_100_000)))
+        client = cluster.client()
+        client.feed(b"".join(produce_frame(client, records) for records in (b"one", b"two")))
+        assert len(cluster.producer(1).sent) == 1
+        await until(lambda: len(cluster.producer(1).sent) == 3)
+        assert [sent.produced[0][2] for sent in cluster.producer(1).sent[1:]] == [b"one", b"two"]
+
+
+async def test_a_client_that_leaves_takes_what_waits_with_it() -> None:
+    async with door() as cluster:
+        cluster.quotas.put(CLIENT, PRODUCER, 100_000)
+        cluster.client().produce(("t", 0, bytes(1_050_000)))
+        gone, witness = cluster.client(), cluster.client()
+        gone.produce(("t", 0, b"gone"))
+        witness.produce(("t", 0, b"held"))
+        gone.leave()
+        await until(lambda: len(cluster.producer(1).sent) == 2)
+        await settled()
+        assert [sent.produced[0][2] for sent in cluster.producer(1).sent[1:]] == [b"held"]
+        assert cluster.door.gateway.metering._held_bytes == 0
+
+
+async def test_requests_that_wait_take_a_small_share_of_the_memory() -> None:
+    async with door(memory_bytes=64 << 20) as cluster:
+        cluster.quotas.put(CLIENT, PRODUCER, 1_000)
+        cluster.client().produce(("t", 0, bytes(100_000)))
+        first, second, third = (cluster.client() for _ in range(3))
+        first.produce(("t", 0, bytes(3 << 20)))
+        second.produce(("t", 0, bytes(3 << 20)))
+        assert (first.hung_up, second.hung_up) == (False, True)
+        first.leave()
+        third.produce(("t", 0, bytes(8 << 20)))
+        assert not third.hung_up, "one may have any size"
+        assert len(cluster.producer(1).sent) == 1
+
+
+async def test_a_quota_that_is_removed_holds_nobody() -> None:
+    async with door() as cluster:
+        cluster.quotas.put(CLIENT, PRODUCER, 1_000)
+        cluster.client().produce(("t", 0, bytes(100_000)))
+        cluster.quotas.put(CLIENT, PRODUCER, None)
+        cluster.client().produce(("t", 0, b"records"))
+        assert len(cluster.producer(1).sent) == 2
+
+
+async def test_changes_of_topics_on_new_connections_are_throttled_too() -> None:
+    """Old versions know no error for it: what they ask is done, and the bucket goes below zero."""
+    async with door() as cluster:
+        cluster.quotas.put(CLIENT, QuotaKey.CONTROLLER_MUTATION_RATE, 1)
+        control = cluster.stream(Backend.ADMIN, 1, CONTROL)
+        body = b"".join(map(bytes, create_topics.encode_request(create_topics.CreateTopicsRequest(), 5)))
+        first, second = cluster.client(), cluster.client()
+        first.ask(19, 5, body)
+        answer = create_topics.CreateTopicsResponse(throttle_time_ms=900)
+        control.sent[0].reply(*create_topics.encode_response(answer, 5))
+        await settled()
+        second.ask(19, 5, body)
+        await settled()
+        assert len(control.sent) == 1
+        await until(lambda: len(control.sent) == 2)
+
+
+async def test_requests_on_new_connections_wait_for_a_request_percentage_too() -> None:
+    async with door() as cluster:
+        cluster.quotas.put(CLIENT, QuotaKey.REQUEST_PERCENTAGE, 1e-6)
+        first, second = cluster.client(), cluster.client()
+        first.feed(first.frame(18, 0, b""))
+        second.feed(second.frame(18, 0, b""))
+        await settled()
+        assert (len(first.answers), len(second.answers)) == (1, 0)
+        await until(lambda: len(second.answers) == 1)
 
 
 async def test_a_muted_connection_is_not_idle() -> None:

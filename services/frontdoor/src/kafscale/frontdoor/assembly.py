@@ -26,7 +26,7 @@ from kafscale.frontdoor.memory import AnswerMemory
 from kafscale.frontdoor.metrics import FrontdoorMetrics
 from kafscale.frontdoor.parts import Parts
 from kafscale.frontdoor.produce_lanes import LaneSender
-from kafscale.frontdoor.quotas.metering import Metering, window_of
+from kafscale.frontdoor.quotas.metering import HELD_SHARE, Metering, window_of
 from kafscale.frontdoor.quotas.usage_page import SharedUsage
 from kafscale.frontdoor.routing import Owners, Routing, Slots
 from kafscale.frontdoor.settings import FrontdoorSettings
@@ -202,7 +202,12 @@ def parts_of(
         ),
         turns=FetchTurns(AnswerMemory(int(means.budget.bytes_max * (1 - REQUESTS_SHARE)))),
         metering=Metering(
-            means.access.quotas, window_of(settings), clock, metrics.throttled, shared=means.usage
+            means.access.quotas,
+            window_of(settings),
+            clock,
+            metrics.throttled,
+            shared=means.usage,
+            held_bytes_max=int(means.budget.bytes_max * HELD_SHARE),
         ),
         doorkeeper=doorkeeper,
         advertised=advertised(),

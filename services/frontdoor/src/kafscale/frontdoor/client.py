@@ -305,9 +305,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         if self._closing_ms is not None:
             return
         self._gateway.metrics.hung_up.labels(label).inc()
-        caller = self.caller
-        who = {"connection_id": caller.connection_id, "peer": caller.peer, "listener": self._security.name}
-        self._gateway.complaints.log(kind, **who, **fields)
+        who = {"connection_id": self.caller.connection_id, "peer": self.caller.peer}
+        self._gateway.complaints.log(kind, **who, listener=self._security.name, **fields)
         self._close(send=send)
 
     def turned_away(self, kind: str, label: str, *, reason: str, send: bool = False) -> None:
@@ -316,10 +315,8 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def cut_off(self, kind: str, label: str) -> None:
         """Closes without sending anything more, so its memory is free at once."""
-        transport = self._transport
         self._complain(kind, label, send=False)
-        if transport is not None:
-            transport.abort()
+        self.abort()
 
     def end_soon(self) -> None:
         """Drain: no more requests are read, the open ones are answered."""
@@ -363,6 +360,8 @@ class ClientConnection(asyncio.BufferedProtocol):
             if now_ms - self._closing_ms > LINGER_MS_MAX:
                 self.abort()
             return
+        if self._eof_ms is not None and self.caller.held is not None:
+            self._eof_ms = now_ms  # what is held has its time when it starts
         if self._eof_ms is not None and now_ms - self._eof_ms > EOF_GRACE_MS:
             self._close()
             return

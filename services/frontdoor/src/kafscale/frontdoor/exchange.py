@@ -6,7 +6,8 @@ may be passed on in parts. Every exchange has a deadline. When the client leaves
 calls `call`, which must cancel everything that is still open at a service.
 """
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -16,7 +17,7 @@ from kafscale.frontdoor.api import Api, Backend
 from kafscale.frontdoor.backends import Channel
 from kafscale.frontdoor.connection import Request, Slot
 from kafscale.frontdoor.memory import UnsentAnswers
-from kafscale.frontdoor.quotas.client_quotas import Usage
+from kafscale.frontdoor.quotas.client_quotas import Dues, Usage
 from kafscale.runtime.stream.frame import RequestMeta
 from kafscale.runtime.tracing import Span
 from kafscale.wire.buffers import Buffer
@@ -25,9 +26,11 @@ if TYPE_CHECKING:
     from kafscale.frontdoor.fetch_turns import FetchTurn
     from kafscale.frontdoor.request_order import RequestOrder
 
+Held = tuple["Exchange", Callable[["Exchange"], None]]
+"""A request, and what starts it."""
 REVISION_KINDS: Final = 2
 NEVER_MS: Final = 1 << 62
-"""The deadline of a request that waits for others of its own connection, which have deadlines."""
+"""Added to the deadline of a request that waits for its turn: for others of its connection, or for a throttle time."""
 
 
 class Call(Protocol):
@@ -89,6 +92,8 @@ class Caller:
     unsent: UnsentAnswers = field(default_factory=UnsentAnswers)
     fetch_turn: "FetchTurn | None" = None
     order: "RequestOrder | None" = None  # most connections never need one
+    dues: Dues = field(default_factory=dict)
+    held: "deque[Held] | None" = None  # requests that wait for a throttle time, and those behind them
     principal: Principal = ANONYMOUS
     session_ends_ms: int | None = None  # of its login, on the clock of `now_ms`; None: never
     rights: Rights | None = None  # of the principal at the peer, once they were asked (authorization.py)
@@ -119,13 +124,13 @@ class Exchange:
         self.began_ms = self.request.arrived_ms
 
     def wait(self) -> None:
-        """It waits for its turn among the requests of its connection. Its time begins with `begin`."""
-        self.deadline_ms = NEVER_MS
+        """It waits for its turn. Its time begins with `begin`."""
+        self.deadline_ms += NEVER_MS
 
-    def begin(self, now_ms: int, timeout_ms: int) -> None:
-        """Its wait is over."""
+    def begin(self, now_ms: int) -> None:
+        """Its wait is over, and it has as much time as if it had just arrived."""
+        self.deadline_ms += now_ms - self.began_ms - NEVER_MS
         self.began_ms = now_ms
-        self.deadline_ms = now_ms + timeout_ms
 
     @property
     def version(self) -> int:
@@ -146,6 +151,11 @@ class Exchange:
             self.unanswered = False
             self.call = None
         self._client.answered_part(self, part, size=size, left_bytes=left_bytes)
+
+    def turn_away(self, kind: str, label: str, reason: str) -> None:
+        """The request was not sent to any service, and its connection is closed."""
+        if self.unanswered:
+            self._client.turned_away(kind, label, reason=reason)
 
     def break_off(self, reason: str) -> None:
         """The rest of an answer will not come. The client finds the end of its connection within the answer."""

@@ -217,7 +217,7 @@ class Gateway:
         """Those that wait for no earlier request any more."""
         for exchange in () if caller.order is None else caller.order.ready():
             if exchange.unanswered:  # one before it may have ended the connection
-                exchange.begin(self.clock.now_ms(), self.settings.frontdoor_request_timeout_ms)
+                exchange.begin(self.clock.now_ms())
                 self._start(exchange, self._served[exchange.request.header.api_key])
 
     def _start(self, exchange: Exchange, served: Served) -> None:
@@ -225,7 +225,7 @@ class Gateway:
         _, handler, version_min, version_max = served
         if not (version_min <= header.api_version <= version_max or header.api_key == API_VERSIONS):
             handler = self._refuse_version
-        if self.metering.table.limits_clients:
+        if self.metering.table.limits_clients or exchange.caller.held is not None:
             self.metering.run(exchange, handler)
         else:
             handler(exchange)
@@ -380,6 +380,7 @@ class Gateway:
         """Answers the requests in flight and closes; after the timeout it cuts the rest off."""
         self.draining = True
         self._empty = asyncio.Event()
+        self.metering.release()
         for connection in tuple(self.connections):
             connection.end_soon()
         try:

@@ -3,8 +3,10 @@
 Laws: usage counts on the meter of the quota that applies to the client (kafscale.access.quota), so all connections with
 that meter share it. A request is never refused because of a quota, except a Fetch: while a client is over its quota, a
 Fetch without a session gets an empty answer before any service is asked. What a service has read is sent and counted,
-so no byte is read twice; a Fetch is asked for what is left of the window. A throttle time is at most THROTTLE_MS_MAX,
-for request_percentage one sample.
+so no byte is read twice; a Fetch is asked for what is left of the window. An answer says at most THROTTLE_MS_MAX; for
+request_percentage a throttle time is at most one sample. Any other request waits until the throttle time of its
+connection is over; the first one of a connection waits for that of its meter (`owed_ms`). So a client that opens a
+connection for each request gets no more than one that keeps its connection.
 
 Kafka empties the answer that exceeds the quota and reads the records again later. The rates are the same.
 Sources: ClientQuotaManager, ClientRequestQuotaManager, KafkaApis.handleProduceRequest and handleFetchRequest (KIP-13,
@@ -12,30 +14,34 @@ KIP-124, KIP-219).
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from kafscale.access.principals import Principal, name_of
 from kafscale.access.quota import Limit, Meter, QuotaKey, QuotaTable
-from kafscale.access.quota_rates import Meters, Window, WindowedRate, fetch_bytes_max
+from kafscale.access.quota_rates import METERS_MAX, Meters, Window, WindowedRate, fetch_bytes_max
 
 THROTTLE_MS_MAX: Final = 300_000
 PERCENT_PER_NS: Final = 100 / 1e9
 """A second of work in a second is 100 percent: one core."""
 LONG: Final = 4
 """Windows after which another worker counts as idle."""
+Dues = dict[QuotaKey, tuple[Meter, int]]
+"""Of one connection: until when it is throttled by each quota of which it has used something, on which meter."""
 MEASURED: Final = (QuotaKey.PRODUCER_BYTE_RATE, QuotaKey.CONSUMER_BYTE_RATE, QuotaKey.REQUEST_PERCENTAGE)
 
 
 @dataclass(slots=True, eq=False)
 class Usage:
-    """Of one request, while any quota is set. `began_ns`: of the work that is under way, 0 if none is."""
+    """Of one request, while any quota is set. `began_ns`: of the work that is under way, 0 if none is. `dues`: of its
+    connection."""
 
     user: str
     client_id: str
     began_ns: int
     work_ns: int = 0
     throttled_until_ms: int = 0
+    dues: Dues = field(default_factory=dict)
 
     def end_work(self, now_ns: int) -> None:
         self.work_ns += now_ns - self.began_ns if self.began_ns else 0
@@ -67,10 +73,31 @@ class ClientQuotas:
             {key: Meters(WindowedRate, one) for key in MEASURED} for one in (window, long)
         )
         self._workers: set[int] = set()  # other ones that have counted usage
+        self._owed: dict[tuple[QuotaKey, Meter], int] = {}
 
-    def begin(self, principal: Principal, client_id: str | None, now_ns: int) -> Usage:
-        """A request has arrived."""
-        return Usage(name_of(principal), client_id or "", now_ns)
+    def begin(
+        self,
+        principal: Principal,
+        client_id: str | None,
+        now_ns: int,
+        dues: Dues | None = None,
+    ) -> Usage:
+        """A request has arrived. `dues`: of its connection."""
+        return Usage(name_of(principal), client_id or "", now_ns, dues={} if dues is None else dues)
+
+    def owed_ms(self, usage: Usage, key: QuotaKey, now_ms: int) -> int:
+        """How long the request must wait before it may use more of the quota.
+
+        A connection that has used something of it waits for its own throttle time, any other for that of its meter.
+        Otherwise a client that opens a connection for each request would never be throttled.
+        """
+        limit = self.table.limit(key, usage.user, usage.client_id)
+        if limit is None:
+            return 0
+        meter, until_ms = usage.dues.get(key, (None, 0))
+        if meter != limit.meter:
+            until_ms = self._owed.get((key, limit.meter), 0)
+        return max(0, until_ms - now_ms)
 
     def produced(self, usage: Usage, request_bytes: int, now_ms: int) -> None:
         """The request is a Produce. It counts when it arrives, as the bytes are here."""
@@ -103,8 +130,11 @@ class ClientQuotas:
         self._charge(usage, QuotaKey.REQUEST_PERCENTAGE, usage.work_ns * PERCENT_PER_NS, now_ms)
 
     def throttled(self, usage: Usage, key: QuotaKey, throttle_ms: int, now_ms: int) -> None:
-        """A service has throttled the client."""
-        self._throttle(usage, key, min(throttle_ms, THROTTLE_MS_MAX), now_ms)
+        """A service has counted the request, and may have throttled the client."""
+        limit = self.table.limit(key, usage.user, usage.client_id)
+        if limit is not None:
+            self._owe(usage, key, limit.meter, throttle_ms, now_ms)
+        self._throttle(usage, key, throttle_ms, now_ms)
 
     def other_used(self, worker: int, key: QuotaKey, meter: Meter, amount: float, now_ms: int) -> None:
         """Another worker of this front door has counted usage."""
@@ -134,8 +164,22 @@ class ClientQuotas:
         rate.record(amount, now_ms)
         if self._counted is not None:
             self._counted(key, limit.meter, amount)
-        at_most_ms = self._window.sample_ms if key is QuotaKey.REQUEST_PERCENTAGE else THROTTLE_MS_MAX
-        self._throttle(usage, key, rate.throttle_ms(limit.value, now_ms, at_most_ms=at_most_ms), now_ms)
+        throttle_ms = rate.throttle_ms(limit.value, now_ms)
+        if key is QuotaKey.REQUEST_PERCENTAGE:
+            throttle_ms = min(throttle_ms, self._window.sample_ms)
+        self._owe(usage, key, limit.meter, throttle_ms, now_ms)
+        self._throttle(usage, key, throttle_ms, now_ms)
+
+    def _owe(self, usage: Usage, key: QuotaKey, meter: Meter, throttle_ms: int, now_ms: int) -> None:
+        """The whole time until the rate is at the limit, also beyond what one answer says."""
+        usage.dues[key] = (meter, now_ms + throttle_ms)
+        if not throttle_ms:
+            return
+        owed = self._owed
+        until_ms = max(now_ms + throttle_ms, owed.pop((key, meter), 0))
+        while owed and (len(owed) >= METERS_MAX or owed[next(iter(owed))] <= now_ms):
+            del owed[next(iter(owed))]
+        owed[key, meter] = until_ms
 
     def _meter(
         self, usage: Usage, key: QuotaKey, now_ms: int
@@ -148,6 +192,7 @@ class ClientQuotas:
         return limit, self._rates[key].of(limit.meter, now_ms)
 
     def _throttle(self, usage: Usage, key: QuotaKey, throttle_ms: int, now_ms: int) -> None:
+        throttle_ms = min(throttle_ms, THROTTLE_MS_MAX)
         if throttle_ms:
             self._throttled(key, throttle_ms)
             usage.throttled_until_ms = max(usage.throttled_until_ms, now_ms + throttle_ms)

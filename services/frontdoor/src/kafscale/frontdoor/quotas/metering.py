@@ -1,17 +1,22 @@
-"""Measures requests while quotas are set, and mutes the connections of clients that exceed them: the shell.
+"""Measures requests while quotas are set, mutes the connections of clients that exceed them, and holds requests whose
+client is still throttled: the shell.
 
-Law: without a quota for any client nothing is measured, and a request costs one look at `table.limits_clients`.
+Laws: without a quota for any client nothing is measured, and a request costs one look at `table.limits_clients`.
+A request that is held was sent to no service. Requests behind it on its connection wait too, so that none passes it.
+All requests that are held may have `held_bytes_max` together, or one may have any size; beyond that the connection is
+closed. So the requests of clients over their quota do not take the memory of others.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Sequence
 from time import perf_counter_ns
 from typing import Final
 
 from kafscale.access.quota import QuotaKey, QuotaTable
 from kafscale.access.quota_rates import Window
-from kafscale.frontdoor.exchange import Exchange
-from kafscale.frontdoor.quotas.client_quotas import ClientQuotas
+from kafscale.frontdoor.exchange import Caller, Exchange
+from kafscale.frontdoor.quotas.client_quotas import THROTTLE_MS_MAX, ClientQuotas, Usage
 from kafscale.frontdoor.quotas.throttle_time import throttle_time_of, with_throttle_time
 from kafscale.frontdoor.quotas.usage_page import SharedUsage
 from kafscale.frontdoor.settings import FrontdoorSettings
@@ -24,6 +29,8 @@ FETCH: Final = int(ApiKey.FETCH)
 SHARE_S: Final = 0.25
 MUTATIONS: Final = frozenset(map(int, (ApiKey.CREATE_TOPICS, ApiKey.CREATE_PARTITIONS, ApiKey.DELETE_TOPICS)))
 """Admin counts the mutations, and its answers carry the throttle time."""
+HELD_SHARE: Final = 1 / 16
+"""The share of the front door's memory that requests may have that are held."""
 
 
 def window_of(settings: FrontdoorSettings) -> Window:
@@ -40,10 +47,13 @@ class Metering:
         *,
         shared: SharedUsage | None = None,
         work_clock: Callable[[], int] = perf_counter_ns,
+        held_bytes_max: int = 32 << 20,
     ) -> None:
         """`throttled` is called with every throttle time. `shared`: with other processes.
         `work_clock`: nanoseconds, for the work of the front door."""
         self.table = table
+        self._held_bytes, self._held_bytes_max = 0, held_bytes_max
+        self._holds: set[Hold] | None = set()  # None: the front door ends, and nothing is held any more
         self._shared = shared
         self._quotas = ClientQuotas(table, window, throttled, None if shared is None else shared.counted)
         self._clock = clock
@@ -60,16 +70,71 @@ class Metering:
 
     def run(self, exchange: Exchange, handle: Callable[[Exchange], None]) -> None:
         """In place of the handler, while quotas are set."""
-        request = exchange.request
-        usage = exchange.usage = self._quotas.begin(
-            exchange.caller.principal, request.header.client_id, self._work_clock()
-        )
+        caller = exchange.caller
+        if caller.held is not None:
+            exchange.wait()
+            caller.held.append((exchange, handle))
+            return
+        client_id = exchange.request.header.client_id
+        usage = self._quotas.begin(caller.principal, client_id, self._work_clock(), caller.dues)
+        wait_ms = self._owed_ms(usage, exchange.request.header.api_key)
+        if wait_ms and self._holds is not None:
+            self._hold(exchange, handle, wait_ms)
+        else:
+            self._run(exchange, handle, usage)
+
+    def _run(self, exchange: Exchange, handle: Callable[[Exchange], None], usage: Usage) -> None:
+        request, exchange.usage = exchange.request, usage
         if request.header.api_key == PRODUCE:
             self._quotas.produced(usage, request.size, self._clock.now_ms())
             if usage.throttled_until_ms:
                 exchange.mute(usage.throttled_until_ms)
         handle(exchange)
         usage.end_work(self._work_clock())
+
+    def _owed_ms(self, usage: Usage, api_key: int) -> int:
+        """A Fetch is answered empty instead. All that it would wait for is a sample of request_percentage."""
+        keys = [QuotaKey.REQUEST_PERCENTAGE]
+        if api_key == PRODUCE:
+            keys.append(QuotaKey.PRODUCER_BYTE_RATE)
+        elif api_key in MUTATIONS:
+            keys.append(QuotaKey.CONTROLLER_MUTATION_RATE)
+        now_ms = self._clock.now_ms()
+        return max(self._quotas.owed_ms(usage, key, now_ms) for key in keys)
+
+    # ---- requests that are held
+
+    def _hold(self, exchange: Exchange, handle: Callable[[Exchange], None], wait_ms: int) -> None:
+        assert self._holds is not None
+        size = exchange.request.size
+        if self._holds and self._held_bytes + size > self._held_bytes_max:
+            exchange.turn_away("too many requests wait for throttle times", "throttled", "over its quota")
+            return
+        exchange.wait()
+        wait_ms = min(wait_ms, THROTTLE_MS_MAX)
+        exchange.mute(self._clock.now_ms() + wait_ms)
+        exchange.caller.held = deque([(exchange, handle)])
+        hold = exchange.call = Hold(exchange.caller, size, self._resume, wait_ms)
+        self._holds.add(hold)
+        self._held_bytes += size
+
+    def _resume(self, hold: "Hold") -> None:
+        """Its time is over, or its client has left. Asks again: other requests may have used the quota meanwhile."""
+        if self._holds is not None:
+            self._holds.discard(hold)
+        self._held_bytes -= hold.size
+        held, hold.caller.held = hold.caller.held or (), None
+        for exchange, handle in held:
+            if exchange.unanswered:
+                exchange.call = None
+                exchange.begin(self._clock.now_ms())
+                self.run(exchange, handle)
+
+    def release(self) -> None:
+        """The front door ends: it sends what it holds, and holds nothing more."""
+        holds, self._holds = self._holds or (), None
+        for hold in holds:
+            hold.end()
 
     def fetch_bytes(self, exchange: Exchange, wanted_bytes: int, *, in_session: bool) -> int:
         """How large the answer may be. 0: it must be empty, now."""
@@ -95,6 +160,24 @@ class Metering:
             return body
         exchange.mute(usage.throttled_until_ms)
         return with_throttle_time(key, header.api_version, body, throttle_ms)
+
+
+class Hold:
+    """The call of a request that waits for a throttle time. It has no deadline but the end of that time."""
+
+    __slots__ = ("_over", "_timer", "caller", "size")
+
+    def __init__(self, caller: Caller, size: int, over: Callable[["Hold"], None], wait_ms: int) -> None:
+        self.caller = caller
+        self.size = size
+        self._over = over
+        self._timer = asyncio.get_running_loop().call_later(wait_ms / 1_000, over, self)
+
+    def end(self) -> None:
+        self._timer.cancel()
+        self._over(self)
+
+    abandon = expire = end
 
 
 class Mute:
