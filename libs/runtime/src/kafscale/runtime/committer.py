@@ -147,14 +147,18 @@ class Committer:
     async def _work(self, worker: int) -> None:
         backoff = Backoff(first_ms=RETRY_FIRST_MS, cap_ms=RETRY_MAX_MS)
         while True:
-            jobs = await self._take()
-            answers = await self._send(worker, jobs, backoff)
-            now_ms = self._clock.now_ms()
-            for job, answer in zip(jobs, answers, strict=True):
-                self._metrics.seconds.observe((now_ms - job.submitted_ms) / 1000)
-                if job.span is not None:
-                    job.span.end()
-                job.done(answer)
+            await self._serve(worker, backoff)
+
+    async def _serve(self, worker: int, backoff: Backoff) -> None:
+        """One request. An idle worker holds none of its jobs: each holds a partition or a group."""
+        jobs = await self._take()
+        answers = await self._send(worker, jobs, backoff)
+        now_ms = self._clock.now_ms()
+        for job, answer in zip(jobs, answers, strict=True):
+            self._metrics.seconds.observe((now_ms - job.submitted_ms) / 1000)
+            if job.span is not None:
+                job.span.end()
+            job.done(answer)
 
     async def _take(self) -> list[_Job]:
         while not self._waiting:

@@ -48,7 +48,12 @@ class SettleRequests:
         while True:
             await self._changed.wait()
             self._changed.clear()
-            for number, partition in enumerate(list(partitions()), start=1):
-                configure(partition)
-                if number % PAGE == 0:
-                    await asyncio.sleep(0)
+            await _each(partitions(), configure)
+
+
+async def _each(partitions: Iterable[Partition], configure: Callable[[Partition], None]) -> None:
+    """In a frame of its own: what waits for the next change holds no partition."""
+    for number, partition in enumerate(list(partitions), start=1):
+        configure(partition)
+        if number % PAGE == 0:
+            await asyncio.sleep(0)

@@ -20,7 +20,7 @@ from kafscale.produce.bundles.gather import Gather, Sealing
 from kafscale.produce.bundles.putting import BundlePuts
 from kafscale.produce.log.flight import Flight, InBundle
 from kafscale.produce.log.flush import NEVER
-from kafscale.produce.log.model import Instant
+from kafscale.produce.log.model import Instant, State
 from kafscale.produce.log.writer import PartitionWriter
 from kafscale.produce.metrics import ProduceMetrics
 from kafscale.produce.requests import lasting
@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from kafscale.produce.partition import Partition
 
 log = structlog.get_logger(__name__)
+
+_OVER = (State.CLOSING, State.CLOSED)
+"""States of a writer whose epoch is over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +84,14 @@ class Bundler:
         """After the partitions were driven: note what they want, and seal what is due."""
         for partition in touched:
             writer = partition.writer
-            if writer is not None and self._heads.get(partition) is not writer.head:
+            if (
+                writer is None or writer.state in _OVER
+            ):  # `stopped` has forgotten it; late answers touch it again
+                continue
+            if self._heads.get(partition) is not writer.head:
                 self._heads[partition] = writer.head
                 self._own.changed(partition.key, writer.head, now.mono_ms)
-            self._gather.want(partition, writer.wants() if writer is not None else None)
+            self._gather.want(partition, writer.wants())
         self._end_flights(now)
         while (sealing := self._gather.take(now.mono_ms)) is not None:
             self._seal(sealing, now)
