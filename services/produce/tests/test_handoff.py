@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from kafscale.produce.log.model import State, StepDownReason
+from kafscale.produce.log.writer import PartitionWriter
+from kafscale.produce.partition import Phase
 from kafscale.runtime.stream.frame import ReplyStatus
 from kafscale.wire.errors import ErrorCode
 from produce_harness import Cluster, Node, batch, preferred, until
@@ -162,3 +165,25 @@ async def test_handing_over_is_slow_enough_for_the_rest_to_go_on(cluster: Cluste
     await until(lambda: shares(topic, [first, second]), "both have their share")
     moved = len(second.owned)
     assert loop.time() - started_s >= (moved - 1) / 5 - 0.5
+
+
+async def test_a_topic_that_is_deleted_in_the_moment_in_which_its_partition_is_drained_ends_no_process(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The shell performs Drained after the writer has stepped down."""
+    node = await cluster.node(bundles=True)
+    topic, other = await cluster.topic(), await cluster.topic("other")
+    assert (await node.send(topic, 0, batch(b"x"))).error is ErrorCode.NONE
+    partition = node.service.ownership.partitions[topic.topic_id, 0]
+    finish = PartitionWriter._finish_drain
+
+    def finish_and_lose(writer: PartitionWriter) -> None:
+        finish(writer)
+        if writer.state is State.DRAINED:
+            writer.step_down(StepDownReason.TOPIC_DELETED, node.service.ownership.tools.now())
+
+    monkeypatch.setattr(PartitionWriter, "_finish_drain", finish_and_lose)
+    node.service.handoffs._begin(partition)
+    await until(lambda: partition.phase is Phase.GONE or not node.is_live, "it stopped")
+    assert (await node.send(other, 0, batch(b"y"))).error is ErrorCode.NONE
+    assert node.is_live

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
-from kafscale.produce.log.model import StepDownReason
+from kafscale.produce.log.model import State, StepDownReason
 from kafscale.produce.metrics import ProduceMetrics
 from kafscale.produce.ownership import Ownership
 from kafscale.produce.partition import Partition, Phase
@@ -83,6 +83,10 @@ class Handoffs:
         """The writer has committed all it took: write the head without owner."""
         writer, id_ = partition.writer, partition.id
         assert writer is not None, partition
+        if (
+            writer.state is not State.DRAINED
+        ):  # its epoch ended in the same turn: its topic was deleted, or it is fenced
+            return
         target = self._target(partition)
         released = writer.released_head("" if target == NO_NODE else str(target))
         txn = build_release(
