@@ -23,6 +23,16 @@ RETRIABLE = {
 DEFINITE = RETRIABLE - {ErrorCode.REQUEST_TIMED_OUT}
 
 
+def time_of(number: int) -> int:
+    """Of a producer's record: times go up and down along a log, as clients' clocks and backfills make them."""
+    return 1_000 + number * 37 % 61
+
+
+def records_of(values: list[bytes], first: int) -> list[Record]:
+    """`first` is the number of the first one."""
+    return [Record(value=value, timestamp=time_of(number)) for number, value in enumerate(values, first)]
+
+
 class Violation(AssertionError):
     """A law of the protocol was broken."""
 
@@ -61,8 +71,9 @@ class Plain:
 
     def make(self, count: int) -> Batch:
         values = [f"{self.name}-{self.sent + n}".encode() for n in range(count)]
+        data = build_batch(records_of(values, self.sent))
         self.sent += count
-        return Batch(values, build_batch([Record(value=value, timestamp=5) for value in values]))
+        return Batch(values, data)
 
     def hear(self, send: Send, error: ErrorCode) -> None:
         if error is ErrorCode.NONE:
@@ -88,7 +99,7 @@ class Idempotent:
         seq = self.next_seq
         values = [f"i{self.producer_id}-{seq + n}".encode() for n in range(count)]
         data = build_batch(
-            [Record(value=value, timestamp=5) for value in values],
+            records_of(values, seq),
             producer_id=self.producer_id,
             producer_epoch=self.epoch,
             base_sequence=seq,

@@ -6,7 +6,8 @@ commit protocol are these assertions.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 from kafscale.produce.log.producers import ProducerTable, SnapshotWork
 from kafscale.storage.heads import EPOCHS_MAX, TAIL_MAX, Head, Meta, Seg
@@ -52,7 +53,7 @@ class Truth:
             elif seg.end > before.next:
                 self._folded(seg, before)
             elif seg not in before.tail:
-                self._rewritten(seg)
+                self._rewritten(seg, before)
         ensure(new.bytes - before.bytes == _sizes(new, before), "the head counts other bytes than it names")
         ensure(new.next == len(self.values), f"next is {new.next} with {len(self.values)} records committed")
         position = new.tail[0].base if new.tail else new.next
@@ -100,9 +101,12 @@ class Truth:
             for record in records_in(batch):
                 self._add(record.value or b"", seg.epoch)
 
-    def _rewritten(self, seg: Seg) -> None:
-        """An entry that takes the place of others: it has their records, and is a segment of its own."""
+    def _rewritten(self, seg: Seg, before: Head) -> None:
+        """An entry that takes the place of others: it has their records, and is a segment of its own. It is as old as
+        the newest of them."""
         ensure(not seg.is_slice, "a slice takes the place of others")
+        replaced = [each for each in before.tail if seg.base <= each.base < seg.end]
+        ensure(seg.created_ms == max(each.created_ms for each in replaced), "settling changed an age")
         body = self._checked(seg)
         held = self._records(body)
         ensure(held == self.values[seg.base : seg.end], "a settled segment has other records than its slices")
@@ -124,6 +128,12 @@ class Truth:
             verified.footer.crc32c == seg.crc32c and len(body) == seg.size, "the commit misnames the bytes"
         )
         ensure(verified.footer.last_offset == seg.last, "the commit misnames the last offset")
+        headers = [read_batch_header(body, span.position) for span in walk_batches(body)]
+        ensure(
+            seg.min_ts == min(each.base_timestamp for each in headers), "the commit misnames the first time"
+        )
+        ensure(seg.max_ts == max(each.max_timestamp for each in headers), "the commit misnames the last time")
+        ensure(verified.header.created_ms == seg.created_ms, "the commit misnames the time of its seal")
         return body
 
     def _add(self, value: bytes, epoch: int) -> None:
@@ -214,6 +224,19 @@ def read_back(work: SnapshotWork) -> ProducerSnapshot:
         pass
     data = work.data()
     return ProducerSnapshot(offset=work.offset) if data is None else decode_snapshot(data)
+
+
+def settled(run: Sequence[Seg]) -> Seg:
+    """The entry that takes the place of these, for tests without objects."""
+    last = run[-1]
+    return replace(
+        run[0],
+        last_delta=last.last - run[0].base,
+        bundle=b"",
+        index_size=28,
+        index_etag="i",
+        created_ms=last.created_ms,
+    )
 
 
 def _newest(snapshot: ProducerSnapshot) -> object:
