@@ -7,7 +7,7 @@ of a leader epoch has one record, in however many bundles; the bytes that owners
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -207,15 +207,23 @@ class InstancesWorld(Network):
 
     def seal(self, instance: int) -> None:
         """One bundle of what all partitions of the instance want."""
-        found = [
-            (part, owner, owner.writer.seal_slice(part.now()))
+        wanting = [
+            part
             for part in self.parts
             if (owner := part.serving[instance]) is not None
             and not owner.paused
             and owner.writer.wants() is not None
         ]
-        if not found:
-            return
+        if wanting:
+            self.seal_slices(instance, wanting)
+
+    def seal_slices(self, instance: int, parts: Sequence[PartitionWorld]) -> BundleId:
+        """Of these partitions, in one bundle."""
+        found = [
+            (part, owner, owner.writer.seal_slice(part.now()))
+            for part in parts
+            if (owner := part.serving[instance]) is not None
+        ]
         bundle_id = BundleId(self.now_ms.to_bytes(6, "big") + self.parts[0].fresh_id()[:10])
         built = build_bundle(bundle_id, [slice_of(owner, flight) for _, owner, flight in found], self.now_ms)
         self.own[instance].sealed(bundle_id, built.entries)
@@ -225,6 +233,7 @@ class InstancesWorld(Network):
         self._put(flying, tuple(built.body))
         for part, owner, _ in found:
             part.drain(owner)
+        return bundle_id
 
     def _put(self, flying: Flying, body: tuple[bytes | bytearray | memoryview, ...]) -> None:
         key = KEYS.bundle_key(flying.id)

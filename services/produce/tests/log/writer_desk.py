@@ -6,6 +6,8 @@ import itertools
 from collections.abc import Callable
 from typing import TypeVar
 
+from kafscale.produce.log.flight import Flight
+from kafscale.produce.log.folding import KeptBudget
 from kafscale.produce.log.model import (
     Action,
     CommitHead,
@@ -45,7 +47,11 @@ class Desk:
     """`actions` are those not yet looked at; `replies` are kept apart, by token."""
 
     def __init__(
-        self, limits: Limits = QUICK, head: Head = HEAD, producers: ProducerTable | None = None
+        self,
+        limits: Limits = QUICK,
+        head: Head = HEAD,
+        producers: ProducerTable | None = None,
+        kept: KeptBudget | None = None,
     ) -> None:
         self._ids = itertools.count(1)
         self.now_ms = 1_000
@@ -61,6 +67,7 @@ class Desk:
             limits=limits,
             names=Keyspace(),
             ids=lambda: next(self._ids).to_bytes(16, "big"),
+            kept=kept,
         )
 
     def now(self) -> Instant:
@@ -108,6 +115,19 @@ class Desk:
                 self.actions.append(put)
                 continue
             self.do(self.writer.upload_done, put.base, put.part, f"etag-{put.base}-{put.part.name}")
+
+    def seal(self) -> Flight:
+        """The instance seals what the partition wants."""
+        assert self.writer.wants() is not None
+        flight = self.writer.seal_slice(self.now())
+        self.take()
+        return flight
+
+    def store(self, flight: Flight) -> bytes:
+        """The bundle of a slice is in the store. Returns its id."""
+        bundle = next(self._ids).to_bytes(16, "big")
+        self.do(self.writer.slice_stored, flight.base, bundle, f"etag-{flight.base}", 0)
+        return bundle
 
     def commit(self) -> CommitHead:
         """The one transaction that is out is applied."""

@@ -7,11 +7,11 @@ own. A flaw is a world whose writers, shell or stores differ in exactly one deci
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 
 from kafscale.produce.log.claimants import Claimant, FoundObject
 from kafscale.produce.log.flight import Flight, Objects
-from kafscale.produce.log.ledger import Answers, Outcome
+from kafscale.produce.log.ledger import Answers, Ledger, Outcome, Sent
 from kafscale.produce.log.model import CommitHead, Instant, Part, PutObject, Reply, Waiter
 from kafscale.produce.log.producers import ProducerTable, SnapshotWork
 from kafscale.produce.log.uploading import Uploads
@@ -192,15 +192,22 @@ class SnapshotAhead(World):
         return table
 
 
-class _ForgetfulWriter(PartitionWriter):
-    def _judge_commit(self, sent: object, current: Head | None, *, ambiguous: bool) -> Outcome:
+class _Forgotten(Sent):
+    def judge_commit(self, current: Head | None, *, ambiguous: bool) -> Outcome:
         return Outcome.ABSENT
+
+
+class _Forgetful(Ledger):
+    def take_sent(self, txn: int) -> Sent | None:
+        sent = super().take_sent(txn)
+        return sent and _Forgotten(**{each.name: getattr(sent, each.name) for each in fields(sent)})
 
 
 class NoEvidence(World):
     """A commit refused when it was sent again is taken for absent without a look at the head."""
 
-    writer_type = _ForgetfulWriter
+    def plant(self, owner: Owner) -> None:
+        owner.writer._ledger.__class__ = _Forgetful
 
 
 class _Impatient(Answers):

@@ -92,6 +92,7 @@ class Bundler:
                 self._heads[partition] = writer.head
                 self._own.changed(partition.key, writer.head, now.mono_ms)
             self._gather.want(partition, writer.wants())
+            self._pass_over(partition, writer.without_room())
         self._end_flights(now)
         while (sealing := self._gather.take(now.mono_ms)) is not None:
             self._seal(sealing, now)
@@ -118,6 +119,12 @@ class Bundler:
             self._decided.append((number, partition))
         if not self._undecided.get(partition):
             self._undecided.pop(partition, None)
+
+    def _pass_over(self, partition: Partition, bundles: Iterable[bytes]) -> None:
+        """Slices that are stored and wait for settling to make room in the tail. That may take for ever, and no other
+        partition waits for it. `wants` seals no such slice; this is the second defence."""
+        numbers = self._undecided.get(partition, {})
+        self._decided += [(numbers[each], partition) for each in bundles if each in numbers]
 
     def _end_flights(self, now: Instant) -> None:
         """After the wants: what the partitions of a flight hold now was waiting for it."""

@@ -80,6 +80,11 @@ class Ledger:
         return TAIL_MAX - len(self.head.tail)
 
     @property
+    def room_ahead(self) -> int:
+        """The same behind the transaction that is under way, whatever becomes of it."""
+        return self.room if self.sent is None else min(self.room, TAIL_MAX - len(self.sent.head.tail))
+
+    @property
     def resting_head(self) -> Head | None:
         """None while a transaction changes it."""
         return self.head if self.sent is None else None

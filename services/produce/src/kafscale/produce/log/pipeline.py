@@ -47,6 +47,7 @@ class Pipeline:
         self._names = names
         self._ids = ids
         self._actions = actions
+        self._cleared = False
 
     def configure(self, limits: Limits) -> None:
         self._limits = limits
@@ -67,13 +68,16 @@ class Pipeline:
         yield self.intake.open.waiters
 
     def committed(self, flights: Iterable[Flight], head: Head) -> None:
-        """The batches of slices stay in memory, to be folded and settled."""
-        for flight in flights:
+        """The batches of slices stay in memory, to be folded and settled: not those of a commit that is applied after
+        `clear`, because nothing would remove them again."""
+        for flight in () if self._cleared else flights:
             if isinstance(flight.home, InBundle):
                 self.kept.add(flight.home.batches)
         self.kept.keep_only(head.tail)
 
     def clear(self) -> None:
+        """The epoch ends."""
+        self._cleared = True
         self.kept.clear()
         self.uploads.clear()
         self.intake.replace_open()
@@ -113,10 +117,12 @@ class Pipeline:
         self.flush.sealed(now.mono_ms)
         self.uploads.add(flight)
 
-    def wants(self, *, committing: bool) -> Want | None:
-        """What the open buffer holds for the next bundle; None: nothing, or the pipeline is full."""
+    def wants(self, room: int, *, committing: bool) -> Want | None:
+        """What the open buffer holds for the next bundle; None: nothing, or the pipeline is full. The tail has room for
+        `room` entries behind those in a transaction. What is sealed must find a place there: a slice that waits for
+        settling keeps its bundle in flight, and with it the partitions of the whole instance."""
         buffer = self.intake.open
-        if not buffer.parts or len(self.uploads) >= self._limits.pipeline_max:
+        if not buffer.parts or len(self.uploads) >= min(self._limits.pipeline_max, room):
             return None
         hold_ms = self.flush.hold_ms(under_way=committing or len(self.uploads) > 0)
         return Want(buffer.bytes, len(buffer.waiters.items), self.flush.opened_ms, hold_ms)

@@ -187,6 +187,17 @@ class Uploads:
             room += taken[-1].home.replaces - 1
         return taken
 
+    def without_room(self, room: int) -> list[bytes]:
+        """The bundles of slices that `take_uploaded` would leave for want of room alone."""
+        found: list[bytes] = []
+        for flight in self.flights:
+            if not flight.home.uploaded:
+                break
+            room += flight.home.replaces - 1
+            if room < 0 and isinstance(flight.home, InBundle):
+                found.append(flight.home.placed().bundle)
+        return found
+
     def expects(self, base: int, part: Part) -> bool:
         """Whether a PUT of it is out; False once its flight was given up."""
         return self._find(base, part, Stage.PUTTING) is not None

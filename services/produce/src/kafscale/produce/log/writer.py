@@ -180,9 +180,13 @@ class PartitionWriter:
 
     def wants(self) -> Want | None:
         """What this partition has for the instance's next bundle. Only with `Limits.bundled`."""
-        if self._state not in _WORKING or not self._limits.bundled or not self._ledger.room:
+        if self._state not in _WORKING or not self._limits.bundled:
             return None
-        return self._pipeline.wants(committing=self._ledger.committing)
+        return self._pipeline.wants(self._ledger.room_ahead, committing=self._ledger.committing)
+
+    def without_room(self) -> list[bytes]:
+        """The bundles whose slices of this partition are stored and only wait for room in the tail."""
+        return self._uploads.without_room(self._ledger.room_ahead)
 
     def seal_slice(self, now: Instant) -> Flight:
         """Answer by `slice_stored` or `slice_failed`, once, when the outcome of the bundle is certain."""
@@ -243,15 +247,12 @@ class PartitionWriter:
         if sent.plan is not None:
             self._plan_refused(sent, sent.plan, current, revision, now)
             return
-        outcome = self._judge_commit(sent, current, ambiguous=ambiguous)
+        outcome = sent.judge_commit(current, ambiguous=ambiguous)
         if outcome is Outcome.COMMITTED and current == sent.head:
             self._applied(sent, sent.head, revision, now)  # and nothing has happened since
         else:
             self._answers.decide(sent, outcome, revision)
             self._lose(current, now)
-
-    def _judge_commit(self, sent: Sent, current: Head | None, *, ambiguous: bool) -> Outcome:
-        return sent.judge_commit(current, ambiguous=ambiguous)
 
     def commit_rejected(self, txn: int, now: Instant) -> None:
         """etcd refused to propose it, so it is not applied; that is our bug or our rights."""
@@ -271,11 +272,10 @@ class PartitionWriter:
         if sent.flights:
             returning = sum(len(flight.waiters.items) for flight in sent.flights)
             self._flush.acknowledged(returning, len(self._intake.open.waiters.items), now.mono_ms)
-        for flight in sent.flights:
-            self._answers.acknowledge(flight.waiters.take_all(), revision)
-        self._answers.fail(sent.doubts.take_all(), ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
-        if sent.flights:
+            for flight in sent.flights:
+                self._answers.acknowledge(flight.waiters.take_all(), revision)
             self._actions.append(published(sent.flights, head, revision))
+        self._answers.fail(sent.doubts.take_all(), ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
         if sent.plan is not None:
             self._actions.extend(self._plans.applied(sent.plan, old, head))
         self._state = State.CLOSED if self._state is State.CLOSING else self._state
