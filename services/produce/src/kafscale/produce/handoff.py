@@ -83,9 +83,7 @@ class Handoffs:
         """The writer has committed all it took: write the head without owner."""
         writer, id_ = partition.writer, partition.id
         assert writer is not None, partition
-        if (
-            writer.state is not State.DRAINED
-        ):  # its epoch ended in the same turn: its topic was deleted, or it is fenced
+        if writer.state is not State.DRAINED:  # in the same turn it was fenced, or lost its topic
             return
         target = self._target(partition)
         released = writer.released_head("" if target == NO_NODE else str(target))

@@ -84,9 +84,7 @@ class Bundler:
         """After the partitions were driven: note what they want, and seal what is due."""
         for partition in touched:
             writer = partition.writer
-            if (
-                writer is None or writer.state in _OVER
-            ):  # `stopped` has forgotten it; late answers touch it again
+            if writer is None or writer.state in _OVER:  # late answers touch what `stopped` has forgotten
                 continue
             if self._heads.get(partition) is not writer.head:
                 self._heads[partition] = writer.head
