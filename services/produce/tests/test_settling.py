@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from itertools import count
 
@@ -23,10 +23,18 @@ from kafscale.storage.heads import Seg
 from kafscale.storage.keys import META_ATTEMPT, META_EPOCH, Keyspace, index_beside
 from kafscale.storage.objects import MemoryStore
 from kafscale.storage.places import place_of
-from kafscale.storage.segment import FOOTER_SIZE, HEADER_SIZE, find_position, parse_index, verify_segment
+from kafscale.storage.segment import (
+    FOOTER_SIZE,
+    HEADER_SIZE,
+    find_position,
+    parse_index,
+    verify_segment,
+    walk_batches,
+)
 from kafscale.testkit.garbage import collector_off, cycles
 from kafscale.testkit.logbuilder import LogBuilder, create_topic, records
 from kafscale.testkit.objects import Fault, FaultyStore, scripted
+from kafscale.wire.batches import TIMESTAMP_NONE
 from produce_harness import Cluster, batch
 
 EPOCH = 7
@@ -48,9 +56,11 @@ async def log(etcd: EtcdClient, keyspace: Keyspace, store: MemoryStore) -> LogBu
     return log
 
 
-def settler(store: MemoryStore | FaultyStore, keyspace: Keyspace, metrics: Metrics) -> Settler:
+def settler(
+    etcd: EtcdClient, store: MemoryStore | FaultyStore, keyspace: Keyspace, metrics: Metrics
+) -> Settler:
     pace = Pace(store, SystemClock())
-    return Settler(store, pace, keyspace, fresh_id, Pieces(), ProduceMetrics(metrics))
+    return Settler(etcd, store, pace, keyspace, fresh_id, Pieces(), ProduceMetrics(metrics))
 
 
 async def rewritten(
@@ -62,7 +72,7 @@ async def rewritten(
 ) -> Seg | StepDownReason | None:
     id_ = PartitionId(topic=log.topic.name, topic_id=log.topic.topic_id, partition=0)
     plan = SettleRun(plan=1, run=log.head.tail[:slices], epoch=EPOCH)
-    return await settler(store, keyspace, metrics or Metrics("produce")).rewrite(
+    return await settler(log._etcd, store, keyspace, metrics or Metrics("produce")).rewrite(
         id_, plan, Kept(KeptBudget(0))
     )
 
@@ -188,6 +198,73 @@ async def test_a_bundle_that_is_gone_is_counted_and_a_store_that_is_away_is_not(
     assert counted(metrics, "settled_bytes_total", source="store") == 0
 
 
+async def lose(store: MemoryStore, key: str) -> FaultyStore:
+    await store.delete(key)
+    return FaultyStore(store)
+
+
+async def write_over(store: MemoryStore, key: str) -> FaultyStore:
+    await store.put(key, (b"another program's",), condition=None)
+    return FaultyStore(store)
+
+
+async def flip_a_bit(store: MemoryStore, key: str) -> FaultyStore:
+    """Below the store: the etag is the committed one."""
+    return FaultyStore(
+        store, lambda operation, of: Fault.BIT_FLIP if (operation, of) == ("get", key) else None
+    )
+
+
+@pytest.mark.parametrize("damage", [lose, write_over, flip_a_bit])
+async def test_a_lost_slice_whose_records_are_deleted_is_passed_over(
+    store: MemoryStore,
+    keyspace: Keyspace,
+    log: LogBuilder,
+    damage: Callable[[MemoryStore, str], Awaitable[FaultyStore]],
+) -> None:
+    """DeleteRecords is the way on after the loss of a bundle."""
+    first, lost, last = log.head.tail
+    damaged = await damage(store, log.segment_key(lost))
+    await log.retain_from(lost.end, delete=False)
+    metrics = Metrics("produce")
+    seg = await rewritten(damaged, keyspace, log, metrics=metrics)
+    assert isinstance(seg, Seg)
+    body = await store.get(keyspace.segment_key("t", 0, 0), if_match=seg.etag)
+    verify_segment(body)
+    spans = [(span.offset, span.last_offset, span.leader_epoch, span.records) for span in walk_batches(body)]
+    assert [span for span in spans if span[0] == lost.base] == [(lost.base, lost.last, 1, 0)]
+    assert spans[0][0] == 0
+    assert [each[0] for each in spans[1:]] == [each[1] + 1 for each in spans[:-1]], "no offset is missing"
+    assert (seg.end, seg.records, seg.batches) == (log.next, log.next - lost.records, 5)
+    assert (seg.min_ts, seg.max_ts) == (min(first.min_ts, last.min_ts), max(first.max_ts, last.max_ts))
+    assert counted(metrics, "unreadable_slices_total") == 0
+    assert counted(metrics, "settled_bytes_total", source="store") == first.size + last.size
+
+
+async def test_a_run_of_which_all_is_lost_and_deleted_has_no_records_and_no_times(
+    store: MemoryStore, keyspace: Keyspace, log: LogBuilder
+) -> None:
+    for seg in log.head.tail:
+        await store.delete(log.segment_key(seg))
+    await log.retain_from(log.next, delete=False)
+    seg = await rewritten(store, keyspace, log)
+    assert isinstance(seg, Seg)
+    assert (seg.base, seg.end, seg.records, seg.batches) == (0, log.next, 0, 3)
+    assert (seg.min_ts, seg.max_ts) == (TIMESTAMP_NONE, TIMESTAMP_NONE)
+
+
+async def test_a_lost_slice_with_a_record_that_is_not_deleted_is_not_passed_over(
+    store: MemoryStore, keyspace: Keyspace, log: LogBuilder
+) -> None:
+    lost = log.head.tail[1]
+    await store.delete(log.segment_key(lost))
+    await log.retain_from(lost.last, delete=False)
+    metrics = Metrics("produce")
+    assert await rewritten(store, keyspace, log, metrics=metrics) is None
+    assert counted(metrics, "unreadable_slices_total") == 1
+    assert await store.head(keyspace.segment_key("t", 0, 0)) is None
+
+
 class Gathering(FaultyStore):
     """Holds each GET until `wanted` of them wait."""
 
@@ -223,7 +300,7 @@ async def test_many_small_plans_are_under_way_at_a_time(
     store: MemoryStore, keyspace: Keyspace, log: LogBuilder
 ) -> None:
     gathering = Gathering(store, 2 * LARGE_AT_ONCE_MAX * 3)
-    one = settler(gathering, keyspace, Metrics("produce"))
+    one = settler(log._etcd, gathering, keyspace, Metrics("produce"))
     id_ = PartitionId(topic=log.topic.name, topic_id=log.topic.topic_id, partition=0)
     plans = [SettleRun(plan=n, run=log.head.tail, epoch=EPOCH) for n in range(2 * LARGE_AT_ONCE_MAX)]
     async with asyncio.timeout(LATE_S):

@@ -10,7 +10,7 @@ from instances_world import InstancesWorld, PartitionWorld
 from kafscale.produce.bundles.gather import STUCK_MS, Gather, GatherLimits
 from kafscale.produce.log.flush import TokenBucket
 from kafscale.produce.log.model import Action, Published, SteppedDown
-from kafscale.produce.log.settling import RETRY_MS
+from kafscale.produce.log.settling import RETRY_MAX_MS
 from kafscale.storage.heads import TAIL_MAX
 from kafscale.storage.keys import BundleId
 from writer_clients import ensure
@@ -138,7 +138,7 @@ class StuckWorld(InstancesWorld):
         for part in self.stuck:
             part.settling_fails = False
         for _ in range(4):
-            self.tick(RETRY_MS)
+            self.tick(RETRY_MAX_MS)
             self.deliver_everything()
         for part in self.parts:
             part.heal()

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafscale.produce.log.flush import NEVER
 from kafscale.produce.log.model import Instant, Limits, SettleRun
-from kafscale.produce.log.settling import RETRY_MS, SettledRun, Settling, first_run
+from kafscale.produce.log.settling import RETRY_FIRST_MS, SettledRun, Settling, first_run
 from kafscale.storage.heads import Head, Seg
 
 BUNDLE = b"b" * 16
@@ -87,7 +87,33 @@ def test_a_fold_makes_a_run_no_younger() -> None:
     later = replace(seg(0), last_delta=3, created_ms=WALL_MS + 500, crc32c=0xFFFF)
     assert settling.due_ms(head(later, seg(4)), LIMITS) == due_ms
     next_run = replace(seg(4), created_ms=WALL_MS + 500)
+    assert settling.take(head(next_run), LIMITS, at(600)) is None
     assert settling.due_ms(head(next_run), LIMITS) == due_ms + 500
+
+
+def test_a_slice_from_the_future_ages_from_when_it_is_seen() -> None:
+    """The clock of the owner that wrote it was ahead. A fold, and a commit behind it, change nothing."""
+    settling = Settling(count(1))
+    ahead = replace(seg(0), created_ms=WALL_MS + 86_400_000)
+    assert settling.age_ms(head(ahead), at(50)) == 0
+    assert settling.take(head(ahead), LIMITS, at(100)) is None
+    due_ms = settling.due_ms(head(ahead), LIMITS)
+    assert 1_000 <= due_ms <= 1_200
+    assert settling.age_ms(head(ahead), at(700)) == 600
+    grown = head(replace(ahead, last_delta=2, created_ms=WALL_MS + 90_000_000), seg(3))
+    assert settling.take(grown, LIMITS, at(due_ms - 1)) is None
+    assert settling.age_ms(grown, at(800)) == 700
+    assert settling.take(grown, LIMITS, at(due_ms)) is not None
+
+
+def test_the_age_is_that_of_the_oldest_slice() -> None:
+    settling, own = Settling(count(1)), seg(0, is_slice=False)
+    assert settling.age_ms(head(), at(0)) is None
+    assert settling.age_ms(head(own), at(0)) is None
+    left = head(own, seg(1))
+    assert settling.age_ms(left, at(300)) == 300, "it was written before this owner saw it"
+    settling.take(left, LIMITS, at(300))
+    assert settling.age_ms(left, at(400)) == 400
 
 
 def test_without_a_wait_a_run_is_due_whatever_its_clock_says_but_not_before_the_pause_after_a_failure() -> (
@@ -100,7 +126,7 @@ def test_without_a_wait_a_run_is_due_whatever_its_clock_says_but_not_before_the_
     taken = settling.take(ahead, asked, at(5))
     assert taken is not None
     settling.failed(taken.plan, at(10))
-    assert settling.due_ms(ahead, asked) == 10 + RETRY_MS
+    assert settling.due_ms(ahead, asked) == 10 + RETRY_FIRST_MS
 
 
 def test_a_writer_that_has_just_begun_looks_at_once() -> None:
@@ -134,8 +160,8 @@ def test_one_plan_at_a_time_and_a_failed_one_is_made_anew_later() -> None:
     assert settling.due_ms(full, LIMITS) == NEVER, "one is under way"
     assert settling.take(full, LIMITS, at(0)) is None
     settling.failed(first.plan, at(5))
-    assert settling.due_ms(full, LIMITS) == 5 + RETRY_MS
-    again = settling.take(full, LIMITS, at(5 + RETRY_MS))
+    assert settling.due_ms(full, LIMITS) == 5 + RETRY_FIRST_MS
+    again = settling.take(full, LIMITS, at(5 + RETRY_FIRST_MS))
     assert again is not None
     settling.rewritten(first.plan, seg(0, is_slice=False))
     assert settling.take_ready() is None, "an answer to the plan that was given up"
@@ -145,6 +171,25 @@ def test_one_plan_at_a_time_and_a_failed_one_is_made_anew_later() -> None:
     assert ready.plan.run == full.tail
     settling.applied()
     assert settling.due_ms(full, LIMITS) < NEVER
+
+
+def test_the_wait_after_a_failure_doubles_until_a_plan_is_applied() -> None:
+    settling, full = Settling(count(1)), head(seg(0, size=1_000))
+
+    def waits_ms(failures: int, begun_ms: int) -> list[int]:
+        waits, now_ms = [], begun_ms
+        for _ in range(failures):
+            plan = settling.take(full, LIMITS, at(now_ms))
+            assert plan is not None
+            settling.failed(plan.plan, at(now_ms))
+            waits.append(settling.due_ms(full, LIMITS) - now_ms)
+            now_ms += waits[-1]
+        return waits
+
+    assert waits_ms(5, 0) == [10_000, 20_000, 40_000, 60_000, 60_000]
+    assert settling.take(full, LIMITS, at(1_000_000)) is not None
+    settling.applied()
+    assert waits_ms(1, 1_000_000) == [RETRY_FIRST_MS]
 
 
 @given(

@@ -89,6 +89,21 @@ def test_a_failed_checkpoint_is_planned_anew_after_a_pause() -> None:
     assert not desk.pop(CommitHead), "the answer of a plan that was given up"
 
 
+def test_the_wait_after_a_failed_checkpoint_doubles() -> None:
+    """A store that fails gets fewer requests, and not more. But commits may wait for a checkpoint."""
+    desk = desk_with_tail(25)
+    for wait_ms in (1_000, 2_000, 4_000, 8_000, 8_000):
+        desk.do(desk.writer.plan_failed, desk.one(TakeCheckpoint).plan)
+        assert desk.writer.next_deadline() == desk.now_ms + wait_ms
+        desk.tick(wait_ms)
+    desk.do(desk.writer.checkpoint_ready, desk.one(TakeCheckpoint).plan, "snap", META)
+    desk.commit()
+    for token in range(100, 117):
+        desk.write(token, numbered(token - 75))
+    desk.do(desk.writer.plan_failed, desk.one(TakeCheckpoint).plan)
+    assert desk.writer.next_deadline() == desk.now_ms + 1_000
+
+
 def test_a_checkpoint_refused_because_meta_moved_is_planned_anew_at_once() -> None:
     desk = desk_with_tail(25)
     plan = desk.one(TakeCheckpoint)

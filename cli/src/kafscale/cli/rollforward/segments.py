@@ -17,7 +17,7 @@ from kafscale.storage.segment import (
     verify_segment,
     walk_batches,
 )
-from kafscale.wire.batches import HEADER_SIZE, LENGTH_OFFSET, MAGIC, TIMESTAMP_NONE, BatchHeader, pack_batch
+from kafscale.wire.batches import TIMESTAMP_NONE, empty_batch
 from kafscale.wire.records import read_batch_header
 
 OFFSETS_MAX: Final = (1 << 31) - 1
@@ -97,22 +97,7 @@ def fillers(first: int, end: int, *, epoch: int, created_ms: int, keys: Iterator
     """For offsets [first, end). `keys`: unique names for the objects."""
     for base in range(first, end, OFFSETS_MAX):
         last = min(base + OFFSETS_MAX, end) - 1
-        header = BatchHeader(
-            base_offset=base,
-            batch_length=HEADER_SIZE - LENGTH_OFFSET,
-            partition_leader_epoch=epoch,
-            magic=MAGIC,
-            crc=0,
-            attributes=0,
-            last_offset_delta=last - base,
-            base_timestamp=TIMESTAMP_NONE,
-            max_timestamp=TIMESTAMP_NONE,
-            producer_id=-1,
-            producer_epoch=-1,
-            base_sequence=-1,
-            records_count=0,
-        )
-        batch = bytes(pack_batch(header, b""))
+        batch = empty_batch(base, last, epoch)
         built = build_segment(base, [BatchInfo(base, last, len(batch), 0)], [batch], created_ms)
         seg = Seg(
             base=base,

@@ -211,6 +211,26 @@ def stamp_log_append_time(buf: bytearray | memoryview, timestamp_ms: int) -> Non
     _CRC.pack_into(view, _CRC_OFFSET, crc32c(view[_CRC_START:]))
 
 
+def empty_batch(base: int, last: int, leader_epoch: int) -> bytes:
+    """A batch without records that covers the offsets from `base` to `last`, as compaction leaves them."""
+    header = BatchHeader(
+        base_offset=base,
+        batch_length=HEADER_SIZE - LENGTH_OFFSET,
+        partition_leader_epoch=leader_epoch,
+        magic=MAGIC,
+        crc=0,
+        attributes=0,
+        last_offset_delta=last - base,
+        base_timestamp=TIMESTAMP_NONE,
+        max_timestamp=TIMESTAMP_NONE,
+        producer_id=-1,
+        producer_epoch=-1,
+        base_sequence=-1,
+        records_count=0,
+    )
+    return bytes(pack_batch(header, b""))
+
+
 def pack_batch(header: BatchHeader, body: Buffer) -> bytearray:
     """A batch from its header's fields and its (already compressed) records. Computes length and CRC."""
     fields = msgspec.structs.astuple(header)

@@ -212,7 +212,9 @@ class ProduceService:
             checkpointer=Checkpointer(
                 runtime.etcd, runtime.store, self.pace, runtime.keyspace, fresh_id, Pieces(), merges
             ),
-            settler=Settler(runtime.store, self.pace, runtime.keyspace, fresh_id, Pieces(), self._metrics),
+            settler=Settler(
+                runtime.etcd, runtime.store, self.pace, runtime.keyspace, fresh_id, Pieces(), self._metrics
+            ),
             pump=self.pump,
             append_order=self._append_order,
             producer_budget=self._producer_budget,

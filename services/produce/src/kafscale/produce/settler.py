@@ -6,6 +6,10 @@ object means that this owner is fenced; an unknown program's, that a person must
 bytes, because each puts random bits into the reserved fields of the segment and of the index: a late PUT of an earlier
 plan can then replace nothing that was committed (docs/protocol/commit.md).
 
+A slice that cannot be read stops its partition's settling until it is restored, unless the log start has passed it:
+then a batch without records takes its offsets. So DeleteRecords is the way on after the loss of a bundle. The log start
+is read from etcd then, because DeleteRecords does not ask the owner.
+
 The slices of a run are read together, and many small plans are under way at a time. Otherwise an owner of many
 partitions would make slices faster than it settles them: read one after another from S3, a run of 24 slices takes most
 of a second.
@@ -28,8 +32,9 @@ from kafscale.produce.metrics import MEMORY, STORE, ProduceMetrics
 from kafscale.produce.pace import Pace
 from kafscale.produce.pieces import Pieces
 from kafscale.runtime.together import together
+from kafscale.storage.etcd.client import EtcdClient, EtcdError
 from kafscale.storage.failures import without_frames
-from kafscale.storage.heads import Seg
+from kafscale.storage.heads import Seg, decode_meta
 from kafscale.storage.keys import META_ATTEMPT, META_EPOCH, META_LAST, META_TOPIC_ID, Keyspace
 from kafscale.storage.objects import (
     IfAbsent,
@@ -39,8 +44,9 @@ from kafscale.storage.objects import (
     PreconditionFailed,
     StoreError,
 )
-from kafscale.storage.places import Place, place_of
-from kafscale.storage.segment import Segment, SegmentError
+from kafscale.storage.places import place_of
+from kafscale.storage.schema import UnreadableValue
+from kafscale.storage.segment import SegmentError
 
 log = structlog.get_logger(__name__)
 
@@ -52,6 +58,8 @@ LARGE_AT_ONCE_MAX = 4
 """Plans of an instance: each holds the bytes of its segment, whose run has at most that size or more."""
 READS_AT_ONCE_MAX = 32
 """Slices that all plans of an instance read from the store."""
+_DAMAGE = (SegmentError, ObjectNotFound, PreconditionFailed)
+"""These come from reads of slices alone."""
 
 
 class Settler:
@@ -59,6 +67,7 @@ class Settler:
 
     def __init__(
         self,
+        etcd: EtcdClient,
         store: ObjectStore,
         pace: Pace,
         keyspace: Keyspace,
@@ -66,6 +75,7 @@ class Settler:
         pieces: Pieces,
         metrics: ProduceMetrics,
     ) -> None:
+        self._etcd = etcd
         self._store = store
         self._pace = pace
         self._keyspace = keyspace
@@ -89,25 +99,44 @@ class Settler:
             writer.run_rewritten(plan.plan, done, now())
 
     async def rewrite(self, id_: PartitionId, plan: SettleRun, kept: Kept) -> Seg | StepDownReason | None:
-        """The new segment; a reason to step down; or None if the store failed or a slice cannot be read."""
+        """The new segment; a reason to step down; or None if etcd or the store failed, or a slice cannot be read whose
+        records are not deleted."""
         place = {"topic": id_.topic, "partition": id_.partition, "base": plan.run[0].base}
         try:
             async with self._places(plan.run):
-                return await self._rewrite(id_, plan, kept)
-        except (SegmentError, ObjectNotFound, PreconditionFailed) as error:  # these come from reads alone
+                return await self._rewrite_past(id_, plan, kept)
+        except _DAMAGE as error:
             self._metrics.unreadable_slices.inc()
             log.error("slice damaged", **place, error=repr(without_frames(error)))
-        except (StoreError, TimeoutError) as error:
+        except (StoreError, EtcdError, UnreadableValue, TimeoutError) as error:
             log.warning("settling failed", **place, error=repr(without_frames(error)))
         return None
+
+    async def _rewrite_past(self, id_: PartitionId, plan: SettleRun, kept: Kept) -> Seg | StepDownReason:
+        """Once more, if a slice cannot be read and the log start has passed some of the run."""
+        try:
+            return await self._rewrite(id_, plan, kept, 0)
+        except _DAMAGE as error:
+            log_start = await self._log_start(id_)
+            if log_start < plan.run[0].end:
+                raise
+            without_frames(error)
+        return await self._rewrite(id_, plan, kept, log_start)
+
+    async def _log_start(self, id_: PartitionId) -> int:
+        found = await self._etcd.get(self._keyspace.meta(id_.topic_id, id_.partition))
+        return decode_meta(found.value).log_start if found is not None else 0
 
     def _places(self, run: Sequence[Seg]) -> asyncio.Semaphore:
         return self._small if sum(seg.size for seg in run) <= SMALL_BYTES_MAX else self._large
 
-    async def _rewrite(self, id_: PartitionId, plan: SettleRun, kept: Kept) -> Seg | StepDownReason:
+    async def _rewrite(
+        self, id_: PartitionId, plan: SettleRun, kept: Kept, log_start: int
+    ) -> Seg | StepDownReason:
         attempt = self._fresh_id()
         async with asyncio.timeout(TIMEOUT_S):
-            segment, taken = await self._segment(id_, plan.run, kept, attempt)
+            rewrite, taken = await self._read_run(id_, plan.run, kept, log_start)
+        segment = rewrite.segment(attempt)
         index = stamped(segment.index, int.from_bytes(attempt[4:6], "big"))
         base = plan.run[0].base
         metadata = {
@@ -126,31 +155,39 @@ class Settler:
             return index_etag
         for source, size in taken.items():
             self._metrics.settled_bytes.labels(source).inc(size)
-        return settled_seg(plan.run, segment, etag, index_etag)
+        for seg in rewrite.passed:
+            log.warning(
+                "lost slice passed over", topic=id_.topic, partition=id_.partition, base=seg.base, end=seg.end
+            )
+        return settled_seg(plan.run, segment, etag, index_etag, rewrite.passed)
 
-    async def _segment(
-        self, id_: PartitionId, run: Sequence[Seg], kept: Kept, attempt: bytes
-    ) -> tuple[Segment, Mapping[str, int]]:
+    async def _read_run(
+        self, id_: PartitionId, run: Sequence[Seg], kept: Kept, log_start: int
+    ) -> tuple[Rewrite, Mapping[str, int]]:
         """From memory as far as the owner has kept the slices, otherwise from the store; and the bytes from each."""
         found = [kept.get(seg) for seg in run]
         missing = [seg for seg, source in zip(run, found, strict=True) if source is None]
-        read = iter(await self._read(id_, missing))
+        read = iter(await self._read(id_, missing, log_start))
         self._metrics.settle_reads.inc(len(missing))
         sources = [next(read) if source is None else source for source in found]
-        stored_bytes = sum(seg.size for seg in missing)
-        taken = {MEMORY: sum(seg.size for seg in run) - stored_bytes, STORE: stored_bytes}
-        rewrite = Rewrite(run, sources)
+        rewrite = Rewrite(run, sources, log_start)
         await self._pieces.run(rewrite.steps())
-        return rewrite.segment(attempt), taken
+        stored_bytes = sum(seg.size for seg in missing if seg not in rewrite.passed)
+        memory_bytes = sum(seg.size for seg in run if seg not in missing)
+        return rewrite, {MEMORY: memory_bytes, STORE: stored_bytes}
 
-    async def _read(self, id_: PartitionId, slices: Sequence[Seg]) -> list[Buffer]:
-        """The slices, in their order."""
-        places = [place_of(self._keyspace, id_.topic, id_.partition, seg) for seg in slices]
-        return await together(self._read_one(place) for place in places)
+    async def _read(self, id_: PartitionId, slices: Sequence[Seg], log_start: int) -> list[Buffer | None]:
+        """The slices, in their order. None: one below the log start is lost."""
+        return await together(self._read_one(id_, seg, seg.end <= log_start) for seg in slices)
 
-    async def _read_one(self, place: Place) -> Buffer:
+    async def _read_one(self, id_: PartitionId, seg: Seg, is_deleted: bool) -> Buffer | None:
         async with self._reads:
-            return await place.read(self._store)
+            try:
+                return await place_of(self._keyspace, id_.topic, id_.partition, seg).read(self._store)
+            except (ObjectNotFound, PreconditionFailed):
+                if not is_deleted:
+                    raise
+                return None
 
     async def _put(
         self, key: str, body: Sequence[Buffer], metadata: Mapping[str, str], epoch: int

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from kafscale.produce.log.model import Instant
 from kafscale.produce.partition import Partition
 from kafscale.runtime.clock import Clock
 
@@ -23,12 +24,12 @@ class SliceAge:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._created_ms: int | None = None  # by the wall clock; None: there are no slices
+        self._since_ms: int | None = None  # by the monotonic clock; None: there are no slices
 
     @property
     def seconds(self) -> float:
         """0 without slices."""
-        return 0.0 if self._created_ms is None else max(0, self._clock.wall_ms() - self._created_ms) / 1000
+        return 0.0 if self._since_ms is None else (self._clock.now_ms() - self._since_ms) / 1000
 
     async def watch(self, partitions: Callable[[], Iterable[Partition]]) -> None:
         while True:
@@ -36,14 +37,13 @@ class SliceAge:
             await asyncio.sleep(LOOK_EVERY_S)
 
     async def look(self, partitions: Iterable[Partition]) -> None:
-        oldest_ms: int | None = None
+        since_ms: int | None = None
+        now = Instant(self._clock.now_ms(), self._clock.wall_ms())
         for number, partition in enumerate(list(partitions), start=1):
-            tail = partition.writer.head.tail if partition.writer is not None else ()
-            first = next(
-                (seg for seg in tail if seg.is_slice), None
-            )  # they are in the order of their commits
-            if first is not None and (oldest_ms is None or first.created_ms < oldest_ms):
-                oldest_ms = first.created_ms
+            writer = partition.writer
+            age_ms = writer.plans.slice_age_ms(writer.head, now) if writer is not None else None
+            if age_ms is not None and (since_ms is None or now.mono_ms - age_ms < since_ms):
+                since_ms = now.mono_ms - age_ms
             if number % PAGE == 0:
                 await asyncio.sleep(0)
-        self._created_ms = oldest_ms
+        self._since_ms = since_ms

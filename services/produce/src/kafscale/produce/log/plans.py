@@ -37,6 +37,8 @@ QUIET_MS = 1_000
 """Without a commit: then a partition counts as quiet."""
 AGAIN_MS = 10_000
 """Between checkpoints for quiet's sake: each costs two objects and a transaction, as a commit does."""
+DOUBLINGS_MAX = 3
+"""Of `checkpoint_retry_ms`, one after each failure. Commits may wait for a checkpoint, so it is not many."""
 REST_KEEP = 1
 """The newest segment is never compacted."""
 
@@ -73,6 +75,10 @@ class Plans:
     @property
     def planned_end(self) -> int:
         return self._settling.planned_end
+
+    def slice_age_ms(self, head: Head, now: Instant) -> int | None:
+        """Of the oldest slice that is not settled; None: there is none."""
+        return self._settling.age_ms(head, now)
 
     def sealed(self, flight: Flight) -> None:
         """A slice in flight may repeat the end of the tail: no run goes into that."""
@@ -135,6 +141,7 @@ class Checkpoints:
         self._plan: TakeCheckpoint | None = None  # with the shell
         self._ready: SavedCheckpoint | None = None  # waits for its turn
         self._not_before_ms = 0
+        self._doublings = 0  # of the wait after a failure
         self._closing_taken = False
         self._ripe_ms: int | None = None  # since when the tail has had more than its newest segment
         self._seen_next = -1
@@ -198,7 +205,8 @@ class Checkpoints:
             self._producers.abandon(self._plan.snapshot)
             self._plan = None
             self._ready = None
-            self._not_before_ms = now.mono_ms + limits.checkpoint_retry_ms
+            self._not_before_ms = now.mono_ms + (limits.checkpoint_retry_ms << self._doublings)
+            self._doublings = min(self._doublings + 1, DOUBLINGS_MAX)
 
     def refused(self, number: int, now: Instant) -> None:
         """Meta moved while the plan was under way. Nothing failed, so the next one need not wait: the tail may
@@ -212,6 +220,7 @@ class Checkpoints:
         """The plan is in etcd: memory may forget the producers that its snapshot left out."""
         self._plan = None
         self._ripe_ms = None
+        self._doublings = 0
         self._producers.forget(plan.snapshot)
         return Checkpointed(snap_key=head.snap_key, old_snap_key=old_snap_key)
 

@@ -4,18 +4,20 @@ A slice of a bundle is in a tail only for a while. Then the owner *settles* it: 
 into one segment with an ordinary name, and one change of the head puts that segment in their place. A run is the first
 slices of the tail that are contiguous and of one leader epoch. It is due when it holds as much as a segment may, when
 its first slice is `settle_ms` old, and when the tail is long and begins with a slice, because then a checkpoint has
-nothing to move. A fold makes a run no younger: the age is that of the first slice that this owner saw at its offset. A
+nothing to move. A fold makes a run no younger: the age is that of the first slice that this owner saw at its offset. An
+age begins at the latest when this owner sees the slice: the clock of the owner that wrote it may have been ahead. A
 `settle_ms` of 0 makes every run due, without a look at clocks.
 
 The shell writes the segment while commits go on; the change of the head takes its turn like any commit. Until then a
 commit adds entries behind the run and a checkpoint takes segments before it, so the run stays as it was planned. A plan
 and a fold (folding.py) never meet: neither begins over entries of the other. At most one plan is under way. A plan that
-failed is forgotten, and made anew after RETRY_MS.
+failed is forgotten, and made anew after RETRY_FIRST_MS. This wait doubles with each further failure, up to
+RETRY_MAX_MS: a store that fails gets fewer requests, and not more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from kafscale.produce.log.flight import OpenBuffer
@@ -29,13 +31,16 @@ from kafscale.storage.segment import (
     Buffer,
     Fault,
     Segment,
+    SegmentError,
     build_segment,
     expect,
     verify_segment,
     walk_batches,
 )
+from kafscale.wire.batches import TIMESTAMP_NONE, empty_batch
 
-RETRY_MS = 10_000
+RETRY_FIRST_MS = 10_000
+RETRY_MAX_MS = 60_000
 RIPE_SPREAD = 0.2
 """Of `settle_ms`, from 0.9 to 1.1 of it: the partitions of a bundle do not settle in the same moment."""
 
@@ -64,10 +69,12 @@ class Settling:
         self._ready: SettledRun | None = None  # waits for its turn
         self.fold_from = NEVER  # a slice in flight repeats the offsets from here on, and takes their places
         self._not_before_ms = 0
+        self._retry_ms = RETRY_FIRST_MS
         self._wall_lead_ms: int | None = None  # of the wall clock over the monotonic one
         self._looked_at: tuple[Head, int, int] | None = None
         self._run: tuple[Seg, ...] = ()  # of the head and the limit that were looked at last
         self._first: Seg | None = None  # what began this run before anything was folded into it
+        self._seen_ms: int | None = None  # when this owner saw that one first, by the monotonic clock
 
     def due_ms(self, head: Head, limits: Limits) -> int:
         if self._plan is not None:
@@ -77,16 +84,19 @@ class Settling:
             return NEVER
         long = len(head.tail) >= limits.checkpoint_at and head.tail[0].is_slice
         now = long or not limits.settle_ms or is_full(run, limits.seal_bytes)
-        if now or self._wall_lead_ms is None:
+        if now or self._wall_lead_ms is None or self._seen_ms is None:
             return self._not_before_ms
-        return max(self._not_before_ms, ripe_ms(self._first, limits.settle_ms) - self._wall_lead_ms)
+        since_ms = min(self._first.created_ms - self._wall_lead_ms, self._seen_ms)
+        return max(self._not_before_ms, since_ms + ripening_ms(self._first, limits.settle_ms))
 
     def take(self, head: Head, limits: Limits, now: Instant) -> SettleRun | None:
         """A plan, if one is due."""
         self._wall_lead_ms = now.wall_ms - now.mono_ms
+        run = self._first_run(head, limits.seal_bytes)
+        if run and self._seen_ms is None:
+            self._seen_ms = now.mono_ms
         if self.due_ms(head, limits) > now.mono_ms:
             return None
-        run = self._first_run(head, limits.seal_bytes)
         self._plan = SettleRun(plan=next(self._numbers), run=run, epoch=head.epoch)
         return self._plan
 
@@ -98,7 +108,17 @@ class Settling:
             self._run = first_run([seg for seg in head.tail if seg.end <= stop], bytes_max)
             if self._run and (self._first is None or self._first.base != self._run[0].base):
                 self._first = self._run[0]
+                self._seen_ms = None
         return self._run
+
+    def age_ms(self, head: Head, now: Instant) -> int | None:
+        """Of the first slice of the tail; None: it has no slice."""
+        first = next((seg for seg in head.tail if seg.is_slice), None)
+        if first is None:
+            return None
+        if self._first is None or self._first.base != first.base or self._seen_ms is None:
+            return max(0, now.wall_ms - first.created_ms)
+        return max(now.wall_ms - self._first.created_ms, now.mono_ms - self._seen_ms)
 
     @property
     def planned_end(self) -> int:
@@ -116,10 +136,12 @@ class Settling:
     def failed(self, number: int, now: Instant) -> None:
         if self._plan is not None and self._plan.plan == number:
             self._plan = None
-            self._not_before_ms = now.mono_ms + RETRY_MS
+            self._not_before_ms = now.mono_ms + self._retry_ms
+            self._retry_ms = min(2 * self._retry_ms, RETRY_MAX_MS)
 
     def applied(self) -> None:
         self._plan = None
+        self._retry_ms = RETRY_FIRST_MS
 
 
 def first_run(tail: Sequence[Seg], bytes_max: int) -> tuple[Seg, ...]:
@@ -141,19 +163,24 @@ def is_full(run: Sequence[Seg], bytes_max: int) -> bool:
     return sum(seg.size for seg in run) + max(seg.size for seg in run) > bytes_max
 
 
-def ripe_ms(first: Seg, settle_ms: int) -> int:
-    """The wall clock's time from which a run that begins with this slice is old enough."""
+def ripening_ms(first: Seg, settle_ms: int) -> int:
+    """The age at which a run that begins with this slice is old enough."""
     share = 1 - RIPE_SPREAD / 2 + RIPE_SPREAD * (first.crc32c & 0xFFFF) / 0xFFFF
-    return first.created_ms + int(settle_ms * share)
+    return int(settle_ms * share)
 
 
 class Rewrite:
     """The batches of a run as one segment. `sources` are the slices in their order: as they were read, or the batches
-    that their owner has kept."""
+    that their owner has kept, or None if a slice is lost. What cannot be read below `log_start` is passed over: its
+    records are deleted, and a batch without records takes their offsets."""
 
-    def __init__(self, run: Sequence[Seg], sources: Sequence[Buffer | OpenBuffer]) -> None:
+    def __init__(
+        self, run: Sequence[Seg], sources: Sequence[Buffer | OpenBuffer | None], log_start: int = 0
+    ) -> None:
         self._run = run
         self._sources = sources
+        self._log_start = log_start
+        self.passed: list[Seg] = []
         self._batches: list[BatchInfo] = []
         self._parts: list[Buffer] = []
 
@@ -164,14 +191,32 @@ class Rewrite:
                 self._batches += source.batches
                 self._parts += source.parts
                 continue
-            found = verify_segment(source, batches=False)
-            expect(Fault.CHECKSUM, len(source) - FOOTER_SIZE, seg.crc32c, found.footer.crc32c)
+            if source is None or not self._is_whole(seg, source):
+                self._pass_over(seg)
+                continue
             self._batches.extend(
                 BatchInfo(each.offset, each.last_offset, each.size, each.records)
                 for each in walk_batches(source)
             )
             self._parts.append(memoryview(source)[HEADER_SIZE:-FOOTER_SIZE])
             yield
+
+    def _is_whole(self, seg: Seg, source: Buffer) -> bool:
+        try:
+            found = verify_segment(source, batches=False)
+            expect(Fault.CHECKSUM, len(source) - FOOTER_SIZE, seg.crc32c, found.footer.crc32c)
+        except SegmentError:
+            if seg.end > self._log_start:
+                raise
+            return False
+        return True
+
+    def _pass_over(self, seg: Seg) -> None:
+        assert seg.end <= self._log_start, "only what is deleted may be lost"
+        batch = empty_batch(seg.base, seg.last, seg.epoch)
+        self._batches.append(BatchInfo(seg.base, seg.last, len(batch), 0))
+        self._parts.append(batch)
+        self.passed.append(seg)
 
     def segment(self, attempt: bytes) -> Segment:
         """After all steps. It carries random bits of the attempt, so that no two plans write equal bytes."""
@@ -181,9 +226,12 @@ class Rewrite:
         )
 
 
-def settled_seg(run: Sequence[Seg], segment: Segment, etag: str, index_etag: str) -> Seg:
-    """The entry that replaces those of the run. Its leader epoch is that of its batches."""
-    first = run[0]
+def settled_seg(
+    run: Sequence[Seg], segment: Segment, etag: str, index_etag: str, passed: Collection[Seg] = ()
+) -> Seg:
+    """The entry that replaces those of the run. Its leader epoch is that of its batches. Those that were `passed` over
+    have no times any more."""
+    first, held = run[0], [seg for seg in run if seg not in passed]
     return Seg(
         base=first.base,
         last_delta=segment.last_offset - first.base,
@@ -193,8 +241,8 @@ def settled_seg(run: Sequence[Seg], segment: Segment, etag: str, index_etag: str
         index_size=len(segment.index),
         index_etag=index_etag,
         epoch=first.epoch,
-        min_ts=min(seg.min_ts for seg in run),
-        max_ts=max(seg.max_ts for seg in run),
+        min_ts=min((seg.min_ts for seg in held), default=TIMESTAMP_NONE),
+        max_ts=max((seg.max_ts for seg in held), default=TIMESTAMP_NONE),
         records=segment.records,
         batches=segment.batches,
         created_ms=run[-1].created_ms,

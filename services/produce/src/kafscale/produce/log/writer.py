@@ -84,7 +84,7 @@ class PartitionWriter:
         self._uploads = self._pipeline.uploads
         self._flush = self._pipeline.flush
         self.kept = self._pipeline.kept
-        self._plans = Plans(producers)
+        self.plans = self._plans = Plans(producers)
         self._doubts = Waiters()
 
     @property
