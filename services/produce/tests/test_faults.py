@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+from kafscale.runtime.committer import Refused
 from kafscale.runtime.etcd_binary import EtcdProcess
 from kafscale.storage.etcd.client import EtcdClient, EtcdUnknown, Txn, TxnResult, UnknownKind
 from kafscale.storage.keys import Keyspace
@@ -303,6 +305,23 @@ async def test_requests_are_refused_not_kept_when_a_claim_takes_too_long(cluster
     store.plan = lambda operation, key: None
     await until(lambda: again.owned, "loaded at last")
     assert (await again.send(topic, 0, batch(b"b"), lane_epoch=1)).base_offset == 1
+
+
+async def test_a_claim_that_etcd_refuses_is_not_sent_again_with_the_next_request(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = await cluster.node()
+    topic = await cluster.topic()
+    ownership = node.service.ownership
+
+    async def refused(txn: Txn) -> Refused:
+        return Refused(reason="no right")
+
+    monkeypatch.setattr(node.service.committer, "ask", refused)
+    before_ms = ownership.tools.clock.now_ms()
+    assert (await node.send(topic, 0, batch(b"x"))).error is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    penalty = ownership.tools.penalties.error((topic.topic_id, 0), before_ms)
+    assert penalty is ErrorCode.KAFKA_STORAGE_ERROR
 
 
 async def test_two_instances_under_every_small_fault_at_once(cluster: Cluster) -> None:

@@ -19,8 +19,8 @@ from kafscale.produce.log.producers import ProducerTable
 from kafscale.produce.log.writer import PartitionWriter
 from kafscale.produce.metrics import ProduceMetrics
 from kafscale.produce.partition import Partition, Phase, Tools
+from kafscale.produce.penalties import PENALIZED
 from kafscale.produce.recovery import LogDamaged, Recovery
-from kafscale.produce.requests import PENALIZED, ClaimPenalties
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.committer import Settled
 from kafscale.storage.backoff import Backoff
@@ -45,6 +45,7 @@ LOOKS_MAX = 8
 """At a meta that moves on while the log is loaded from what it named."""
 RETRY_FIRST_MS = 50
 RETRY_MAX_MS = 1_000
+LOAD_RETRY_MAX_MS = 5_000
 HOLD_MAX_MS = 2_500
 """Longest a request waits here for a claim; the front door holds its lane a little longer."""
 SWEEP_EVERY_S = 0.1
@@ -103,7 +104,6 @@ class Ownership:
         self._metrics = metrics
         self._tasks = tasks
         self._acquiring: set[Partition] = set()
-        self._penalties = ClaimPenalties()
         self._fleet: Fleet | None = None
         self._my_node = str(node_of(world.me))
         world.topics.subscribe(self._topic_changed)
@@ -142,12 +142,14 @@ class Ownership:
         found = self.partitions.get(key)
         if found is not None:
             return found
-        penalty = self._penalties.error(key, self._clock.now_ms())
+        penalties, now_ms = self.tools.penalties, self._clock.now_ms()
+        penalty = penalties.error(key, now_ms)
         if penalty is not None:
             return penalty
         record = self.record(topic.topic_id, partition)
         if self.fleet().claimable(topic.topic_id, partition, record) is None:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        penalties.claims(now_ms)
         return self.acquire(topic, partition)
 
     def _owner_changed(self, key: bytes, record: OwnerRecord | None) -> None:
@@ -222,6 +224,7 @@ class Ownership:
         )
         settled = await self.tools.committer.ask(claim.txn)
         if not isinstance(settled, Settled):
+            self._penalize(partition, StepDownReason.COMMIT_REJECTED)
             return NotWon.REFUSED
         outcome = read_claim(claim, settled.result, settled.revision)
         if isinstance(outcome, Won):
@@ -238,6 +241,7 @@ class Ownership:
     async def _load(self, partition: Partition, won: Won) -> None:
         partition.phase = Phase.LOADING
         give_up_ms = self._clock.now_ms() + LOAD_GIVE_UP_MS
+        backoff = Backoff(first_ms=RETRY_FIRST_MS, cap_ms=LOAD_RETRY_MAX_MS)
         while partition.phase is Phase.LOADING:
             try:
                 producers = await self._recovered(partition.id, won)
@@ -246,7 +250,7 @@ class Ownership:
                 log.warning("log not loaded yet", partition=repr(partition), error=why)
                 if self._clock.now_ms() > give_up_ms:
                     return self._give_up(partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-                await asyncio.sleep(RETRY_MAX_MS / 1000)
+                await backoff.sleep()
                 continue
             if producers is None:
                 return self._give_up(partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -324,7 +328,7 @@ class Ownership:
 
     def _penalize(self, partition: Partition, reason: StepDownReason) -> None:
         self._metrics.damage_met.inc(reason is StepDownReason.DAMAGED)
-        self._penalties.add(partition.key, reason, self._clock.now_ms())
+        self.tools.penalties.add(partition.key, reason, self._clock.now_ms())
 
     def _forget(self, partition: Partition) -> None:
         if self.partitions.get(partition.key) is partition:
@@ -388,7 +392,7 @@ class Ownership:
         key = (topic.topic_id, number)
         if topic.state is not TopicState.ACTIVE or key in self.partitions:
             return False
-        if self._penalties.error(key, self._clock.now_ms()) is not None:
+        if self.tools.penalties.error(key, self._clock.now_ms(), background=True) is not None:
             return False
         record = self.record(topic.topic_id, number)
         if record is None:

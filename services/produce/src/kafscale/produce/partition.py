@@ -47,6 +47,7 @@ from kafscale.produce.log.producers import ProducerTable
 from kafscale.produce.log.writer import PartitionWriter
 from kafscale.produce.metrics import ProduceMetrics
 from kafscale.produce.opener import LINE_MAX, NO_PLACE, Opener
+from kafscale.produce.penalties import ClaimPenalties
 from kafscale.produce.pump import Pump
 from kafscale.produce.requests import AppendOrder, Caller, Request, Requests, RequestSpans
 from kafscale.produce.settler import Settler
@@ -87,6 +88,7 @@ class Tools:
     settler: Settler
     pump: Pump
     append_order: AppendOrder
+    penalties: ClaimPenalties
     producer_budget: ProducerBudget
     budget: MemoryBudget
     clock: Clock
@@ -267,6 +269,7 @@ class Partition:
     def _note(self, done: Published | Checkpointed) -> None:
         if isinstance(done, Published):
             self._count(done)
+            self._tools.penalties.committed(self.key)
             self._tools.bundler.committed(self, done.segments, self._tools.now())
             if self._fills is not None:
                 self._fills.committed(done.segments)

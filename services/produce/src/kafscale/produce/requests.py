@@ -1,9 +1,9 @@
 """The requests of producers: the gates before a partition, and what an append holds until its answer.
 
 `Admission` looks at memory and etcd, `UnknownTopics` at the view of topics. `LaneOrder` keeps the requests of one
-connection in order across a redirect. `ClaimPenalties` saves claims that would fail. `AppendOrder` keeps the batches of
-one producer in order after a refusal. Each gate's answer is definite: nothing of a refused request is appended. All
-gates but `UnknownTopics` are pure.
+connection in order across a redirect. `AppendOrder` keeps the batches of one producer in order after a refusal. Each
+gate's answer is definite: nothing of a refused request is appended. All gates but `UnknownTopics` are pure. So is
+`penalties`, which saves claims that would fail.
 
 `Requests` are the appends of one partition that have no answer yet. An append is answered once. `AppendOrder` learns of
 a refusal here, before the client does.
@@ -29,7 +29,6 @@ from kafscale.produce.log.model import (
     PutObject,
     Rejection,
     Reply,
-    StepDownReason,
     Token,
 )
 from kafscale.produce.log.writer import PartitionWriter
@@ -46,24 +45,11 @@ UNRESOLVED_TOLERATED_MS = 1_000
 LANES_MAX = 1 << 16
 LANE_KEPT_MS = 60_000
 """Longer than a front door may hold a request on its way."""
-PENALTY_MS = 500
-DAMAGE_MS = 10_000
-"""Until damage is looked at again: a person must repair it first."""
 KEPT_MS = 120_000
 KEPT_MAX = 1 << 16
 _PRODUCER = struct.Struct(">qhi")  # id, epoch, base sequence
 _PRODUCER_AT = 43  # in a batch header
 
-PENALIZED = frozenset(
-    {
-        StepDownReason.FOREIGN_OBJECT,
-        StepDownReason.STORE_FULL,
-        StepDownReason.STORE_REFUSED,
-        StepDownReason.STORE_UNAVAILABLE,
-        StepDownReason.COMMIT_REJECTED,
-        StepDownReason.DAMAGED,
-    }
-)
 REPEATED = frozenset(
     {
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -167,33 +153,6 @@ class LaneOrder:
             return True
         del self._lanes[lane]
         return False
-
-
-class ClaimPenalties:
-    """Partitions that must not be claimed yet. Bounded by the partitions that this instance had.
-
-    A store that is full or refuses requests fails every new writer as it failed the last one, and each
-    claim costs an epoch. The law: after such a step-down the partition answers the same retriable error
-    for a while without a claim, so that retrying clients cost nothing.
-    """
-
-    def __init__(self) -> None:
-        self._until: dict[Key, tuple[int, ErrorCode]] = {}
-
-    def add(self, key: Key, reason: StepDownReason, now_ms: int) -> None:
-        penalty_ms = DAMAGE_MS if reason is StepDownReason.DAMAGED else PENALTY_MS
-        self._until[key] = (now_ms + penalty_ms, reason.error)
-
-    def error(self, key: Key, now_ms: int) -> ErrorCode | None:
-        """What to answer instead of claiming; None: claim."""
-        found = self._until.get(key)
-        if found is None:
-            return None
-        until_ms, error = found
-        if now_ms < until_ms:
-            return error
-        del self._until[key]
-        return None
 
 
 class Known(Protocol):

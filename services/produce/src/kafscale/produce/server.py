@@ -30,6 +30,7 @@ from kafscale.produce.opener import Opener
 from kafscale.produce.ownership import Ownership, World
 from kafscale.produce.pace import Pace
 from kafscale.produce.partition import Partition, Tools
+from kafscale.produce.penalties import ClaimPenalties
 from kafscale.produce.pieces import Pieces
 from kafscale.produce.pump import Driven, Pump
 from kafscale.produce.recovery import Recovery
@@ -217,6 +218,7 @@ class ProduceService:
             ),
             pump=self.pump,
             append_order=self._append_order,
+            penalties=ClaimPenalties(),
             producer_budget=self._producer_budget,
             budget=runtime.budget,
             clock=runtime.clock,
