@@ -6,11 +6,12 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
+import grpc
 import pytest
 from kafscale.coordinator.classic.model import Abandon, Token
 from kafscale.coordinator.groups.actor import GroupFailed
 from kafscale.coordinator.slots import Slots, World
-from kafscale.storage.etcd.client import EtcdClient
+from kafscale.storage.etcd.client import EtcdClient, EtcdRejected
 from kafscale.storage.etcd.transport import MESSAGE_BYTES_MAX
 from kafscale.storage.groups import ClassicGroup, GroupRecord, encode_group
 from kafscale.storage.keys import Keyspace, SlotId
@@ -169,6 +170,32 @@ async def test_the_groups_of_a_slot_are_read_in_pages_that_fit_into_an_answer_of
     await one.has(64)
     assert len([*one.parts.groups.all()]) == 100
     assert max(pages) * ETCDS_LARGEST_VALUE <= MESSAGE_BYTES_MAX
+    await one.die()
+
+
+async def test_a_claim_that_etcd_refuses_is_not_repeated_with_each_look(
+    etcd: EtcdClient, keyspace: Keyspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It rests, for longer each time, until the record is another."""
+    monkeypatch.setattr("kafscale.coordinator.slots.REST_FIRST_MS", 3_600_000)
+    monkeypatch.setattr("kafscale.coordinator.slots.REST_MAX_MS", 3_600_000)
+    monkeypatch.setattr("kafscale.coordinator.slots.SETTLE_S", 0)
+    one = Coordinator(etcd, keyspace)
+    one.door.before = [
+        EtcdRejected(grpc.StatusCode.PERMISSION_DENIED, "no right", "etcd") for _ in range(1_000)
+    ]
+    await one.start()
+    slots = one.parts.slots
+    await until(lambda: len(slots._rests) == 64)
+    refused = len(one.door.sent)
+    for _ in range(20):
+        slots._changed.set()
+        await until(lambda: not slots._changed.is_set())
+    assert len(one.door.sent) == refused
+    one.door.before = []
+    await etcd.put(keyspace.slot_claim(SlotId(5)), encode_slot(Slot(epoch=3, owner="")))
+    await until(lambda: slots.held(SlotId(5)) is not None)
+    assert one.slots == {5}
     await one.die()
 
 

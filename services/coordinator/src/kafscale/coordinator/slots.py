@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import structlog
 from kafscale.runtime.committer import Committer, Settled
+from kafscale.storage.backoff import Backoff
 from kafscale.storage.claims import NO_NODE, Grounds
 from kafscale.storage.consumer_groups import KEYS_PER_PAGE
 from kafscale.storage.coordination import Fleet, give_all_away, next_look
@@ -40,7 +41,11 @@ log = structlog.get_logger(__name__)
 
 LOOK_EVERY_S = 1.0
 SETTLE_S = 0.05
-LOAD_RETRY_S = 0.2
+LOAD_RETRY_FIRST_MS = 200
+LOAD_RETRY_MAX_MS = 5_000
+REST_FIRST_MS = 1_000
+REST_MAX_MS = 30_000
+"""Before a slot is claimed or given away again that etcd refused, or whose record is another than the view shows."""
 Work = Callable[[], Coroutine[Any, Any, None]]
 ALL_SLOTS = tuple(SlotId(number) for number in range(SLOTS))
 
@@ -50,6 +55,15 @@ class SlotSeen(NamedTuple):
 
     slot: Slot
     revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """Nothing is done about a slot until then, unless the view shows another revision of its record."""
+
+    revision: int
+    until_s: float  # of the loop's clock
+    backoff: Backoff
 
 
 @dataclass(slots=True, eq=False)
@@ -109,6 +123,7 @@ class Slots:
         self._held: dict[SlotId, Held] = {}
         self._given: dict[SlotId, int] = {}  # revisions at which slots were given away
         self._busy: set[SlotId] = set()  # a claim or a release is on its way
+        self._rests: dict[SlotId, Rest] = {}  # of slots whose last claim or release changed nothing
         self._changed = asyncio.Event()
         self._taking = False
         self.lost_count = 0
@@ -175,14 +190,14 @@ class Slots:
                 self.lost(held)
             elif held is not None:
                 if fleet.leaving or successor != NO_NODE:
-                    self._work(slot_id, partial(self._release, held, successor))
+                    self._work(slot_id, seen, partial(self._release, held, successor))
             else:
                 why = fleet.claimable(PLACE, slot_id, None if seen is None else seen.slot)
                 if why is not None and (why is not Grounds.MINE or successor == NO_NODE):
-                    self._work(slot_id, partial(self._claim, slot_id, seen, why))
+                    self._work(slot_id, seen, partial(self._claim, slot_id, seen, why))
                 elif seen is not None and self._is_stray(slot_id, seen):
                     stray = Held(slot_id, seen.slot, seen.revision)
-                    self._work(slot_id, partial(self._give, stray, successor))
+                    self._work(slot_id, seen, partial(self._give, stray, successor))
 
     def _is_taken(self, held: Held, seen: SlotSeen | None) -> bool:
         """Claimed while our own answer was on its way; or the record is gone, and with it the fence of our writes."""
@@ -204,9 +219,26 @@ class Slots:
         take it from a live owner."""
         return seen.slot.owner == self._world.me and seen.revision > self._given.get(slot_id, 0)
 
-    def _work(self, slot_id: SlotId, work: Work) -> None:
+    def _work(self, slot_id: SlotId, seen: SlotSeen | None, work: Work) -> None:
+        rest = self._rests.get(slot_id)
+        now_s = asyncio.get_running_loop().time()
+        if (
+            rest is not None
+            and rest.revision == (0 if seen is None else seen.revision)
+            and now_s < rest.until_s
+        ):
+            return
         self._busy.add(slot_id)
         self._begin(self._finish(slot_id, work))
+
+    def _changed_nothing(self, slot_id: SlotId, revision: int) -> None:
+        """By a claim or a release that compared this revision. What refuses gets fewer calls, and not more."""
+        before = self._rests.get(slot_id)
+        backoff = (
+            before.backoff if before is not None else Backoff(first_ms=REST_FIRST_MS, cap_ms=REST_MAX_MS)
+        )
+        until_s = asyncio.get_running_loop().time() + backoff.next_s()
+        self._rests[slot_id] = Rest(revision, until_s, backoff)
 
     async def _finish(self, slot_id: SlotId, work: Work) -> None:
         """`work` is called here: a task that is cancelled before its first step has called nothing."""
@@ -219,26 +251,28 @@ class Slots:
     # -- changing hands -------------------------------------------------------------------------
 
     async def _claim(self, slot_id: SlotId, seen: SlotSeen | None, why: Grounds) -> None:
-        world = self._world
+        world, over = self._world, 0 if seen is None else seen.revision
         claimed, txn = build_slot_claim(
             world.keyspace,
             slot_id,
             slot=None if seen is None else seen.slot,
-            revision=0 if seen is None else seen.revision,
+            revision=over,
             me=world.me,
             why=why,
         )
         answer = await world.committer.ask(txn, key=world.keyspace.slot_claim(slot_id))
         if not isinstance(answer, Settled):
             log.error("claim refused by etcd", slot=slot_id, why=answer.reason)
-            return
+            return self._changed_nothing(slot_id, over)
         try:
             revision = read_slot_claim(claimed, answer.result, answer.revision)
         except UnreadableValue:
-            return  # nor won: the view will show it
-        if revision is not None:
-            held = self._held[slot_id] = Held(slot_id, claimed, revision)
-            await self._load(held)
+            revision = None  # the view will show it
+        if revision is None:
+            return self._changed_nothing(slot_id, over)
+        self._rests.pop(slot_id, None)
+        held = self._held[slot_id] = Held(slot_id, claimed, revision)
+        return await self._load(held)
 
     async def _load(self, held: Held) -> None:
         """Read after the claim: no write of an earlier owner can come after it.
@@ -247,12 +281,13 @@ class Slots:
         then on; pages bound the answers and not the sum.
         """
         prefix = self._world.keyspace.groups_prefix(held.slot_id)
+        backoff = Backoff(first_ms=LOAD_RETRY_FIRST_MS, cap_ms=LOAD_RETRY_MAX_MS)
         while self._held.get(held.slot_id) is held:
             try:
                 found = await self._world.etcd.prefix(prefix, page_keys=KEYS_PER_PAGE)
             except EtcdError as error:
                 log.info("groups of slot not read", slot=held.slot_id, why=str(error))
-                await asyncio.sleep(LOAD_RETRY_S)
+                await backoff.sleep()
                 continue
             if self._held.get(held.slot_id) is held:
                 held.loaded = True
@@ -273,3 +308,6 @@ class Slots:
         answer = await world.committer.ask(txn, key=world.keyspace.slot_claim(held.slot_id))
         if isinstance(answer, Settled):
             self._given[held.slot_id] = held.revision
+        else:
+            log.error("release refused by etcd", slot=held.slot_id, why=answer.reason)
+            self._changed_nothing(held.slot_id, held.revision)
