@@ -157,6 +157,7 @@ async def test_rounds_that_delete_nothing_are_counted_until_one_does(admin: Admi
             while told("deletion_stalled_rounds") < 3:
                 await asyncio.sleep(0.01)
             assert (told("deleting_topics"), told("deleted_objects_total")) == (1, 0)
+            assert admin.deletions._delay_s >= 8 * deletion.RETRY_DELAY_S, "it is tried less and less often"
             watched.fails = False
             while told("deletion_stalled_rounds") or told("deleting_topics"):
                 await asyncio.sleep(0.01)

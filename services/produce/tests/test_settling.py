@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
+from typing import Any
 
 import pytest
 from kafscale.produce.log.folding import Kept, KeptBudget
@@ -14,14 +15,14 @@ from kafscale.produce.metrics import ProduceMetrics
 from kafscale.produce.pace import Pace
 from kafscale.produce.pieces import Pieces
 from kafscale.produce.server import fresh_id
-from kafscale.produce.settler import LARGE_AT_ONCE_MAX, READS_AT_ONCE_MAX, Settler
+from kafscale.produce.settler import LARGE_AT_ONCE_MAX, READS_AT_ONCE_MAX, TURNS_MAX, Settler
 from kafscale.runtime.clock import SystemClock
 from kafscale.runtime.exposition import registry_of
 from kafscale.runtime.metrics import Metrics
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.heads import Seg
 from kafscale.storage.keys import META_ATTEMPT, META_EPOCH, Keyspace, index_beside
-from kafscale.storage.objects import MemoryStore
+from kafscale.storage.objects import Buffer, MemoryStore, PreconditionFailed
 from kafscale.storage.places import place_of
 from kafscale.storage.segment import (
     FOOTER_SIZE,
@@ -263,6 +264,31 @@ async def test_a_lost_slice_with_a_record_that_is_not_deleted_is_not_passed_over
     assert await rewritten(store, keyspace, log, metrics=metrics) is None
     assert counted(metrics, "unreadable_slices_total") == 1
     assert await store.head(keyspace.segment_key("t", 0, 0)) is None
+
+
+class Unconditional(MemoryStore):
+    """Takes no condition of a segment for fulfilled."""
+
+    puts = 0
+
+    async def put(self, key: str, body: Sequence[Buffer], **how: Any) -> str:
+        if not key.endswith(".kfs"):
+            return await super().put(key, body, **how)
+        self.puts += 1
+        if self.puts == 1:
+            return await super().put(key, body, condition=None, metadata=written_by(EPOCH - 1))
+        raise PreconditionFailed(key, "it has another etag")
+
+
+async def test_a_plan_fails_on_a_store_that_takes_no_condition_for_fulfilled(
+    etcd: EtcdClient, keyspace: Keyspace
+) -> None:
+    store = Unconditional()
+    log = LogBuilder(etcd, keyspace, store, await create_topic(etcd, keyspace, "t"), as_slices=True)
+    await log.append(records(2))
+    await store.put(keyspace.segment_key("t", 0, 0), (b"there before",))
+    assert await rewritten(store, keyspace, log) is None
+    assert store.puts == 1 + TURNS_MAX
 
 
 class Gathering(FaultyStore):

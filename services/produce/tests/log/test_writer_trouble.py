@@ -61,6 +61,22 @@ def test_an_older_epochs_orphan_is_replaced_by_its_etag() -> None:
     assert again.metadata == put.metadata
 
 
+def test_a_store_that_takes_no_condition_for_fulfilled_is_asked_less_and_less_often() -> None:
+    desk, _ = desk_with_conflict()
+    waits = []
+    for turn in range(8):
+        desk.do(desk.writer.object_found, 0, Part.SEGMENT, found(2, b"x" * 16, etag=f"there-{turn}"))
+        before_ms = desk.now_ms
+        while not any(put.part is Part.SEGMENT for put in desk.actions if isinstance(put, PutObject)):
+            due_ms = desk.writer.next_deadline()
+            assert due_ms is not None
+            desk.tick(max(1, due_ms - desk.now_ms))
+        waits.append(desk.now_ms - before_ms)
+        desk.conflict(0)
+    assert waits[0] == 0, "another program's request may have come in between"
+    assert 0 < waits[1] < waits[3] < waits[5] <= 2_000
+
+
 @pytest.mark.parametrize("epoch", [3, 4])
 def test_an_object_of_my_epoch_or_a_newer_one_fences_me(epoch: int) -> None:
     desk, _ = desk_with_conflict()

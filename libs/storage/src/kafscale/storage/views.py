@@ -39,6 +39,7 @@ log = logging.getLogger(__name__)
 RECONCILE_S = 60.0
 BACKOFF_FIRST_MS = 100
 BACKOFF_MAX_MS = 1_000
+COMPACTED_MAX_MS = 10_000
 KEYS_PER_READ_MAX = 100
 
 T = TypeVar("T")
@@ -61,10 +62,18 @@ class WatchedRange(ABC):
         """Reads because the history was compacted or etcd went back in time."""
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Until cancelled. A history that is compacted time and again is read less and less often."""
+        backoff = Backoff(first_ms=BACKOFF_FIRST_MS, cap_ms=COMPACTED_MAX_MS)
         while True:
             await self._needed.wait()
-            await self._follow(await self._read_until_answered() + 1)
+            try:
+                await self._follow(await self._read_until_answered() + 1)
+                backoff.reset()
+            except WatchCompacted as error:
+                self.resyncs += 1
+                at = error.compact_revision
+                log.info("watch history compacted: %r at revision %d", self._range_start, at)
+                await backoff.sleep()
 
     @abstractmethod
     async def _read_copy(self) -> int:
@@ -102,9 +111,6 @@ class WatchedRange(ABC):
             async with watch, asyncio.timeout(self._reconcile_s) as self._following:
                 async for batch in watch:
                     self._apply(batch)
-        except WatchCompacted as error:
-            self.resyncs += 1
-            log.info("watch history compacted: %r at revision %d", self._range_start, error.compact_revision)
         except TimeoutError:
             return
         finally:

@@ -43,6 +43,8 @@ log = structlog.get_logger(__name__)
 PAGES_PER_TURN = 100
 """Of DELETES_MAX objects each. Then the next topic has its turn."""
 RETRY_DELAY_S = 1.0
+DOUBLINGS_MAX = 5
+"""Of this delay, one after each round in which nothing could be deleted: what refuses gets fewer calls, not more."""
 UNCONDITIONAL_WAIT_S = 120.0
 """Longer than any DELETE can be in flight, those of the upkeep service included."""
 
@@ -102,10 +104,14 @@ class Deletions:
                 self._count_stalled(outcomes)
                 if Outcome.PAUSED not in outcomes:
                     with suppress(TimeoutError):
-                        async with asyncio.timeout(RETRY_DELAY_S if set(outcomes) - {Outcome.DONE} else None):
+                        async with asyncio.timeout(self._delay_s if set(outcomes) - {Outcome.DONE} else None):
                             await self._changed.wait()
         finally:
             unsubscribe()
+
+    @property
+    def _delay_s(self) -> float:
+        return RETRY_DELAY_S * 2.0 ** min(self._stalled_rounds, DOUBLINGS_MAX)
 
     def _count_stalled(self, outcomes: Sequence[Outcome]) -> None:
         stalled = bool(outcomes) and set(outcomes) == {Outcome.STALLED}
@@ -120,9 +126,7 @@ class Deletions:
         try:
             done = await self._finish(topic, page)
         except (EtcdError, StoreError, UnreadableValue) as trouble:
-            log.warning(
-                "topic deletion delayed", topic=topic.name, reason=str(trouble), retry_s=RETRY_DELAY_S
-            )
+            log.warning("topic deletion delayed", topic=topic.name, reason=str(trouble))
             return Outcome.FAILED if page.freed else Outcome.STALLED
         finally:
             self._freed.inc(page.freed)

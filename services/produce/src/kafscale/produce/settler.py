@@ -43,6 +43,7 @@ from kafscale.storage.objects import (
     ObjectStore,
     PreconditionFailed,
     StoreError,
+    StoreUnavailable,
 )
 from kafscale.storage.places import place_of
 from kafscale.storage.schema import UnreadableValue
@@ -56,6 +57,7 @@ SMALL_BYTES_MAX = 512 << 10
 SMALL_AT_ONCE_MAX = 32
 LARGE_AT_ONCE_MAX = 4
 """Plans of an instance: each holds the bytes of its segment, whose run has at most that size or more."""
+TURNS_MAX = 8
 READS_AT_ONCE_MAX = 32
 """Slices that all plans of an instance read from the store."""
 _DAMAGE = (SegmentError, ObjectNotFound, PreconditionFailed)
@@ -192,9 +194,10 @@ class Settler:
     async def _put(
         self, key: str, body: Sequence[Buffer], metadata: Mapping[str, str], epoch: int
     ) -> str | StepDownReason:
-        """The etag. Each turn of the loop needs another writer's object in between, and each request has a deadline."""
+        """The etag. Each turn of the loop needs another writer's object in between, and each request has a deadline.
+        A store that takes no condition for fulfilled gets a few turns, and the plan fails."""
         condition: IfAbsent | IfMatch = IfAbsent()
-        while True:
+        for _ in range(TURNS_MAX):
             try:
                 return await self._pace.put(
                     key, body, condition=condition, metadata=metadata, rank=Rank.BEHIND
@@ -215,3 +218,4 @@ class Settler:
                     return StepDownReason.FOREIGN_OBJECT
                 case _:  # never committed: of an owner before, or of a plan of this one
                     condition = IfMatch(found.etag)
+        raise StoreUnavailable(key, f"{TURNS_MAX} conditional PUTs have failed")

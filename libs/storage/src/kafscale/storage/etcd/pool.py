@@ -18,11 +18,13 @@ import grpc
 import grpc.aio
 from google.protobuf.message import Message
 from kafscale.etcd.v3 import rpc_pb2 as pb
+from kafscale.storage.backoff import Backoff
 from kafscale.storage.etcd.errors import EtcdRejected, EtcdUnknown, UnknownKind, classify
 from kafscale.storage.etcd.transport import Access, Endpoint
 
-RETRY_PAUSE_S = 0.05
-"""Between two rounds over all endpoints while reading."""
+RETRY_FIRST_MS = 50
+RETRY_MAX_MS = 500
+"""Between two rounds over all endpoints while reading. Many readers wait when etcd is away."""
 TRY_MIN_S = 0.3
 AUTH_TIMEOUT_S = 3.0
 LOGINS_MAX = 20
@@ -124,17 +126,19 @@ class Pool:
         """Tries every endpoint in turn until the deadline. Only for requests that change nothing."""
         deadline = time.monotonic() + timeout_s
         left = len(self.access.endpoints)
+        backoff = Backoff(first_ms=RETRY_FIRST_MS, cap_ms=RETRY_MAX_MS)
         while True:
             remaining = deadline - time.monotonic()
             share = remaining if left <= 1 else max(remaining / left, TRY_MIN_S)
             try:
                 return await self.once(method, request, min(share, remaining))
             except EtcdUnknown:
-                if deadline - time.monotonic() <= RETRY_PAUSE_S:
+                over_s = deadline - time.monotonic() - RETRY_FIRST_MS / 1000
+                if over_s <= 0:
                     raise
             left -= 1
             if left <= 0:
-                await asyncio.sleep(RETRY_PAUSE_S)
+                await asyncio.sleep(min(over_s, backoff.next_s()))
 
     async def stream(self, method: Method[Answer]) -> Stream[Answer]:
         """A stream at the current endpoint. Call `failed` with its member if it breaks."""

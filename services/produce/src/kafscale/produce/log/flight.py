@@ -112,6 +112,7 @@ class Upload:
         "size",
         "stage",
         "tries",
+        "turns",
     )
 
     def __init__(self, key: str, body: tuple[Buffer, ...], size: int) -> None:
@@ -122,6 +123,7 @@ class Upload:
         self.condition: IfAbsent | IfMatch = _ABSENT
         self.etag = ""
         self.tries = 0
+        self.turns = 0  # a condition has failed, and the object that was there may be replaced
         self.retry_at_ms = NEVER
         self.failing_since_ms = NEVER
 

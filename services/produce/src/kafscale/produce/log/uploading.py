@@ -4,7 +4,8 @@ The name of a segment depends on its base offset alone, so writers of several ep
 `If-None-Match` at first; if an object is there, HEAD shows whose it is. Ours (by attempt id): an earlier PUT of ours
 won. An older epoch's: an orphan that can never be committed any more, replaced with `If-Match` of exactly that etag.
 Our epoch's or a newer one's: we are fenced. An unknown program's: refuse, a person must look. Every loop
-412 → HEAD → PUT needs another foreign request to arrive in between, so it ends.
+412 → HEAD → PUT needs another foreign request to arrive in between, so it ends. From the second turn on, the PUT waits
+like one whose outcome is unknown: a store that takes no condition for fulfilled gets fewer requests, and not more.
 
 A slice has no request of its own. Its bundle is uploaded by the instance, which reports `stored`.
 """
@@ -16,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kafscale.produce.log.claimants import Claimant, FoundObject, claimant_of
-from kafscale.produce.log.flight import Flight, InBundle, Objects, Stage
+from kafscale.produce.log.flight import Flight, InBundle, Objects, Stage, Upload
 from kafscale.produce.log.flush import NEVER
 from kafscale.produce.log.model import (
     Action,
@@ -109,7 +110,9 @@ class Uploads:
             found[1].upload(part).answered()
             self._ask(*found, part)
 
-    def found(self, base: int, part: Part, seen: FoundObject | None) -> StepDownReason | None:
+    def found(
+        self, base: int, part: Part, seen: FoundObject | None, limits: Limits, now: Instant
+    ) -> StepDownReason | None:
         """HEAD's answer after a failed condition. A reason: this writer must stop."""
         at = self._find(base, part, Stage.ASKING)
         if at is None:
@@ -127,7 +130,12 @@ class Uploads:
             self._settle(flight, home, part, seen.etag)
         else:
             upload.condition = _ABSENT if seen is None else IfMatch(seen.etag)
-            self._put(flight, home, part)
+            upload.turns += 1
+            if upload.turns == 1:
+                self._put(flight, home, part)
+            else:
+                upload.stage, upload.tries = Stage.PUT_LATER, upload.turns - 2
+                _wait(upload, home.attempt, limits, now)
         return None
 
     def claimant(self, seen: FoundObject | None, attempt: bytes) -> Claimant:
@@ -147,12 +155,7 @@ class Uploads:
         upload.failing_since_ms = min(since_ms, now.mono_ms)
         if now.mono_ms - upload.failing_since_ms >= limits.upload_give_up_ms:
             return StepDownReason.STORE_UNAVAILABLE
-        delay_ms = min(
-            limits.retry_max_ms, limits.retry_first_ms << min(upload.tries, _BACKOFF_DOUBLINGS_MAX)
-        )
-        jitter = home.attempt[upload.tries % len(home.attempt)]
-        upload.retry_at_ms = now.mono_ms + delay_ms // 2 + delay_ms * jitter // 512
-        upload.tries += 1
+        _wait(upload, home.attempt, limits, now)
         return None
 
     def retry_due(self, now: Instant) -> None:
@@ -236,3 +239,11 @@ class Uploads:
         upload.stage = Stage.ASKING
         upload.retry_at_ms = NEVER
         self._actions.append(HeadObject(base=flight.base, part=part, key=upload.key))
+
+
+def _wait(upload: Upload, attempt: bytes, limits: Limits, now: Instant) -> None:
+    """Doubles with each try. The jitter comes from the attempt's random bytes."""
+    delay_ms = min(limits.retry_max_ms, limits.retry_first_ms << min(upload.tries, _BACKOFF_DOUBLINGS_MAX))
+    jitter = attempt[upload.tries % len(attempt)]
+    upload.retry_at_ms = now.mono_ms + delay_ms // 2 + delay_ms * jitter // 512
+    upload.tries += 1

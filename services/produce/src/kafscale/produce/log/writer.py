@@ -217,7 +217,7 @@ class PartitionWriter:
         self._advance(now)
 
     def object_found(self, base: int, part: Part, found: FoundObject | None, now: Instant) -> None:
-        self._stop_or_advance(self._uploads.found(base, part, found), now)
+        self._stop_or_advance(self._uploads.found(base, part, found, self._limits, now), now)
 
     def upload_unknown(self, base: int, part: Part, now: Instant, tried: Tried = TRIED) -> None:
         self._stop_or_advance(self._uploads.unknown(base, part, self._limits, now, tried), now)
