@@ -54,8 +54,8 @@ def versions(cluster: Cluster) -> dict[int, tuple[int, int]]:
     return {row["api_key"]: (row["min_version"], row["max_version"]) for row in told["api_keys"]}
 
 
-def ask(raw: Raw, key: int, version: int, world: World) -> Any:
-    raw.frame(request_frame(key, version, version, ROWS[key].content(world, version)))
+def ask(raw: Raw, key: int, version: int, world: World, *, surplus: bytes = b"") -> Any:
+    raw.frame(request_frame(key, version, version, ROWS[key].content(world, version)) + surplus)
     correlation_id, told = read_answer(key, version, raw.answer())
     assert correlation_id == version
     return told
@@ -78,6 +78,22 @@ def test_every_advertised_version_is_answered_well_and_every_other_key_is_hung_u
             codes = set(errors_in(ask(raw, key, version, world)))
         if not codes <= ROWS[key].expected(version):
             wrong[version] = codes
+    assert wrong == {}
+
+
+def test_bytes_after_the_last_field_of_a_request_are_ignored(
+    cluster: Cluster, versions: dict[int, tuple[int, int]]
+) -> None:
+    """As in Kafka. kafka-go's DescribeAcls and librdkafka's AlterUserScramCredentials have one byte too many."""
+    wrong: dict[int, object] = {}
+    for key, row in ROWS.items():
+        _, last = versions[key]
+        name = f"surplus-{key}"
+        with Raw.to(cluster.bootstrap) as raw:
+            world = row.prepare(raw, World(topic=name, group=name))
+            codes = set(errors_in(ask(raw, key, last, world, surplus=b"\0\1\2")))
+        if not codes <= row.expected(last):
+            wrong[key] = codes
     assert wrong == {}
 
 

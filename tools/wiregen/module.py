@@ -173,7 +173,8 @@ def _functions(shared: Module, kind: str, message: Message) -> list[str]:
     for layout, versions in layouts(message).items():
         read, write = f"_read_{kind}_{versions[0]}", f"_write_{kind}_{versions[0]}"
         limit = f"ELEMENTS_MAX_{kind.upper()}"
-        lines += ["", *Reader(shared, has_records=records).function(read, layout, limit), ""]
+        reader = Reader(shared, has_records=records, ignores_rest=kind == "request")
+        lines += ["", *reader.function(read, layout, limit), ""]
         lines += ["", *Writer(shared).function(write, layout, has_records=_has_records(layout)), ""]
         readers |= dict.fromkeys(versions, read)
         writers |= dict.fromkeys(versions, write)
@@ -197,9 +198,12 @@ def _table(name: str, functions: dict[int, str]) -> list[str]:
 
 def _public(kind: str, name: str, *, records: bool) -> list[str]:
     buffer = "memoryview(buf)" if records else "buf if type(buf) is bytes else bytes(buf)"
+    rest = (
+        "Bytes after its last field are ignored." if kind == "request" else "Every byte of it must be used."
+    )
     return f'''
 def decode_{kind}(buf: Buffer, version: int) -> {name}:
-    """The body of a {kind}; every byte of it must be used."""
+    """The body of a {kind}. {rest}"""
     read = _READ_{kind.upper()}.get(version)
     if read is None:
         raise WireError("{name}", "unknown version", version=version)

@@ -2,7 +2,8 @@
 
 The offset only grows and slices never raise. So a read past the end raises IndexError or struct.error at the next
 fixed field, or ends with an offset after the end. Only counts are checked immediately, before anything is allocated
-for them.
+for them. Bytes after the last field of a request are ignored, as in Kafka: kafka-go writes one byte too many in
+DescribeAcls, librdkafka 2 in AlterUserScramCredentials. A response must end with its last field.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from tools.wiregen.model import FIXED, Field, Item, Layout
 class Reader:
     """Writes the reader of one layout."""
 
-    def __init__(self, module: Module, *, has_records: bool) -> None:
+    def __init__(self, module: Module, *, has_records: bool, ignores_rest: bool) -> None:
         self.code = Code(module)
-        self._view = has_records
+        self._view, self._ignores_rest = has_records, ignores_rest
         self._formats: list[str] = []
         self._targets: list[str] = []
 
@@ -27,10 +28,13 @@ class Reader:
             self.code.line(f"left = {elements_max}")
         value = self._struct(layout)
         self._flush()
-        with self.code.block("if o != end:"):
-            self.code.line(
-                f'raise WireError("{layout.struct.name}", f"{{end - o}} bytes left over", offset=o)'
-            )
+        with self.code.block("if o > end:"):
+            self.code.line(f'raise WireError("{layout.struct.name}", "cut short", offset=end)')
+        if not self._ignores_rest:
+            with self.code.block("if o < end:"):
+                self.code.line(
+                    f'raise WireError("{layout.struct.name}", f"{{end - o}} bytes left over", offset=o)'
+                )
         self.code.line(f"return {value}")
         annotations = f"b: {'memoryview' if self._view else 'bytes'}, end: int"
         return [f"def {name}({annotations}) -> {layout.struct.name}:", *self.code.lines]

@@ -149,8 +149,8 @@ def _read_request_0(b: bytes, end: int) -> AlterClientQuotasRequest:
         l2.append(AlterClientQuotasRequestEntry(l4, l10))
     v15, = _u_t(b, o)
     o += 1
-    if o != end:
-        raise WireError("AlterClientQuotasRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("AlterClientQuotasRequest", "cut short", offset=end)
     return AlterClientQuotasRequest(l2, v15)
 
 
@@ -262,8 +262,8 @@ def _read_request_1(b: bytes, end: int) -> AlterClientQuotasRequest:
     o += 2
     if t19:
         o = skip_tags_rest(b, o, t19)
-    if o != end:
-        raise WireError("AlterClientQuotasRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("AlterClientQuotasRequest", "cut short", offset=end)
     return AlterClientQuotasRequest(l2, v18)
 
 
@@ -327,7 +327,7 @@ _WRITE_REQUEST: Final = {0: _write_request_0, 1: _write_request_1}
 
 
 def decode_request(buf: Buffer, version: int) -> AlterClientQuotasRequest:
-    """The body of a request; every byte of it must be used."""
+    """The body of a request. Bytes after its last field are ignored."""
     read = _READ_REQUEST.get(version)
     if read is None:
         raise WireError("AlterClientQuotasRequest", "unknown version", version=version)
@@ -398,7 +398,9 @@ def _read_response_0(b: bytes, end: int) -> AlterClientQuotasResponse:
                 v11 = None
             l8.append(AlterClientQuotasResponseEntity(v9, v11))
         l3.append(AlterClientQuotasResponseEntry(v4, v5, l8))
-    if o != end:
+    if o > end:
+        raise WireError("AlterClientQuotasResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("AlterClientQuotasResponse", f"{end - o} bytes left over", offset=o)
     return AlterClientQuotasResponse(v1, l3)
 
@@ -498,7 +500,9 @@ def _read_response_1(b: bytes, end: int) -> AlterClientQuotasResponse:
     o += 1
     if t15:
         o = skip_tags_rest(b, o, t15)
-    if o != end:
+    if o > end:
+        raise WireError("AlterClientQuotasResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("AlterClientQuotasResponse", f"{end - o} bytes left over", offset=o)
     return AlterClientQuotasResponse(v1, l3)
 
@@ -561,7 +565,7 @@ _WRITE_RESPONSE: Final = {0: _write_response_0, 1: _write_response_1}
 
 
 def decode_response(buf: Buffer, version: int) -> AlterClientQuotasResponse:
-    """The body of a response; every byte of it must be used."""
+    """The body of a response. Every byte of it must be used."""
     read = _READ_RESPONSE.get(version)
     if read is None:
         raise WireError("AlterClientQuotasResponse", "unknown version", version=version)

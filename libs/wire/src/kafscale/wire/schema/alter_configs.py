@@ -130,8 +130,8 @@ def _read_request_0(b: bytes, end: int) -> AlterConfigsRequest:
         l2.append(AlterConfigsRequestResource(v3, v4, l7))
     v12, = _u_t(b, o)
     o += 1
-    if o != end:
-        raise WireError("AlterConfigsRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("AlterConfigsRequest", "cut short", offset=end)
     return AlterConfigsRequest(l2, v12)
 
 
@@ -224,8 +224,8 @@ def _read_request_2(b: bytes, end: int) -> AlterConfigsRequest:
     o += 2
     if t15:
         o = skip_tags_rest(b, o, t15)
-    if o != end:
-        raise WireError("AlterConfigsRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("AlterConfigsRequest", "cut short", offset=end)
     return AlterConfigsRequest(l2, v14)
 
 
@@ -282,7 +282,7 @@ _WRITE_REQUEST: Final = {0: _write_request_0, 1: _write_request_0, 2: _write_req
 
 
 def decode_request(buf: Buffer, version: int) -> AlterConfigsRequest:
-    """The body of a request; every byte of it must be used."""
+    """The body of a request. Bytes after its last field are ignored."""
     read = _READ_REQUEST.get(version)
     if read is None:
         raise WireError("AlterConfigsRequest", "unknown version", version=version)
@@ -334,7 +334,9 @@ def _read_response_0(b: bytes, end: int) -> AlterConfigsResponse:
         v8 = b[o:e].decode()
         o = e
         l3.append(AlterConfigsResponseResource(v4, v5, v7, v8))
-    if o != end:
+    if o > end:
+        raise WireError("AlterConfigsResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("AlterConfigsResponse", f"{end - o} bytes left over", offset=o)
     return AlterConfigsResponse(v1, l3)
 
@@ -398,7 +400,9 @@ def _read_response_2(b: bytes, end: int) -> AlterConfigsResponse:
     o += 1
     if t11:
         o = skip_tags_rest(b, o, t11)
-    if o != end:
+    if o > end:
+        raise WireError("AlterConfigsResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("AlterConfigsResponse", f"{end - o} bytes left over", offset=o)
     return AlterConfigsResponse(v1, l3)
 
@@ -443,7 +447,7 @@ _WRITE_RESPONSE: Final = {0: _write_response_0, 1: _write_response_0, 2: _write_
 
 
 def decode_response(buf: Buffer, version: int) -> AlterConfigsResponse:
-    """The body of a response; every byte of it must be used."""
+    """The body of a response. Every byte of it must be used."""
     read = _READ_RESPONSE.get(version)
     if read is None:
         raise WireError("AlterConfigsResponse", "unknown version", version=version)

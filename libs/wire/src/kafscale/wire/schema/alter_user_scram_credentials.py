@@ -136,8 +136,8 @@ def _read_request_0(b: bytes, end: int) -> AlterUserScramCredentialsRequest:
     o += 1
     if t18:
         o = skip_tags_rest(b, o, t18)
-    if o != end:
-        raise WireError("AlterUserScramCredentialsRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("AlterUserScramCredentialsRequest", "cut short", offset=end)
     return AlterUserScramCredentialsRequest(l2, l8)
 
 
@@ -197,7 +197,7 @@ _WRITE_REQUEST: Final = {0: _write_request_0}
 
 
 def decode_request(buf: Buffer, version: int) -> AlterUserScramCredentialsRequest:
-    """The body of a request; every byte of it must be used."""
+    """The body of a request. Bytes after its last field are ignored."""
     read = _READ_REQUEST.get(version)
     if read is None:
         raise WireError("AlterUserScramCredentialsRequest", "unknown version", version=version)
@@ -258,7 +258,9 @@ def _read_response_0(b: bytes, end: int) -> AlterUserScramCredentialsResponse:
     o += 1
     if t10:
         o = skip_tags_rest(b, o, t10)
-    if o != end:
+    if o > end:
+        raise WireError("AlterUserScramCredentialsResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("AlterUserScramCredentialsResponse", f"{end - o} bytes left over", offset=o)
     return AlterUserScramCredentialsResponse(v1, l3)
 
@@ -302,7 +304,7 @@ _WRITE_RESPONSE: Final = {0: _write_response_0}
 
 
 def decode_response(buf: Buffer, version: int) -> AlterUserScramCredentialsResponse:
-    """The body of a response; every byte of it must be used."""
+    """The body of a response. Every byte of it must be used."""
     read = _READ_RESPONSE.get(version)
     if read is None:
         raise WireError("AlterUserScramCredentialsResponse", "unknown version", version=version)

@@ -88,8 +88,8 @@ _p_q: Final = Struct(">q").pack
 
 def _read_request_0(b: bytes, end: int) -> ApiVersionsRequest:
     o = 0
-    if o != end:
-        raise WireError("ApiVersionsRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("ApiVersionsRequest", "cut short", offset=end)
     return ApiVersionsRequest()
 
 
@@ -118,8 +118,8 @@ def _read_request_3(b: bytes, end: int) -> ApiVersionsRequest:
     o += 1
     if t5:
         o = skip_tags_rest(b, o, t5)
-    if o != end:
-        raise WireError("ApiVersionsRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("ApiVersionsRequest", "cut short", offset=end)
     return ApiVersionsRequest(v1, v3)
 
 
@@ -148,7 +148,7 @@ _WRITE_REQUEST: Final = {0: _write_request_0, 1: _write_request_0, 2: _write_req
 
 
 def decode_request(buf: Buffer, version: int) -> ApiVersionsRequest:
-    """The body of a request; every byte of it must be used."""
+    """The body of a request. Bytes after its last field are ignored."""
     read = _READ_REQUEST.get(version)
     if read is None:
         raise WireError("ApiVersionsRequest", "unknown version", version=version)
@@ -185,7 +185,9 @@ def _read_response_0(b: bytes, end: int) -> ApiVersionsResponse:
         v4, v5, v6 = _u_hhh(b, o)
         o += 6
         l3.append(ApiVersionsResponseVersion(v4, v5, v6))
-    if o != end:
+    if o > end:
+        raise WireError("ApiVersionsResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("ApiVersionsResponse", f"{end - o} bytes left over", offset=o)
     return ApiVersionsResponse(v1, l3)
 
@@ -216,7 +218,9 @@ def _read_response_1(b: bytes, end: int) -> ApiVersionsResponse:
         l3.append(ApiVersionsResponseVersion(v4, v5, v6))
     v7, = _u_i(b, o)
     o += 4
-    if o != end:
+    if o > end:
+        raise WireError("ApiVersionsResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("ApiVersionsResponse", f"{end - o} bytes left over", offset=o)
     return ApiVersionsResponse(v1, l3, v7)
 
@@ -325,7 +329,9 @@ def _read_response_3(b: bytes, end: int) -> ApiVersionsResponse:
                     raise bad_tag("zk_migration_ready", t14, o)
             else:
                 o = e15
-    if o != end:
+    if o > end:
+        raise WireError("ApiVersionsResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("ApiVersionsResponse", f"{end - o} bytes left over", offset=o)
     return ApiVersionsResponse(v1, l3, v8, v10, v11, v12, v13)
 
@@ -402,7 +408,7 @@ _WRITE_RESPONSE: Final = {0: _write_response_0, 1: _write_response_1, 2: _write_
 
 
 def decode_response(buf: Buffer, version: int) -> ApiVersionsResponse:
-    """The body of a response; every byte of it must be used."""
+    """The body of a response. Every byte of it must be used."""
     read = _READ_RESPONSE.get(version)
     if read is None:
         raise WireError("ApiVersionsResponse", "unknown version", version=version)

@@ -123,8 +123,8 @@ def _read_request_0(b: bytes, end: int) -> ConsumerGroupDescribeRequest:
     o += 2
     if t6:
         o = skip_tags_rest(b, o, t6)
-    if o != end:
-        raise WireError("ConsumerGroupDescribeRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("ConsumerGroupDescribeRequest", "cut short", offset=end)
     return ConsumerGroupDescribeRequest(l2, v5)
 
 
@@ -153,7 +153,7 @@ _WRITE_REQUEST: Final = {0: _write_request_0, 1: _write_request_0}
 
 
 def decode_request(buf: Buffer, version: int) -> ConsumerGroupDescribeRequest:
-    """The body of a request; every byte of it must be used."""
+    """The body of a request. Bytes after its last field are ignored."""
     read = _READ_REQUEST.get(version)
     if read is None:
         raise WireError("ConsumerGroupDescribeRequest", "unknown version", version=version)
@@ -378,7 +378,9 @@ def _read_response_0(b: bytes, end: int) -> ConsumerGroupDescribeResponse:
     o += 1
     if t55:
         o = skip_tags_rest(b, o, t55)
-    if o != end:
+    if o > end:
+        raise WireError("ConsumerGroupDescribeResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("ConsumerGroupDescribeResponse", f"{end - o} bytes left over", offset=o)
     return ConsumerGroupDescribeResponse(v1, l3)
 
@@ -762,7 +764,9 @@ def _read_response_1(b: bytes, end: int) -> ConsumerGroupDescribeResponse:
     o += 1
     if t56:
         o = skip_tags_rest(b, o, t56)
-    if o != end:
+    if o > end:
+        raise WireError("ConsumerGroupDescribeResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("ConsumerGroupDescribeResponse", f"{end - o} bytes left over", offset=o)
     return ConsumerGroupDescribeResponse(v1, l3)
 
@@ -949,7 +953,7 @@ _WRITE_RESPONSE: Final = {0: _write_response_0, 1: _write_response_1}
 
 
 def decode_response(buf: Buffer, version: int) -> ConsumerGroupDescribeResponse:
-    """The body of a response; every byte of it must be used."""
+    """The body of a response. Every byte of it must be used."""
     read = _READ_RESPONSE.get(version)
     if read is None:
         raise WireError("ConsumerGroupDescribeResponse", "unknown version", version=version)

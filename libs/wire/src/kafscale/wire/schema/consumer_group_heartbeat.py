@@ -183,8 +183,8 @@ def _read_request_0(b: bytes, end: int) -> ConsumerGroupHeartbeatRequest:
     o += 1
     if t23:
         o = skip_tags_rest(b, o, t23)
-    if o != end:
-        raise WireError("ConsumerGroupHeartbeatRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("ConsumerGroupHeartbeatRequest", "cut short", offset=end)
     return ConsumerGroupHeartbeatRequest(v1, v3, v5, v6, v8, v10, l12, None, v15, l18)
 
 
@@ -387,8 +387,8 @@ def _read_request_1(b: bytes, end: int) -> ConsumerGroupHeartbeatRequest:
     o += 1
     if t25:
         o = skip_tags_rest(b, o, t25)
-    if o != end:
-        raise WireError("ConsumerGroupHeartbeatRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("ConsumerGroupHeartbeatRequest", "cut short", offset=end)
     return ConsumerGroupHeartbeatRequest(v1, v3, v5, v6, v8, v10, l12, v15, v17, l20)
 
 
@@ -500,7 +500,7 @@ _WRITE_REQUEST: Final = {0: _write_request_0, 1: _write_request_1}
 
 
 def decode_request(buf: Buffer, version: int) -> ConsumerGroupHeartbeatRequest:
-    """The body of a request; every byte of it must be used."""
+    """The body of a request. Bytes after its last field are ignored."""
     read = _READ_REQUEST.get(version)
     if read is None:
         raise WireError("ConsumerGroupHeartbeatRequest", "unknown version", version=version)
@@ -583,7 +583,9 @@ def _read_response_0(b: bytes, end: int) -> ConsumerGroupHeartbeatResponse:
     o += 1
     if t18:
         o = skip_tags_rest(b, o, t18)
-    if o != end:
+    if o > end:
+        raise WireError("ConsumerGroupHeartbeatResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("ConsumerGroupHeartbeatResponse", f"{end - o} bytes left over", offset=o)
     return ConsumerGroupHeartbeatResponse(v1, v2, v3, v5, v7, v8, v10)
 
@@ -646,7 +648,7 @@ _WRITE_RESPONSE: Final = {0: _write_response_0, 1: _write_response_0}
 
 
 def decode_response(buf: Buffer, version: int) -> ConsumerGroupHeartbeatResponse:
-    """The body of a response; every byte of it must be used."""
+    """The body of a response. Every byte of it must be used."""
     read = _READ_RESPONSE.get(version)
     if read is None:
         raise WireError("ConsumerGroupHeartbeatResponse", "unknown version", version=version)

@@ -114,8 +114,8 @@ def _read_request_0(b: bytes, end: int) -> CreateAclsRequest:
         v10, v11 = _u_bb(b, o)
         o += 2
         l2.append(CreateAclsRequestAclCreation(v3, v4, 3, v6, v8, v10, v11))
-    if o != end:
-        raise WireError("CreateAclsRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("CreateAclsRequest", "cut short", offset=end)
     return CreateAclsRequest(l2)
 
 
@@ -176,8 +176,8 @@ def _read_request_1(b: bytes, end: int) -> CreateAclsRequest:
         v11, v12 = _u_bb(b, o)
         o += 2
         l2.append(CreateAclsRequestAclCreation(v3, v4, v6, v7, v9, v11, v12))
-    if o != end:
-        raise WireError("CreateAclsRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("CreateAclsRequest", "cut short", offset=end)
     return CreateAclsRequest(l2)
 
 
@@ -245,8 +245,8 @@ def _read_request_2(b: bytes, end: int) -> CreateAclsRequest:
     o += 1
     if t14:
         o = skip_tags_rest(b, o, t14)
-    if o != end:
-        raise WireError("CreateAclsRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("CreateAclsRequest", "cut short", offset=end)
     return CreateAclsRequest(l2)
 
 
@@ -292,7 +292,7 @@ _WRITE_REQUEST: Final = {0: _write_request_0, 1: _write_request_1, 2: _write_req
 
 
 def decode_request(buf: Buffer, version: int) -> CreateAclsRequest:
-    """The body of a request; every byte of it must be used."""
+    """The body of a request. Bytes after its last field are ignored."""
     read = _READ_REQUEST.get(version)
     if read is None:
         raise WireError("CreateAclsRequest", "unknown version", version=version)
@@ -337,7 +337,9 @@ def _read_response_0(b: bytes, end: int) -> CreateAclsResponse:
         else:
             v5 = None
         l3.append(CreateAclsResponseAclCreationResult(v4, v5))
-    if o != end:
+    if o > end:
+        raise WireError("CreateAclsResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("CreateAclsResponse", f"{end - o} bytes left over", offset=o)
     return CreateAclsResponse(v1, l3)
 
@@ -390,7 +392,9 @@ def _read_response_2(b: bytes, end: int) -> CreateAclsResponse:
     o += 1
     if t8:
         o = skip_tags_rest(b, o, t8)
-    if o != end:
+    if o > end:
+        raise WireError("CreateAclsResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("CreateAclsResponse", f"{end - o} bytes left over", offset=o)
     return CreateAclsResponse(v1, l3)
 
@@ -427,7 +431,7 @@ _WRITE_RESPONSE: Final = {0: _write_response_0, 1: _write_response_0, 2: _write_
 
 
 def decode_response(buf: Buffer, version: int) -> CreateAclsResponse:
-    """The body of a response; every byte of it must be used."""
+    """The body of a response. Every byte of it must be used."""
     read = _READ_RESPONSE.get(version)
     if read is None:
         raise WireError("CreateAclsResponse", "unknown version", version=version)

@@ -120,8 +120,8 @@ def _read_request_0(b: bytes, end: int) -> CreatePartitionsRequest:
         l2.append(CreatePartitionsRequestTopic(v3, v5, l7))
     v10, v11 = _u_it(b, o)
     o += 5
-    if o != end:
-        raise WireError("CreatePartitionsRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("CreatePartitionsRequest", "cut short", offset=end)
     return CreatePartitionsRequest(l2, v10, v11)
 
 
@@ -205,8 +205,8 @@ def _read_request_2(b: bytes, end: int) -> CreatePartitionsRequest:
     o += 6
     if t14:
         o = skip_tags_rest(b, o, t14)
-    if o != end:
-        raise WireError("CreatePartitionsRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("CreatePartitionsRequest", "cut short", offset=end)
     return CreatePartitionsRequest(l2, v12, v13)
 
 
@@ -256,7 +256,7 @@ _WRITE_REQUEST: Final = {0: _write_request_0, 1: _write_request_0, 2: _write_req
 
 
 def decode_request(buf: Buffer, version: int) -> CreatePartitionsRequest:
-    """The body of a request; every byte of it must be used."""
+    """The body of a request. Bytes after its last field are ignored."""
     read = _READ_REQUEST.get(version)
     if read is None:
         raise WireError("CreatePartitionsRequest", "unknown version", version=version)
@@ -308,7 +308,9 @@ def _read_response_0(b: bytes, end: int) -> CreatePartitionsResponse:
         else:
             v7 = None
         l3.append(CreatePartitionsResponseTopicResult(v4, v6, v7))
-    if o != end:
+    if o > end:
+        raise WireError("CreatePartitionsResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("CreatePartitionsResponse", f"{end - o} bytes left over", offset=o)
     return CreatePartitionsResponse(v1, l3)
 
@@ -372,7 +374,9 @@ def _read_response_2(b: bytes, end: int) -> CreatePartitionsResponse:
     o += 1
     if t10:
         o = skip_tags_rest(b, o, t10)
-    if o != end:
+    if o > end:
+        raise WireError("CreatePartitionsResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("CreatePartitionsResponse", f"{end - o} bytes left over", offset=o)
     return CreatePartitionsResponse(v1, l3)
 
@@ -416,7 +420,7 @@ _WRITE_RESPONSE: Final = {0: _write_response_0, 1: _write_response_0, 2: _write_
 
 
 def decode_response(buf: Buffer, version: int) -> CreatePartitionsResponse:
-    """The body of a response; every byte of it must be used."""
+    """The body of a response. Every byte of it must be used."""
     read = _READ_RESPONSE.get(version)
     if read is None:
         raise WireError("CreatePartitionsResponse", "unknown version", version=version)

@@ -177,8 +177,8 @@ def _read_request_0(b: bytes, end: int) -> CreateTopicsRequest:
         l2.append(CreateTopicsRequestTopic(v3, v5, v6, l8, l13))
     v18, = _u_i(b, o)
     o += 4
-    if o != end:
-        raise WireError("CreateTopicsRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("CreateTopicsRequest", "cut short", offset=end)
     return CreateTopicsRequest(l2, v18)
 
 
@@ -285,8 +285,8 @@ def _read_request_1(b: bytes, end: int) -> CreateTopicsRequest:
         l2.append(CreateTopicsRequestTopic(v3, v5, v6, l8, l13))
     v18, v19 = _u_it(b, o)
     o += 5
-    if o != end:
-        raise WireError("CreateTopicsRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("CreateTopicsRequest", "cut short", offset=end)
     return CreateTopicsRequest(l2, v18, v19)
 
 
@@ -411,8 +411,8 @@ def _read_request_5(b: bytes, end: int) -> CreateTopicsRequest:
     o += 6
     if t23:
         o = skip_tags_rest(b, o, t23)
-    if o != end:
-        raise WireError("CreateTopicsRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("CreateTopicsRequest", "cut short", offset=end)
     return CreateTopicsRequest(l2, v21, v22)
 
 
@@ -486,7 +486,7 @@ _WRITE_REQUEST: Final = {0: _write_request_0, 1: _write_request_1, 2: _write_req
 
 
 def decode_request(buf: Buffer, version: int) -> CreateTopicsRequest:
-    """The body of a request; every byte of it must be used."""
+    """The body of a request. Bytes after its last field are ignored."""
     read = _READ_REQUEST.get(version)
     if read is None:
         raise WireError("CreateTopicsRequest", "unknown version", version=version)
@@ -530,7 +530,9 @@ def _read_response_0(b: bytes, end: int) -> CreateTopicsResponse:
         v5, = _u_h(b, o)
         o += 2
         l2.append(CreateTopicsResponseTopicResult(v3, ZERO_UUID, v5))
-    if o != end:
+    if o > end:
+        raise WireError("CreateTopicsResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("CreateTopicsResponse", f"{end - o} bytes left over", offset=o)
     return CreateTopicsResponse(0, l2)
 
@@ -578,7 +580,9 @@ def _read_response_1(b: bytes, end: int) -> CreateTopicsResponse:
         else:
             v6 = None
         l2.append(CreateTopicsResponseTopicResult(v3, ZERO_UUID, v5, v6))
-    if o != end:
+    if o > end:
+        raise WireError("CreateTopicsResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("CreateTopicsResponse", f"{end - o} bytes left over", offset=o)
     return CreateTopicsResponse(0, l2)
 
@@ -633,7 +637,9 @@ def _read_response_2(b: bytes, end: int) -> CreateTopicsResponse:
         else:
             v7 = None
         l3.append(CreateTopicsResponseTopicResult(v4, ZERO_UUID, v6, v7))
-    if o != end:
+    if o > end:
+        raise WireError("CreateTopicsResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("CreateTopicsResponse", f"{end - o} bytes left over", offset=o)
     return CreateTopicsResponse(v1, l3)
 
@@ -744,7 +750,9 @@ def _read_response_5(b: bytes, end: int) -> CreateTopicsResponse:
     o += 1
     if t26:
         o = skip_tags_rest(b, o, t26)
-    if o != end:
+    if o > end:
+        raise WireError("CreateTopicsResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("CreateTopicsResponse", f"{end - o} bytes left over", offset=o)
     return CreateTopicsResponse(v1, l3)
 
@@ -904,7 +912,9 @@ def _read_response_7(b: bytes, end: int) -> CreateTopicsResponse:
     o += 1
     if t27:
         o = skip_tags_rest(b, o, t27)
-    if o != end:
+    if o > end:
+        raise WireError("CreateTopicsResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("CreateTopicsResponse", f"{end - o} bytes left over", offset=o)
     return CreateTopicsResponse(v1, l3)
 
@@ -984,7 +994,7 @@ _WRITE_RESPONSE: Final = {0: _write_response_0, 1: _write_response_1, 2: _write_
 
 
 def decode_response(buf: Buffer, version: int) -> CreateTopicsResponse:
-    """The body of a response; every byte of it must be used."""
+    """The body of a response. Every byte of it must be used."""
     read = _READ_RESPONSE.get(version)
     if read is None:
         raise WireError("CreateTopicsResponse", "unknown version", version=version)

@@ -136,8 +136,8 @@ def _read_request_0(b: bytes, end: int) -> DeleteAclsRequest:
         v10, v11 = _u_bb(b, o)
         o += 2
         l2.append(DeleteAclsRequestFilter(v3, v4, 3, v6, v8, v10, v11))
-    if o != end:
-        raise WireError("DeleteAclsRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("DeleteAclsRequest", "cut short", offset=end)
     return DeleteAclsRequest(l2)
 
 
@@ -219,8 +219,8 @@ def _read_request_1(b: bytes, end: int) -> DeleteAclsRequest:
         v11, v12 = _u_bb(b, o)
         o += 2
         l2.append(DeleteAclsRequestFilter(v3, v4, v6, v7, v9, v11, v12))
-    if o != end:
-        raise WireError("DeleteAclsRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("DeleteAclsRequest", "cut short", offset=end)
     return DeleteAclsRequest(l2)
 
 
@@ -309,8 +309,8 @@ def _read_request_2(b: bytes, end: int) -> DeleteAclsRequest:
     o += 1
     if t14:
         o = skip_tags_rest(b, o, t14)
-    if o != end:
-        raise WireError("DeleteAclsRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("DeleteAclsRequest", "cut short", offset=end)
     return DeleteAclsRequest(l2)
 
 
@@ -368,7 +368,7 @@ _WRITE_REQUEST: Final = {0: _write_request_0, 1: _write_request_1, 2: _write_req
 
 
 def decode_request(buf: Buffer, version: int) -> DeleteAclsRequest:
-    """The body of a request; every byte of it must be used."""
+    """The body of a request. Bytes after its last field are ignored."""
     read = _READ_REQUEST.get(version)
     if read is None:
         raise WireError("DeleteAclsRequest", "unknown version", version=version)
@@ -455,7 +455,9 @@ def _read_response_0(b: bytes, end: int) -> DeleteAclsResponse:
             o += 2
             l8.append(DeleteAclsResponseMatchingAcl(v9, v10, v12, v13, 3, v15, v17, v19, v20))
         l3.append(DeleteAclsResponseFilterResult(v4, v5, l8))
-    if o != end:
+    if o > end:
+        raise WireError("DeleteAclsResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("DeleteAclsResponse", f"{end - o} bytes left over", offset=o)
     return DeleteAclsResponse(v1, l3)
 
@@ -566,7 +568,9 @@ def _read_response_1(b: bytes, end: int) -> DeleteAclsResponse:
             o += 2
             l8.append(DeleteAclsResponseMatchingAcl(v9, v10, v12, v13, v15, v16, v18, v20, v21))
         l3.append(DeleteAclsResponseFilterResult(v4, v5, l8))
-    if o != end:
+    if o > end:
+        raise WireError("DeleteAclsResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("DeleteAclsResponse", f"{end - o} bytes left over", offset=o)
     return DeleteAclsResponse(v1, l3)
 
@@ -689,7 +693,9 @@ def _read_response_2(b: bytes, end: int) -> DeleteAclsResponse:
     o += 1
     if t24:
         o = skip_tags_rest(b, o, t24)
-    if o != end:
+    if o > end:
+        raise WireError("DeleteAclsResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("DeleteAclsResponse", f"{end - o} bytes left over", offset=o)
     return DeleteAclsResponse(v1, l3)
 
@@ -769,7 +775,7 @@ _WRITE_RESPONSE: Final = {0: _write_response_0, 1: _write_response_1, 2: _write_
 
 
 def decode_response(buf: Buffer, version: int) -> DeleteAclsResponse:
-    """The body of a response; every byte of it must be used."""
+    """The body of a response. Every byte of it must be used."""
     read = _READ_RESPONSE.get(version)
     if read is None:
         raise WireError("DeleteAclsResponse", "unknown version", version=version)

@@ -76,8 +76,8 @@ def _read_request_0(b: bytes, end: int) -> DeleteGroupsRequest:
         v3 = b[o:e].decode()
         o = e
         l2.append(v3)
-    if o != end:
-        raise WireError("DeleteGroupsRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("DeleteGroupsRequest", "cut short", offset=end)
     return DeleteGroupsRequest(l2)
 
 
@@ -118,8 +118,8 @@ def _read_request_2(b: bytes, end: int) -> DeleteGroupsRequest:
     o += 1
     if t5:
         o = skip_tags_rest(b, o, t5)
-    if o != end:
-        raise WireError("DeleteGroupsRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("DeleteGroupsRequest", "cut short", offset=end)
     return DeleteGroupsRequest(l2)
 
 
@@ -148,7 +148,7 @@ _WRITE_REQUEST: Final = {0: _write_request_0, 1: _write_request_0, 2: _write_req
 
 
 def decode_request(buf: Buffer, version: int) -> DeleteGroupsRequest:
-    """The body of a request; every byte of it must be used."""
+    """The body of a request. Bytes after its last field are ignored."""
     read = _READ_REQUEST.get(version)
     if read is None:
         raise WireError("DeleteGroupsRequest", "unknown version", version=version)
@@ -192,7 +192,9 @@ def _read_response_0(b: bytes, end: int) -> DeleteGroupsResponse:
         v6, = _u_h(b, o)
         o += 2
         l3.append(DeleteGroupsResponseGroupResult(v4, v6))
-    if o != end:
+    if o > end:
+        raise WireError("DeleteGroupsResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("DeleteGroupsResponse", f"{end - o} bytes left over", offset=o)
     return DeleteGroupsResponse(v1, l3)
 
@@ -239,7 +241,9 @@ def _read_response_2(b: bytes, end: int) -> DeleteGroupsResponse:
     o += 1
     if t8:
         o = skip_tags_rest(b, o, t8)
-    if o != end:
+    if o > end:
+        raise WireError("DeleteGroupsResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("DeleteGroupsResponse", f"{end - o} bytes left over", offset=o)
     return DeleteGroupsResponse(v1, l3)
 
@@ -271,7 +275,7 @@ _WRITE_RESPONSE: Final = {0: _write_response_0, 1: _write_response_0, 2: _write_
 
 
 def decode_response(buf: Buffer, version: int) -> DeleteGroupsResponse:
-    """The body of a response; every byte of it must be used."""
+    """The body of a response. Every byte of it must be used."""
     read = _READ_RESPONSE.get(version)
     if read is None:
         raise WireError("DeleteGroupsResponse", "unknown version", version=version)

@@ -112,8 +112,8 @@ def _read_request_0(b: bytes, end: int) -> DeleteRecordsRequest:
         l2.append(DeleteRecordsRequestTopic(v3, l6))
     v9, = _u_i(b, o)
     o += 4
-    if o != end:
-        raise WireError("DeleteRecordsRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("DeleteRecordsRequest", "cut short", offset=end)
     return DeleteRecordsRequest(l2, v9)
 
 
@@ -178,8 +178,8 @@ def _read_request_2(b: bytes, end: int) -> DeleteRecordsRequest:
     o += 5
     if t12:
         o = skip_tags_rest(b, o, t12)
-    if o != end:
-        raise WireError("DeleteRecordsRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("DeleteRecordsRequest", "cut short", offset=end)
     return DeleteRecordsRequest(l2, v11)
 
 
@@ -217,7 +217,7 @@ _WRITE_REQUEST: Final = {0: _write_request_0, 1: _write_request_0, 2: _write_req
 
 
 def decode_request(buf: Buffer, version: int) -> DeleteRecordsRequest:
-    """The body of a request; every byte of it must be used."""
+    """The body of a request. Bytes after its last field are ignored."""
     read = _READ_REQUEST.get(version)
     if read is None:
         raise WireError("DeleteRecordsRequest", "unknown version", version=version)
@@ -270,7 +270,9 @@ def _read_response_0(b: bytes, end: int) -> DeleteRecordsResponse:
             o += 14
             l7.append(DeleteRecordsResponsePartitionResult(v8, v9, v10))
         l3.append(DeleteRecordsResponseTopicResult(v4, l7))
-    if o != end:
+    if o > end:
+        raise WireError("DeleteRecordsResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("DeleteRecordsResponse", f"{end - o} bytes left over", offset=o)
     return DeleteRecordsResponse(v1, l3)
 
@@ -335,7 +337,9 @@ def _read_response_2(b: bytes, end: int) -> DeleteRecordsResponse:
     o += 1
     if t13:
         o = skip_tags_rest(b, o, t13)
-    if o != end:
+    if o > end:
+        raise WireError("DeleteRecordsResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("DeleteRecordsResponse", f"{end - o} bytes left over", offset=o)
     return DeleteRecordsResponse(v1, l3)
 
@@ -375,7 +379,7 @@ _WRITE_RESPONSE: Final = {0: _write_response_0, 1: _write_response_0, 2: _write_
 
 
 def decode_response(buf: Buffer, version: int) -> DeleteRecordsResponse:
-    """The body of a response; every byte of it must be used."""
+    """The body of a response. Every byte of it must be used."""
     read = _READ_RESPONSE.get(version)
     if read is None:
         raise WireError("DeleteRecordsResponse", "unknown version", version=version)

@@ -94,8 +94,8 @@ def _read_request_0(b: bytes, end: int) -> DeleteTopicsRequest:
         l2.append(v3)
     v5, = _u_i(b, o)
     o += 4
-    if o != end:
-        raise WireError("DeleteTopicsRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("DeleteTopicsRequest", "cut short", offset=end)
     return DeleteTopicsRequest([], l2, v5)
 
 
@@ -137,8 +137,8 @@ def _read_request_4(b: bytes, end: int) -> DeleteTopicsRequest:
     o += 5
     if t6:
         o = skip_tags_rest(b, o, t6)
-    if o != end:
-        raise WireError("DeleteTopicsRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("DeleteTopicsRequest", "cut short", offset=end)
     return DeleteTopicsRequest([], l2, v5)
 
 
@@ -193,8 +193,8 @@ def _read_request_6(b: bytes, end: int) -> DeleteTopicsRequest:
     o += 5
     if t8:
         o = skip_tags_rest(b, o, t8)
-    if o != end:
-        raise WireError("DeleteTopicsRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("DeleteTopicsRequest", "cut short", offset=end)
     return DeleteTopicsRequest(l2, [], v7)
 
 
@@ -228,7 +228,7 @@ _WRITE_REQUEST: Final = {0: _write_request_0, 1: _write_request_0, 2: _write_req
 
 
 def decode_request(buf: Buffer, version: int) -> DeleteTopicsRequest:
-    """The body of a request; every byte of it must be used."""
+    """The body of a request. Bytes after its last field are ignored."""
     read = _READ_REQUEST.get(version)
     if read is None:
         raise WireError("DeleteTopicsRequest", "unknown version", version=version)
@@ -272,7 +272,9 @@ def _read_response_0(b: bytes, end: int) -> DeleteTopicsResponse:
         v5, = _u_h(b, o)
         o += 2
         l2.append(DeleteTopicsResponseTopicResult(v3, ZERO_UUID, v5))
-    if o != end:
+    if o > end:
+        raise WireError("DeleteTopicsResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("DeleteTopicsResponse", f"{end - o} bytes left over", offset=o)
     return DeleteTopicsResponse(0, l2)
 
@@ -312,7 +314,9 @@ def _read_response_1(b: bytes, end: int) -> DeleteTopicsResponse:
         v6, = _u_h(b, o)
         o += 2
         l3.append(DeleteTopicsResponseTopicResult(v4, ZERO_UUID, v6))
-    if o != end:
+    if o > end:
+        raise WireError("DeleteTopicsResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("DeleteTopicsResponse", f"{end - o} bytes left over", offset=o)
     return DeleteTopicsResponse(v1, l3)
 
@@ -359,7 +363,9 @@ def _read_response_4(b: bytes, end: int) -> DeleteTopicsResponse:
     o += 1
     if t8:
         o = skip_tags_rest(b, o, t8)
-    if o != end:
+    if o > end:
+        raise WireError("DeleteTopicsResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("DeleteTopicsResponse", f"{end - o} bytes left over", offset=o)
     return DeleteTopicsResponse(v1, l3)
 
@@ -424,7 +430,9 @@ def _read_response_5(b: bytes, end: int) -> DeleteTopicsResponse:
     o += 1
     if t10:
         o = skip_tags_rest(b, o, t10)
-    if o != end:
+    if o > end:
+        raise WireError("DeleteTopicsResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("DeleteTopicsResponse", f"{end - o} bytes left over", offset=o)
     return DeleteTopicsResponse(v1, l3)
 
@@ -504,7 +512,9 @@ def _read_response_6(b: bytes, end: int) -> DeleteTopicsResponse:
     o += 1
     if t11:
         o = skip_tags_rest(b, o, t11)
-    if o != end:
+    if o > end:
+        raise WireError("DeleteTopicsResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("DeleteTopicsResponse", f"{end - o} bytes left over", offset=o)
     return DeleteTopicsResponse(v1, l3)
 
@@ -552,7 +562,7 @@ _WRITE_RESPONSE: Final = {0: _write_response_0, 1: _write_response_1, 2: _write_
 
 
 def decode_response(buf: Buffer, version: int) -> DeleteTopicsResponse:
-    """The body of a response; every byte of it must be used."""
+    """The body of a response. Every byte of it must be used."""
     read = _READ_RESPONSE.get(version)
     if read is None:
         raise WireError("DeleteTopicsResponse", "unknown version", version=version)

@@ -118,8 +118,8 @@ def _read_request_0(b: bytes, end: int) -> DescribeAclsRequest:
         v6 = None
     v8, v9 = _u_bb(b, o)
     o += 2
-    if o != end:
-        raise WireError("DescribeAclsRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("DescribeAclsRequest", "cut short", offset=end)
     return DescribeAclsRequest(v1, v2, 3, v4, v6, v8, v9)
 
 
@@ -187,8 +187,8 @@ def _read_request_1(b: bytes, end: int) -> DescribeAclsRequest:
         v7 = None
     v9, v10 = _u_bb(b, o)
     o += 2
-    if o != end:
-        raise WireError("DescribeAclsRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("DescribeAclsRequest", "cut short", offset=end)
     return DescribeAclsRequest(v1, v2, v4, v5, v7, v9, v10)
 
 
@@ -258,8 +258,8 @@ def _read_request_2(b: bytes, end: int) -> DescribeAclsRequest:
     o += 3
     if t11:
         o = skip_tags_rest(b, o, t11)
-    if o != end:
-        raise WireError("DescribeAclsRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("DescribeAclsRequest", "cut short", offset=end)
     return DescribeAclsRequest(v1, v2, v4, v5, v7, v9, v10)
 
 
@@ -309,7 +309,7 @@ _WRITE_REQUEST: Final = {0: _write_request_0, 1: _write_request_1, 2: _write_req
 
 
 def decode_request(buf: Buffer, version: int) -> DescribeAclsRequest:
-    """The body of a request; every byte of it must be used."""
+    """The body of a request. Bytes after its last field are ignored."""
     read = _READ_REQUEST.get(version)
     if read is None:
         raise WireError("DescribeAclsRequest", "unknown version", version=version)
@@ -386,7 +386,9 @@ def _read_response_0(b: bytes, end: int) -> DescribeAclsResponse:
             o += 2
             l11.append(DescribeAclsResponseAclDescription(v12, v14, v16, v17))
         l6.append(DescribeAclsResponseResource(v7, v8, 3, l11))
-    if o != end:
+    if o > end:
+        raise WireError("DescribeAclsResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("DescribeAclsResponse", f"{end - o} bytes left over", offset=o)
     return DescribeAclsResponse(v1, v2, v3, l6)
 
@@ -479,7 +481,9 @@ def _read_response_1(b: bytes, end: int) -> DescribeAclsResponse:
             o += 2
             l12.append(DescribeAclsResponseAclDescription(v13, v15, v17, v18))
         l6.append(DescribeAclsResponseResource(v7, v8, v10, l12))
-    if o != end:
+    if o > end:
+        raise WireError("DescribeAclsResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("DescribeAclsResponse", f"{end - o} bytes left over", offset=o)
     return DescribeAclsResponse(v1, v2, v3, l6)
 
@@ -584,7 +588,9 @@ def _read_response_2(b: bytes, end: int) -> DescribeAclsResponse:
     o += 1
     if t21:
         o = skip_tags_rest(b, o, t21)
-    if o != end:
+    if o > end:
+        raise WireError("DescribeAclsResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("DescribeAclsResponse", f"{end - o} bytes left over", offset=o)
     return DescribeAclsResponse(v1, v2, v3, l6)
 
@@ -651,7 +657,7 @@ _WRITE_RESPONSE: Final = {0: _write_response_0, 1: _write_response_1, 2: _write_
 
 
 def decode_response(buf: Buffer, version: int) -> DescribeAclsResponse:
-    """The body of a response; every byte of it must be used."""
+    """The body of a response. Every byte of it must be used."""
     read = _READ_RESPONSE.get(version)
     if read is None:
         raise WireError("DescribeAclsResponse", "unknown version", version=version)

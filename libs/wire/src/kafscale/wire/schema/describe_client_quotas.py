@@ -120,8 +120,8 @@ def _read_request_0(b: bytes, end: int) -> DescribeClientQuotasRequest:
         l2.append(DescribeClientQuotasRequestComponent(v3, v5, v6))
     v8, = _u_t(b, o)
     o += 1
-    if o != end:
-        raise WireError("DescribeClientQuotasRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("DescribeClientQuotasRequest", "cut short", offset=end)
     return DescribeClientQuotasRequest(l2, v8)
 
 
@@ -185,8 +185,8 @@ def _read_request_1(b: bytes, end: int) -> DescribeClientQuotasRequest:
     o += 2
     if t10:
         o = skip_tags_rest(b, o, t10)
-    if o != end:
-        raise WireError("DescribeClientQuotasRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("DescribeClientQuotasRequest", "cut short", offset=end)
     return DescribeClientQuotasRequest(l2, v9)
 
 
@@ -228,7 +228,7 @@ _WRITE_REQUEST: Final = {0: _write_request_0, 1: _write_request_1}
 
 
 def decode_request(buf: Buffer, version: int) -> DescribeClientQuotasRequest:
-    """The body of a request; every byte of it must be used."""
+    """The body of a request. Bytes after its last field are ignored."""
     read = _READ_REQUEST.get(version)
     if read is None:
         raise WireError("DescribeClientQuotasRequest", "unknown version", version=version)
@@ -320,7 +320,9 @@ def _read_response_0(b: bytes, end: int) -> DescribeClientQuotasResponse:
             l6.append(DescribeClientQuotasResponseEntry(l8, l14))
     else:
         l6 = None
-    if o != end:
+    if o > end:
+        raise WireError("DescribeClientQuotasResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("DescribeClientQuotasResponse", f"{end - o} bytes left over", offset=o)
     return DescribeClientQuotasResponse(v1, v2, v3, l6)
 
@@ -456,7 +458,9 @@ def _read_response_1(b: bytes, end: int) -> DescribeClientQuotasResponse:
     o += 1
     if t21:
         o = skip_tags_rest(b, o, t21)
-    if o != end:
+    if o > end:
+        raise WireError("DescribeClientQuotasResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("DescribeClientQuotasResponse", f"{end - o} bytes left over", offset=o)
     return DescribeClientQuotasResponse(v1, v2, v3, l6)
 
@@ -536,7 +540,7 @@ _WRITE_RESPONSE: Final = {0: _write_response_0, 1: _write_response_1}
 
 
 def decode_response(buf: Buffer, version: int) -> DescribeClientQuotasResponse:
-    """The body of a response; every byte of it must be used."""
+    """The body of a response. Every byte of it must be used."""
     read = _READ_RESPONSE.get(version)
     if read is None:
         raise WireError("DescribeClientQuotasResponse", "unknown version", version=version)

@@ -78,8 +78,8 @@ def _read_request_0(b: bytes, end: int) -> DescribeClusterRequest:
     o += 2
     if t2:
         o = skip_tags_rest(b, o, t2)
-    if o != end:
-        raise WireError("DescribeClusterRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("DescribeClusterRequest", "cut short", offset=end)
     return DescribeClusterRequest(v1)
 
 
@@ -95,8 +95,8 @@ def _read_request_1(b: bytes, end: int) -> DescribeClusterRequest:
     o += 3
     if t3:
         o = skip_tags_rest(b, o, t3)
-    if o != end:
-        raise WireError("DescribeClusterRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("DescribeClusterRequest", "cut short", offset=end)
     return DescribeClusterRequest(v1, v2)
 
 
@@ -112,8 +112,8 @@ def _read_request_2(b: bytes, end: int) -> DescribeClusterRequest:
     o += 4
     if t4:
         o = skip_tags_rest(b, o, t4)
-    if o != end:
-        raise WireError("DescribeClusterRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("DescribeClusterRequest", "cut short", offset=end)
     return DescribeClusterRequest(v1, v2, v3)
 
 
@@ -128,7 +128,7 @@ _WRITE_REQUEST: Final = {0: _write_request_0, 1: _write_request_1, 2: _write_req
 
 
 def decode_request(buf: Buffer, version: int) -> DescribeClusterRequest:
-    """The body of a request; every byte of it must be used."""
+    """The body of a request. Bytes after its last field are ignored."""
     read = _READ_REQUEST.get(version)
     if read is None:
         raise WireError("DescribeClusterRequest", "unknown version", version=version)
@@ -206,7 +206,9 @@ def _read_response_0(b: bytes, end: int) -> DescribeClusterResponse:
     o += 5
     if t18:
         o = skip_tags_rest(b, o, t18)
-    if o != end:
+    if o > end:
+        raise WireError("DescribeClusterResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("DescribeClusterResponse", f"{end - o} bytes left over", offset=o)
     return DescribeClusterResponse(v1, v2, v3, 1, v5, v7, l9, v17)
 
@@ -320,7 +322,9 @@ def _read_response_1(b: bytes, end: int) -> DescribeClusterResponse:
     o += 5
     if t19:
         o = skip_tags_rest(b, o, t19)
-    if o != end:
+    if o > end:
+        raise WireError("DescribeClusterResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("DescribeClusterResponse", f"{end - o} bytes left over", offset=o)
     return DescribeClusterResponse(v1, v2, v3, v5, v6, v8, l10, v18)
 
@@ -435,7 +439,9 @@ def _read_response_2(b: bytes, end: int) -> DescribeClusterResponse:
     o += 5
     if t20:
         o = skip_tags_rest(b, o, t20)
-    if o != end:
+    if o > end:
+        raise WireError("DescribeClusterResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("DescribeClusterResponse", f"{end - o} bytes left over", offset=o)
     return DescribeClusterResponse(v1, v2, v3, v5, v6, v8, l10, v19)
 
@@ -500,7 +506,7 @@ _WRITE_RESPONSE: Final = {0: _write_response_0, 1: _write_response_1, 2: _write_
 
 
 def decode_response(buf: Buffer, version: int) -> DescribeClusterResponse:
-    """The body of a response; every byte of it must be used."""
+    """The body of a response. Every byte of it must be used."""
     read = _READ_RESPONSE.get(version)
     if read is None:
         raise WireError("DescribeClusterResponse", "unknown version", version=version)

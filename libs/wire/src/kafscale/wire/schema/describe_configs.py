@@ -146,8 +146,8 @@ def _read_request_0(b: bytes, end: int) -> DescribeConfigsRequest:
         else:
             l7 = None
         l2.append(DescribeConfigsRequestResource(v3, v4, l7))
-    if o != end:
-        raise WireError("DescribeConfigsRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("DescribeConfigsRequest", "cut short", offset=end)
     return DescribeConfigsRequest(l2)
 
 
@@ -215,8 +215,8 @@ def _read_request_1(b: bytes, end: int) -> DescribeConfigsRequest:
         l2.append(DescribeConfigsRequestResource(v3, v4, l7))
     v10, = _u_t(b, o)
     o += 1
-    if o != end:
-        raise WireError("DescribeConfigsRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("DescribeConfigsRequest", "cut short", offset=end)
     return DescribeConfigsRequest(l2, v10)
 
 
@@ -285,8 +285,8 @@ def _read_request_3(b: bytes, end: int) -> DescribeConfigsRequest:
         l2.append(DescribeConfigsRequestResource(v3, v4, l7))
     v10, v11 = _u_tt(b, o)
     o += 2
-    if o != end:
-        raise WireError("DescribeConfigsRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("DescribeConfigsRequest", "cut short", offset=end)
     return DescribeConfigsRequest(l2, v10, v11)
 
 
@@ -363,8 +363,8 @@ def _read_request_4(b: bytes, end: int) -> DescribeConfigsRequest:
     o += 3
     if t13:
         o = skip_tags_rest(b, o, t13)
-    if o != end:
-        raise WireError("DescribeConfigsRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("DescribeConfigsRequest", "cut short", offset=end)
     return DescribeConfigsRequest(l2, v11, v12)
 
 
@@ -412,7 +412,7 @@ _WRITE_REQUEST: Final = {0: _write_request_0, 1: _write_request_1, 2: _write_req
 
 
 def decode_request(buf: Buffer, version: int) -> DescribeConfigsRequest:
-    """The body of a request; every byte of it must be used."""
+    """The body of a request. Bytes after its last field are ignored."""
     read = _READ_REQUEST.get(version)
     if read is None:
         raise WireError("DescribeConfigsRequest", "unknown version", version=version)
@@ -492,7 +492,9 @@ def _read_response_0(b: bytes, end: int) -> DescribeConfigsResponse:
             o += 3
             l11.append(DescribeConfigsResponseResourceResult(v12, v14, v16, v17, -1, v18))
         l3.append(DescribeConfigsResponseResult(v4, v5, v7, v8, l11))
-    if o != end:
+    if o > end:
+        raise WireError("DescribeConfigsResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("DescribeConfigsResponse", f"{end - o} bytes left over", offset=o)
     return DescribeConfigsResponse(v1, l3)
 
@@ -618,7 +620,9 @@ def _read_response_1(b: bytes, end: int) -> DescribeConfigsResponse:
                 l20.append(DescribeConfigsResponseSynonym(v21, v23, v25))
             l11.append(DescribeConfigsResponseResourceResult(v12, v14, v16, False, v17, v18, l20))
         l3.append(DescribeConfigsResponseResult(v4, v5, v7, v8, l11))
-    if o != end:
+    if o > end:
+        raise WireError("DescribeConfigsResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("DescribeConfigsResponse", f"{end - o} bytes left over", offset=o)
     return DescribeConfigsResponse(v1, l3)
 
@@ -770,7 +774,9 @@ def _read_response_3(b: bytes, end: int) -> DescribeConfigsResponse:
                 v27 = None
             l11.append(DescribeConfigsResponseResourceResult(v12, v14, v16, False, v17, v18, l20, v26, v27))
         l3.append(DescribeConfigsResponseResult(v4, v5, v7, v8, l11))
-    if o != end:
+    if o > end:
+        raise WireError("DescribeConfigsResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("DescribeConfigsResponse", f"{end - o} bytes left over", offset=o)
     return DescribeConfigsResponse(v1, l3)
 
@@ -947,7 +953,9 @@ def _read_response_4(b: bytes, end: int) -> DescribeConfigsResponse:
     o += 1
     if t32:
         o = skip_tags_rest(b, o, t32)
-    if o != end:
+    if o > end:
+        raise WireError("DescribeConfigsResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("DescribeConfigsResponse", f"{end - o} bytes left over", offset=o)
     return DescribeConfigsResponse(v1, l3)
 
@@ -1057,7 +1065,7 @@ _WRITE_RESPONSE: Final = {0: _write_response_0, 1: _write_response_1, 2: _write_
 
 
 def decode_response(buf: Buffer, version: int) -> DescribeConfigsResponse:
-    """The body of a response; every byte of it must be used."""
+    """The body of a response. Every byte of it must be used."""
     read = _READ_RESPONSE.get(version)
     if read is None:
         raise WireError("DescribeConfigsResponse", "unknown version", version=version)

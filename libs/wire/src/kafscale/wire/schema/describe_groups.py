@@ -99,8 +99,8 @@ def _read_request_0(b: bytes, end: int) -> DescribeGroupsRequest:
         v3 = b[o:e].decode()
         o = e
         l2.append(v3)
-    if o != end:
-        raise WireError("DescribeGroupsRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("DescribeGroupsRequest", "cut short", offset=end)
     return DescribeGroupsRequest(l2)
 
 
@@ -138,8 +138,8 @@ def _read_request_3(b: bytes, end: int) -> DescribeGroupsRequest:
         l2.append(v3)
     v5, = _u_t(b, o)
     o += 1
-    if o != end:
-        raise WireError("DescribeGroupsRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("DescribeGroupsRequest", "cut short", offset=end)
     return DescribeGroupsRequest(l2, v5)
 
 
@@ -181,8 +181,8 @@ def _read_request_5(b: bytes, end: int) -> DescribeGroupsRequest:
     o += 2
     if t6:
         o = skip_tags_rest(b, o, t6)
-    if o != end:
-        raise WireError("DescribeGroupsRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("DescribeGroupsRequest", "cut short", offset=end)
     return DescribeGroupsRequest(l2, v5)
 
 
@@ -211,7 +211,7 @@ _WRITE_REQUEST: Final = {0: _write_request_0, 1: _write_request_0, 2: _write_req
 
 
 def decode_request(buf: Buffer, version: int) -> DescribeGroupsRequest:
-    """The body of a request; every byte of it must be used."""
+    """The body of a request. Bytes after its last field are ignored."""
     read = _READ_REQUEST.get(version)
     if read is None:
         raise WireError("DescribeGroupsRequest", "unknown version", version=version)
@@ -318,7 +318,9 @@ def _read_response_0(b: bytes, end: int) -> DescribeGroupsResponse:
             o = e
             l13.append(DescribeGroupsResponseDescribedGroupMember(v14, None, v16, v18, v20, v22))
         l2.append(DescribeGroupsResponseDescribedGroup(v3, None, v4, v6, v8, v10, l13))
-    if o != end:
+    if o > end:
+        raise WireError("DescribeGroupsResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("DescribeGroupsResponse", f"{end - o} bytes left over", offset=o)
     return DescribeGroupsResponse(0, l2)
 
@@ -456,7 +458,9 @@ def _read_response_1(b: bytes, end: int) -> DescribeGroupsResponse:
             o = e
             l14.append(DescribeGroupsResponseDescribedGroupMember(v15, None, v17, v19, v21, v23))
         l3.append(DescribeGroupsResponseDescribedGroup(v4, None, v5, v7, v9, v11, l14))
-    if o != end:
+    if o > end:
+        raise WireError("DescribeGroupsResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("DescribeGroupsResponse", f"{end - o} bytes left over", offset=o)
     return DescribeGroupsResponse(v1, l3)
 
@@ -596,7 +600,9 @@ def _read_response_3(b: bytes, end: int) -> DescribeGroupsResponse:
         v25, = _u_i(b, o)
         o += 4
         l3.append(DescribeGroupsResponseDescribedGroup(v4, None, v5, v7, v9, v11, l14, v25))
-    if o != end:
+    if o > end:
+        raise WireError("DescribeGroupsResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("DescribeGroupsResponse", f"{end - o} bytes left over", offset=o)
     return DescribeGroupsResponse(v1, l3)
 
@@ -747,7 +753,9 @@ def _read_response_4(b: bytes, end: int) -> DescribeGroupsResponse:
         v27, = _u_i(b, o)
         o += 4
         l3.append(DescribeGroupsResponseDescribedGroup(v4, None, v5, v7, v9, v11, l14, v27))
-    if o != end:
+    if o > end:
+        raise WireError("DescribeGroupsResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("DescribeGroupsResponse", f"{end - o} bytes left over", offset=o)
     return DescribeGroupsResponse(v1, l3)
 
@@ -918,7 +926,9 @@ def _read_response_5(b: bytes, end: int) -> DescribeGroupsResponse:
     o += 1
     if t30:
         o = skip_tags_rest(b, o, t30)
-    if o != end:
+    if o > end:
+        raise WireError("DescribeGroupsResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("DescribeGroupsResponse", f"{end - o} bytes left over", offset=o)
     return DescribeGroupsResponse(v1, l3)
 
@@ -1139,7 +1149,9 @@ def _read_response_6(b: bytes, end: int) -> DescribeGroupsResponse:
     o += 1
     if t32:
         o = skip_tags_rest(b, o, t32)
-    if o != end:
+    if o > end:
+        raise WireError("DescribeGroupsResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("DescribeGroupsResponse", f"{end - o} bytes left over", offset=o)
     return DescribeGroupsResponse(v1, l3)
 
@@ -1258,7 +1270,7 @@ _WRITE_RESPONSE: Final = {0: _write_response_0, 1: _write_response_1, 2: _write_
 
 
 def decode_response(buf: Buffer, version: int) -> DescribeGroupsResponse:
-    """The body of a response; every byte of it must be used."""
+    """The body of a response. Every byte of it must be used."""
     read = _READ_RESPONSE.get(version)
     if read is None:
         raise WireError("DescribeGroupsResponse", "unknown version", version=version)

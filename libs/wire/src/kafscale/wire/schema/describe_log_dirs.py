@@ -125,8 +125,8 @@ def _read_request_0(b: bytes, end: int) -> DescribeLogDirsRequest:
             l2.append(DescribeLogDirsRequestDescribableDirTopic(v3, l6))
     else:
         l2 = None
-    if o != end:
-        raise WireError("DescribeLogDirsRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("DescribeLogDirsRequest", "cut short", offset=end)
     return DescribeLogDirsRequest(l2)
 
 
@@ -191,8 +191,8 @@ def _read_request_2(b: bytes, end: int) -> DescribeLogDirsRequest:
     o += 1
     if t8:
         o = skip_tags_rest(b, o, t8)
-    if o != end:
-        raise WireError("DescribeLogDirsRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("DescribeLogDirsRequest", "cut short", offset=end)
     return DescribeLogDirsRequest(l2)
 
 
@@ -233,7 +233,7 @@ _WRITE_REQUEST: Final = {0: _write_request_0, 1: _write_request_0, 2: _write_req
 
 
 def decode_request(buf: Buffer, version: int) -> DescribeLogDirsRequest:
-    """The body of a request; every byte of it must be used."""
+    """The body of a request. Bytes after its last field are ignored."""
     read = _READ_REQUEST.get(version)
     if read is None:
         raise WireError("DescribeLogDirsRequest", "unknown version", version=version)
@@ -302,7 +302,9 @@ def _read_response_0(b: bytes, end: int) -> DescribeLogDirsResponse:
                 l12.append(DescribeLogDirsResponsePartition(v13, v14, v15, v16))
             l8.append(DescribeLogDirsResponseTopic(v9, l12))
         l3.append(DescribeLogDirsResponseResult(v4, v5, l8))
-    if o != end:
+    if o > end:
+        raise WireError("DescribeLogDirsResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("DescribeLogDirsResponse", f"{end - o} bytes left over", offset=o)
     return DescribeLogDirsResponse(v1, 0, l3)
 
@@ -396,7 +398,9 @@ def _read_response_2(b: bytes, end: int) -> DescribeLogDirsResponse:
     o += 1
     if t20:
         o = skip_tags_rest(b, o, t20)
-    if o != end:
+    if o > end:
+        raise WireError("DescribeLogDirsResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("DescribeLogDirsResponse", f"{end - o} bytes left over", offset=o)
     return DescribeLogDirsResponse(v1, 0, l3)
 
@@ -510,7 +514,9 @@ def _read_response_3(b: bytes, end: int) -> DescribeLogDirsResponse:
     o += 1
     if t21:
         o = skip_tags_rest(b, o, t21)
-    if o != end:
+    if o > end:
+        raise WireError("DescribeLogDirsResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("DescribeLogDirsResponse", f"{end - o} bytes left over", offset=o)
     return DescribeLogDirsResponse(v1, v2, l4)
 
@@ -624,7 +630,9 @@ def _read_response_4(b: bytes, end: int) -> DescribeLogDirsResponse:
     o += 1
     if t23:
         o = skip_tags_rest(b, o, t23)
-    if o != end:
+    if o > end:
+        raise WireError("DescribeLogDirsResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("DescribeLogDirsResponse", f"{end - o} bytes left over", offset=o)
     return DescribeLogDirsResponse(v1, v2, l4)
 
@@ -738,7 +746,9 @@ def _read_response_5(b: bytes, end: int) -> DescribeLogDirsResponse:
     o += 1
     if t24:
         o = skip_tags_rest(b, o, t24)
-    if o != end:
+    if o > end:
+        raise WireError("DescribeLogDirsResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("DescribeLogDirsResponse", f"{end - o} bytes left over", offset=o)
     return DescribeLogDirsResponse(v1, v2, l4)
 
@@ -794,7 +804,7 @@ _WRITE_RESPONSE: Final = {0: _write_response_0, 1: _write_response_0, 2: _write_
 
 
 def decode_response(buf: Buffer, version: int) -> DescribeLogDirsResponse:
-    """The body of a response; every byte of it must be used."""
+    """The body of a response. Every byte of it must be used."""
     read = _READ_RESPONSE.get(version)
     if read is None:
         raise WireError("DescribeLogDirsResponse", "unknown version", version=version)

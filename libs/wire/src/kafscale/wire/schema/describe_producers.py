@@ -115,8 +115,8 @@ def _read_request_0(b: bytes, end: int) -> DescribeProducersRequest:
     o += 1
     if t8:
         o = skip_tags_rest(b, o, t8)
-    if o != end:
-        raise WireError("DescribeProducersRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("DescribeProducersRequest", "cut short", offset=end)
     return DescribeProducersRequest(l2)
 
 
@@ -154,7 +154,7 @@ _WRITE_REQUEST: Final = {0: _write_request_0}
 
 
 def decode_request(buf: Buffer, version: int) -> DescribeProducersRequest:
-    """The body of a request; every byte of it must be used."""
+    """The body of a request. Bytes after its last field are ignored."""
     read = _READ_REQUEST.get(version)
     if read is None:
         raise WireError("DescribeProducersRequest", "unknown version", version=version)
@@ -243,7 +243,9 @@ def _read_response_0(b: bytes, end: int) -> DescribeProducersResponse:
     o += 1
     if t23:
         o = skip_tags_rest(b, o, t23)
-    if o != end:
+    if o > end:
+        raise WireError("DescribeProducersResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("DescribeProducersResponse", f"{end - o} bytes left over", offset=o)
     return DescribeProducersResponse(v1, l3)
 
@@ -303,7 +305,7 @@ _WRITE_RESPONSE: Final = {0: _write_response_0}
 
 
 def decode_response(buf: Buffer, version: int) -> DescribeProducersResponse:
-    """The body of a response; every byte of it must be used."""
+    """The body of a response. Every byte of it must be used."""
     read = _READ_RESPONSE.get(version)
     if read is None:
         raise WireError("DescribeProducersResponse", "unknown version", version=version)

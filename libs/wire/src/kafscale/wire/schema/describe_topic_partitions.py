@@ -148,8 +148,8 @@ def _read_request_0(b: bytes, end: int) -> DescribeTopicPartitionsRequest:
     o += 1
     if t13:
         o = skip_tags_rest(b, o, t13)
-    if o != end:
-        raise WireError("DescribeTopicPartitionsRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("DescribeTopicPartitionsRequest", "cut short", offset=end)
     return DescribeTopicPartitionsRequest(l2, v6, v8)
 
 
@@ -193,7 +193,7 @@ _WRITE_REQUEST: Final = {0: _write_request_0}
 
 
 def decode_request(buf: Buffer, version: int) -> DescribeTopicPartitionsRequest:
-    """The body of a request; every byte of it must be used."""
+    """The body of a request. Bytes after its last field are ignored."""
     read = _READ_REQUEST.get(version)
     if read is None:
         raise WireError("DescribeTopicPartitionsRequest", "unknown version", version=version)
@@ -329,7 +329,9 @@ def _read_response_0(b: bytes, end: int) -> DescribeTopicPartitionsResponse:
     o += 1
     if t34:
         o = skip_tags_rest(b, o, t34)
-    if o != end:
+    if o > end:
+        raise WireError("DescribeTopicPartitionsResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("DescribeTopicPartitionsResponse", f"{end - o} bytes left over", offset=o)
     return DescribeTopicPartitionsResponse(v1, l3, v29)
 
@@ -435,7 +437,7 @@ _WRITE_RESPONSE: Final = {0: _write_response_0}
 
 
 def decode_response(buf: Buffer, version: int) -> DescribeTopicPartitionsResponse:
-    """The body of a response; every byte of it must be used."""
+    """The body of a response. Every byte of it must be used."""
     read = _READ_RESPONSE.get(version)
     if read is None:
         raise WireError("DescribeTopicPartitionsResponse", "unknown version", version=version)

@@ -99,8 +99,8 @@ def _read_request_0(b: bytes, end: int) -> DescribeUserScramCredentialsRequest:
     o += 1
     if t6:
         o = skip_tags_rest(b, o, t6)
-    if o != end:
-        raise WireError("DescribeUserScramCredentialsRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("DescribeUserScramCredentialsRequest", "cut short", offset=end)
     return DescribeUserScramCredentialsRequest(l2)
 
 
@@ -133,7 +133,7 @@ _WRITE_REQUEST: Final = {0: _write_request_0}
 
 
 def decode_request(buf: Buffer, version: int) -> DescribeUserScramCredentialsRequest:
-    """The body of a request; every byte of it must be used."""
+    """The body of a request. Bytes after its last field are ignored."""
     read = _READ_REQUEST.get(version)
     if read is None:
         raise WireError("DescribeUserScramCredentialsRequest", "unknown version", version=version)
@@ -218,7 +218,9 @@ def _read_response_0(b: bytes, end: int) -> DescribeUserScramCredentialsResponse
     o += 1
     if t18:
         o = skip_tags_rest(b, o, t18)
-    if o != end:
+    if o > end:
+        raise WireError("DescribeUserScramCredentialsResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("DescribeUserScramCredentialsResponse", f"{end - o} bytes left over", offset=o)
     return DescribeUserScramCredentialsResponse(v1, v2, v3, l6)
 
@@ -281,7 +283,7 @@ _WRITE_RESPONSE: Final = {0: _write_response_0}
 
 
 def decode_response(buf: Buffer, version: int) -> DescribeUserScramCredentialsResponse:
-    """The body of a response; every byte of it must be used."""
+    """The body of a response. Every byte of it must be used."""
     read = _READ_RESPONSE.get(version)
     if read is None:
         raise WireError("DescribeUserScramCredentialsResponse", "unknown version", version=version)

@@ -116,8 +116,8 @@ def _read_request_0(b: bytes, end: int) -> ElectLeadersRequest:
         l2 = None
     v7, = _u_i(b, o)
     o += 4
-    if o != end:
-        raise WireError("ElectLeadersRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("ElectLeadersRequest", "cut short", offset=end)
     return ElectLeadersRequest(0, l2, v7)
 
 
@@ -175,8 +175,8 @@ def _read_request_1(b: bytes, end: int) -> ElectLeadersRequest:
         l3 = None
     v8, = _u_i(b, o)
     o += 4
-    if o != end:
-        raise WireError("ElectLeadersRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("ElectLeadersRequest", "cut short", offset=end)
     return ElectLeadersRequest(v1, l3, v8)
 
 
@@ -242,8 +242,8 @@ def _read_request_2(b: bytes, end: int) -> ElectLeadersRequest:
     o += 5
     if t10:
         o = skip_tags_rest(b, o, t10)
-    if o != end:
-        raise WireError("ElectLeadersRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("ElectLeadersRequest", "cut short", offset=end)
     return ElectLeadersRequest(v1, l3, v9)
 
 
@@ -285,7 +285,7 @@ _WRITE_REQUEST: Final = {0: _write_request_0, 1: _write_request_1, 2: _write_req
 
 
 def decode_request(buf: Buffer, version: int) -> ElectLeadersRequest:
-    """The body of a request; every byte of it must be used."""
+    """The body of a request. Bytes after its last field are ignored."""
     read = _READ_REQUEST.get(version)
     if read is None:
         raise WireError("ElectLeadersRequest", "unknown version", version=version)
@@ -346,7 +346,9 @@ def _read_response_0(b: bytes, end: int) -> ElectLeadersResponse:
                 v10 = None
             l7.append(ElectLeadersResponsePartitionResult(v8, v9, v10))
         l3.append(ElectLeadersResponseReplicaElectionResult(v4, l7))
-    if o != end:
+    if o > end:
+        raise WireError("ElectLeadersResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("ElectLeadersResponse", f"{end - o} bytes left over", offset=o)
     return ElectLeadersResponse(v1, 0, l3)
 
@@ -414,7 +416,9 @@ def _read_response_1(b: bytes, end: int) -> ElectLeadersResponse:
                 v11 = None
             l8.append(ElectLeadersResponsePartitionResult(v9, v10, v11))
         l4.append(ElectLeadersResponseReplicaElectionResult(v5, l8))
-    if o != end:
+    if o > end:
+        raise WireError("ElectLeadersResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("ElectLeadersResponse", f"{end - o} bytes left over", offset=o)
     return ElectLeadersResponse(v1, v2, l4)
 
@@ -496,7 +500,9 @@ def _read_response_2(b: bytes, end: int) -> ElectLeadersResponse:
     o += 1
     if t15:
         o = skip_tags_rest(b, o, t15)
-    if o != end:
+    if o > end:
+        raise WireError("ElectLeadersResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("ElectLeadersResponse", f"{end - o} bytes left over", offset=o)
     return ElectLeadersResponse(v1, v2, l4)
 
@@ -548,7 +554,7 @@ _WRITE_RESPONSE: Final = {0: _write_response_0, 1: _write_response_1, 2: _write_
 
 
 def decode_response(buf: Buffer, version: int) -> ElectLeadersResponse:
-    """The body of a response; every byte of it must be used."""
+    """The body of a response. Every byte of it must be used."""
     read = _READ_RESPONSE.get(version)
     if read is None:
         raise WireError("ElectLeadersResponse", "unknown version", version=version)

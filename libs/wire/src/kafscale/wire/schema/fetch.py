@@ -236,8 +236,8 @@ def _read_request_0(b: bytes, end: int) -> FetchRequest:
             o += 16
             l9.append(FetchRequestPartition(v10, -1, v11, -1, -1, v12))
         l5.append(FetchRequestTopic(v6, ZERO_UUID, l9))
-    if o != end:
-        raise WireError("FetchRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("FetchRequest", "cut short", offset=end)
     return FetchRequest(None, v1, _FetchRequestReplicaState_DEFAULT, v2, v3, 2147483647, 0, 0, -1, l5)
 
 
@@ -289,8 +289,8 @@ def _read_request_3(b: bytes, end: int) -> FetchRequest:
             o += 16
             l10.append(FetchRequestPartition(v11, -1, v12, -1, -1, v13))
         l6.append(FetchRequestTopic(v7, ZERO_UUID, l10))
-    if o != end:
-        raise WireError("FetchRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("FetchRequest", "cut short", offset=end)
     return FetchRequest(None, v1, _FetchRequestReplicaState_DEFAULT, v2, v3, v4, 0, 0, -1, l6)
 
 
@@ -342,8 +342,8 @@ def _read_request_4(b: bytes, end: int) -> FetchRequest:
             o += 16
             l11.append(FetchRequestPartition(v12, -1, v13, -1, -1, v14))
         l7.append(FetchRequestTopic(v8, ZERO_UUID, l11))
-    if o != end:
-        raise WireError("FetchRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("FetchRequest", "cut short", offset=end)
     return FetchRequest(None, v1, _FetchRequestReplicaState_DEFAULT, v2, v3, v4, v5, 0, -1, l7)
 
 
@@ -395,8 +395,8 @@ def _read_request_5(b: bytes, end: int) -> FetchRequest:
             o += 24
             l11.append(FetchRequestPartition(v12, -1, v13, -1, v14, v15))
         l7.append(FetchRequestTopic(v8, ZERO_UUID, l11))
-    if o != end:
-        raise WireError("FetchRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("FetchRequest", "cut short", offset=end)
     return FetchRequest(None, v1, _FetchRequestReplicaState_DEFAULT, v2, v3, v4, v5, 0, -1, l7)
 
 
@@ -472,8 +472,8 @@ def _read_request_7(b: bytes, end: int) -> FetchRequest:
         l23 = list(UNPACK_I[n22](b, o) if n22 < 8 else unpack_from(f">{n22}i", b, o))
         o += n22 * 4
         l19.append(FetchRequestForgottenTopic(v20, ZERO_UUID, l23))
-    if o != end:
-        raise WireError("FetchRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("FetchRequest", "cut short", offset=end)
     return FetchRequest(None, v1, _FetchRequestReplicaState_DEFAULT, v2, v3, v4, v5, v6, v7, l9, l19)
 
 
@@ -562,8 +562,8 @@ def _read_request_9(b: bytes, end: int) -> FetchRequest:
         l24 = list(UNPACK_I[n23](b, o) if n23 < 8 else unpack_from(f">{n23}i", b, o))
         o += n23 * 4
         l20.append(FetchRequestForgottenTopic(v21, ZERO_UUID, l24))
-    if o != end:
-        raise WireError("FetchRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("FetchRequest", "cut short", offset=end)
     return FetchRequest(None, v1, _FetchRequestReplicaState_DEFAULT, v2, v3, v4, v5, v6, v7, l9, l20)
 
 
@@ -659,8 +659,8 @@ def _read_request_11(b: bytes, end: int) -> FetchRequest:
     e = o + n26
     v25 = b[o:e].decode()
     o = e
-    if o != end:
-        raise WireError("FetchRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("FetchRequest", "cut short", offset=end)
     return FetchRequest(None, v1, _FetchRequestReplicaState_DEFAULT, v2, v3, v4, v5, v6, v7, l9, l20, v25)
 
 
@@ -799,8 +799,8 @@ def _read_request_12(b: bytes, end: int) -> FetchRequest:
                     raise bad_tag("cluster_id", t33, o)
             else:
                 o = e34
-    if o != end:
-        raise WireError("FetchRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("FetchRequest", "cut short", offset=end)
     return FetchRequest(v32, v1, _FetchRequestReplicaState_DEFAULT, v2, v3, v4, v5, v6, v7, l9, l23, v29)
 
 
@@ -966,8 +966,8 @@ def _read_request_13(b: bytes, end: int) -> FetchRequest:
                     raise bad_tag("cluster_id", t31, o)
             else:
                 o = e32
-    if o != end:
-        raise WireError("FetchRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("FetchRequest", "cut short", offset=end)
     return FetchRequest(v30, v1, _FetchRequestReplicaState_DEFAULT, v2, v3, v4, v5, v6, v7, l9, l22, v27)
 
 
@@ -1130,8 +1130,8 @@ def _read_request_15(b: bytes, end: int) -> FetchRequest:
                     raise bad_tag("replica_state", t31, o)
             else:
                 o = e32
-    if o != end:
-        raise WireError("FetchRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("FetchRequest", "cut short", offset=end)
     return FetchRequest(v29, -1, v30, v1, v2, v3, v4, v5, v6, l8, l21, v26)
 
 
@@ -1314,8 +1314,8 @@ def _read_request_17(b: bytes, end: int) -> FetchRequest:
                     raise bad_tag("replica_state", t35, o)
             else:
                 o = e36
-    if o != end:
-        raise WireError("FetchRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("FetchRequest", "cut short", offset=end)
     return FetchRequest(v33, -1, v34, v1, v2, v3, v4, v5, v6, l8, l25, v30)
 
 
@@ -1511,8 +1511,8 @@ def _read_request_18(b: bytes, end: int) -> FetchRequest:
                     raise bad_tag("replica_state", t37, o)
             else:
                 o = e38
-    if o != end:
-        raise WireError("FetchRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("FetchRequest", "cut short", offset=end)
     return FetchRequest(v35, -1, v36, v1, v2, v3, v4, v5, v6, l8, l27, v32)
 
 
@@ -1604,7 +1604,7 @@ _WRITE_REQUEST: Final = {0: _write_request_0, 1: _write_request_0, 2: _write_req
 
 
 def decode_request(buf: Buffer, version: int) -> FetchRequest:
-    """The body of a request; every byte of it must be used."""
+    """The body of a request. Bytes after its last field are ignored."""
     read = _READ_REQUEST.get(version)
     if read is None:
         raise WireError("FetchRequest", "unknown version", version=version)
@@ -1665,7 +1665,9 @@ def _read_response_0(b: memoryview, end: int) -> FetchResponse:
                 v10 = None
             l6.append(FetchResponsePartition(v7, v8, v9, -1, -1, _FetchResponseEpochEndOffset_DEFAULT, _FetchResponseLeaderIdAndEpoch_DEFAULT, _FetchResponseSnapshotId_DEFAULT, [], -1, v10))
         l2.append(FetchResponseTopic(v3, ZERO_UUID, l6))
-    if o != end:
+    if o > end:
+        raise WireError("FetchResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("FetchResponse", f"{end - o} bytes left over", offset=o)
     return FetchResponse(0, 0, 0, l2)
 
@@ -1741,7 +1743,9 @@ def _read_response_1(b: memoryview, end: int) -> FetchResponse:
                 v11 = None
             l7.append(FetchResponsePartition(v8, v9, v10, -1, -1, _FetchResponseEpochEndOffset_DEFAULT, _FetchResponseLeaderIdAndEpoch_DEFAULT, _FetchResponseSnapshotId_DEFAULT, [], -1, v11))
         l3.append(FetchResponseTopic(v4, ZERO_UUID, l7))
-    if o != end:
+    if o > end:
+        raise WireError("FetchResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("FetchResponse", f"{end - o} bytes left over", offset=o)
     return FetchResponse(v1, 0, 0, l3)
 
@@ -1831,7 +1835,9 @@ def _read_response_4(b: memoryview, end: int) -> FetchResponse:
                 v16 = None
             l7.append(FetchResponsePartition(v8, v9, v10, v11, -1, _FetchResponseEpochEndOffset_DEFAULT, _FetchResponseLeaderIdAndEpoch_DEFAULT, _FetchResponseSnapshotId_DEFAULT, l13, -1, v16))
         l3.append(FetchResponseTopic(v4, ZERO_UUID, l7))
-    if o != end:
+    if o > end:
+        raise WireError("FetchResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("FetchResponse", f"{end - o} bytes left over", offset=o)
     return FetchResponse(v1, 0, 0, l3)
 
@@ -1929,7 +1935,9 @@ def _read_response_5(b: memoryview, end: int) -> FetchResponse:
                 v17 = None
             l7.append(FetchResponsePartition(v8, v9, v10, v11, v12, _FetchResponseEpochEndOffset_DEFAULT, _FetchResponseLeaderIdAndEpoch_DEFAULT, _FetchResponseSnapshotId_DEFAULT, l14, -1, v17))
         l3.append(FetchResponseTopic(v4, ZERO_UUID, l7))
-    if o != end:
+    if o > end:
+        raise WireError("FetchResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("FetchResponse", f"{end - o} bytes left over", offset=o)
     return FetchResponse(v1, 0, 0, l3)
 
@@ -2027,7 +2035,9 @@ def _read_response_7(b: memoryview, end: int) -> FetchResponse:
                 v19 = None
             l9.append(FetchResponsePartition(v10, v11, v12, v13, v14, _FetchResponseEpochEndOffset_DEFAULT, _FetchResponseLeaderIdAndEpoch_DEFAULT, _FetchResponseSnapshotId_DEFAULT, l16, -1, v19))
         l5.append(FetchResponseTopic(v6, ZERO_UUID, l9))
-    if o != end:
+    if o > end:
+        raise WireError("FetchResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("FetchResponse", f"{end - o} bytes left over", offset=o)
     return FetchResponse(v1, v2, v3, l5)
 
@@ -2125,7 +2135,9 @@ def _read_response_11(b: memoryview, end: int) -> FetchResponse:
                 v20 = None
             l9.append(FetchResponsePartition(v10, v11, v12, v13, v14, _FetchResponseEpochEndOffset_DEFAULT, _FetchResponseLeaderIdAndEpoch_DEFAULT, _FetchResponseSnapshotId_DEFAULT, l16, v19, v20))
         l5.append(FetchResponseTopic(v6, ZERO_UUID, l9))
-    if o != end:
+    if o > end:
+        raise WireError("FetchResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("FetchResponse", f"{end - o} bytes left over", offset=o)
     return FetchResponse(v1, v2, v3, l5)
 
@@ -2273,7 +2285,9 @@ def _read_response_12(b: memoryview, end: int) -> FetchResponse:
     o += 1
     if t39:
         o = skip_tags_rest(b, o, t39)
-    if o != end:
+    if o > end:
+        raise WireError("FetchResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("FetchResponse", f"{end - o} bytes left over", offset=o)
     return FetchResponse(v1, v2, v3, l5)
 
@@ -2456,7 +2470,9 @@ def _read_response_13(b: memoryview, end: int) -> FetchResponse:
     o += 1
     if t38:
         o = skip_tags_rest(b, o, t38)
-    if o != end:
+    if o > end:
+        raise WireError("FetchResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("FetchResponse", f"{end - o} bytes left over", offset=o)
     return FetchResponse(v1, v2, v3, l5)
 
@@ -2675,7 +2691,9 @@ def _read_response_16(b: memoryview, end: int) -> FetchResponse:
                     raise bad_tag("node_endpoints", t40, o)
             else:
                 o = e41
-    if o != end:
+    if o > end:
+        raise WireError("FetchResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("FetchResponse", f"{end - o} bytes left over", offset=o)
     return FetchResponse(v1, v2, v3, l5, v39)
 
@@ -2795,7 +2813,7 @@ _WRITE_RESPONSE: Final = {0: _write_response_0, 1: _write_response_1, 2: _write_
 
 
 def decode_response(buf: Buffer, version: int) -> FetchResponse:
-    """The body of a response; every byte of it must be used."""
+    """The body of a response. Every byte of it must be used."""
     read = _READ_RESPONSE.get(version)
     if read is None:
         raise WireError("FetchResponse", "unknown version", version=version)

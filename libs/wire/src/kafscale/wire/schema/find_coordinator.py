@@ -86,8 +86,8 @@ def _read_request_0(b: bytes, end: int) -> FindCoordinatorRequest:
     e = o + n2
     v1 = b[o:e].decode()
     o = e
-    if o != end:
-        raise WireError("FindCoordinatorRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("FindCoordinatorRequest", "cut short", offset=end)
     return FindCoordinatorRequest(v1)
 
 
@@ -111,8 +111,8 @@ def _read_request_1(b: bytes, end: int) -> FindCoordinatorRequest:
     o = e
     v3, = _u_b(b, o)
     o += 1
-    if o != end:
-        raise WireError("FindCoordinatorRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("FindCoordinatorRequest", "cut short", offset=end)
     return FindCoordinatorRequest(v1, v3)
 
 
@@ -139,8 +139,8 @@ def _read_request_3(b: bytes, end: int) -> FindCoordinatorRequest:
     o += 2
     if t4:
         o = skip_tags_rest(b, o, t4)
-    if o != end:
-        raise WireError("FindCoordinatorRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("FindCoordinatorRequest", "cut short", offset=end)
     return FindCoordinatorRequest(v1, v3)
 
 
@@ -181,8 +181,8 @@ def _read_request_4(b: bytes, end: int) -> FindCoordinatorRequest:
     o += 1
     if t6:
         o = skip_tags_rest(b, o, t6)
-    if o != end:
-        raise WireError("FindCoordinatorRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("FindCoordinatorRequest", "cut short", offset=end)
     return FindCoordinatorRequest("", v1, l3)
 
 
@@ -212,7 +212,7 @@ _WRITE_REQUEST: Final = {0: _write_request_0, 1: _write_request_1, 2: _write_req
 
 
 def decode_request(buf: Buffer, version: int) -> FindCoordinatorRequest:
-    """The body of a request; every byte of it must be used."""
+    """The body of a request. Bytes after its last field are ignored."""
     read = _READ_REQUEST.get(version)
     if read is None:
         raise WireError("FindCoordinatorRequest", "unknown version", version=version)
@@ -246,7 +246,9 @@ def _read_response_0(b: bytes, end: int) -> FindCoordinatorResponse:
     o = e
     v5, = _u_i(b, o)
     o += 4
-    if o != end:
+    if o > end:
+        raise WireError("FindCoordinatorResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("FindCoordinatorResponse", f"{end - o} bytes left over", offset=o)
     return FindCoordinatorResponse(0, v1, "", v2, v3, v5)
 
@@ -282,7 +284,9 @@ def _read_response_1(b: bytes, end: int) -> FindCoordinatorResponse:
     o = e
     v8, = _u_i(b, o)
     o += 4
-    if o != end:
+    if o > end:
+        raise WireError("FindCoordinatorResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("FindCoordinatorResponse", f"{end - o} bytes left over", offset=o)
     return FindCoordinatorResponse(v1, v2, v3, v5, v6, v8)
 
@@ -328,7 +332,9 @@ def _read_response_3(b: bytes, end: int) -> FindCoordinatorResponse:
     o += 5
     if t9:
         o = skip_tags_rest(b, o, t9)
-    if o != end:
+    if o > end:
+        raise WireError("FindCoordinatorResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("FindCoordinatorResponse", f"{end - o} bytes left over", offset=o)
     return FindCoordinatorResponse(v1, v2, v3, v5, v6, v8)
 
@@ -404,7 +410,9 @@ def _read_response_4(b: bytes, end: int) -> FindCoordinatorResponse:
     o += 1
     if t14:
         o = skip_tags_rest(b, o, t14)
-    if o != end:
+    if o > end:
+        raise WireError("FindCoordinatorResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("FindCoordinatorResponse", f"{end - o} bytes left over", offset=o)
     return FindCoordinatorResponse(v1, 0, "", 0, "", 0, l3)
 
@@ -456,7 +464,7 @@ _WRITE_RESPONSE: Final = {0: _write_response_0, 1: _write_response_1, 2: _write_
 
 
 def decode_response(buf: Buffer, version: int) -> FindCoordinatorResponse:
-    """The body of a response; every byte of it must be used."""
+    """The body of a response. Every byte of it must be used."""
     read = _READ_RESPONSE.get(version)
     if read is None:
         raise WireError("FindCoordinatorResponse", "unknown version", version=version)

@@ -68,8 +68,8 @@ def _read_request_0(b: bytes, end: int) -> HeartbeatRequest:
     e = o + n5
     v4 = b[o:e].decode()
     o = e
-    if o != end:
-        raise WireError("HeartbeatRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("HeartbeatRequest", "cut short", offset=end)
     return HeartbeatRequest(v1, v3, v4)
 
 
@@ -112,8 +112,8 @@ def _read_request_3(b: bytes, end: int) -> HeartbeatRequest:
         o = e
     else:
         v6 = None
-    if o != end:
-        raise WireError("HeartbeatRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("HeartbeatRequest", "cut short", offset=end)
     return HeartbeatRequest(v1, v3, v4, v6)
 
 
@@ -168,8 +168,8 @@ def _read_request_4(b: bytes, end: int) -> HeartbeatRequest:
     o += 1
     if t8:
         o = skip_tags_rest(b, o, t8)
-    if o != end:
-        raise WireError("HeartbeatRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("HeartbeatRequest", "cut short", offset=end)
     return HeartbeatRequest(v1, v3, v4, v6)
 
 
@@ -210,7 +210,7 @@ _WRITE_REQUEST: Final = {0: _write_request_0, 1: _write_request_0, 2: _write_req
 
 
 def decode_request(buf: Buffer, version: int) -> HeartbeatRequest:
-    """The body of a request; every byte of it must be used."""
+    """The body of a request. Bytes after its last field are ignored."""
     read = _READ_REQUEST.get(version)
     if read is None:
         raise WireError("HeartbeatRequest", "unknown version", version=version)
@@ -237,7 +237,9 @@ def _read_response_0(b: bytes, end: int) -> HeartbeatResponse:
     o = 0
     v1, = _u_h(b, o)
     o += 2
-    if o != end:
+    if o > end:
+        raise WireError("HeartbeatResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("HeartbeatResponse", f"{end - o} bytes left over", offset=o)
     return HeartbeatResponse(0, v1)
 
@@ -252,7 +254,9 @@ def _read_response_1(b: bytes, end: int) -> HeartbeatResponse:
     o = 0
     v1, v2 = _u_ih(b, o)
     o += 6
-    if o != end:
+    if o > end:
+        raise WireError("HeartbeatResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("HeartbeatResponse", f"{end - o} bytes left over", offset=o)
     return HeartbeatResponse(v1, v2)
 
@@ -269,7 +273,9 @@ def _read_response_4(b: bytes, end: int) -> HeartbeatResponse:
     o += 7
     if t3:
         o = skip_tags_rest(b, o, t3)
-    if o != end:
+    if o > end:
+        raise WireError("HeartbeatResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("HeartbeatResponse", f"{end - o} bytes left over", offset=o)
     return HeartbeatResponse(v1, v2)
 
@@ -285,7 +291,7 @@ _WRITE_RESPONSE: Final = {0: _write_response_0, 1: _write_response_1, 2: _write_
 
 
 def decode_response(buf: Buffer, version: int) -> HeartbeatResponse:
-    """The body of a response; every byte of it must be used."""
+    """The body of a response. Every byte of it must be used."""
     read = _READ_RESPONSE.get(version)
     if read is None:
         raise WireError("HeartbeatResponse", "unknown version", version=version)

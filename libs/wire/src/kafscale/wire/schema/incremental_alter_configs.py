@@ -131,8 +131,8 @@ def _read_request_0(b: bytes, end: int) -> IncrementalAlterConfigsRequest:
         l2.append(IncrementalAlterConfigsRequestResource(v3, v4, l7))
     v13, = _u_t(b, o)
     o += 1
-    if o != end:
-        raise WireError("IncrementalAlterConfigsRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("IncrementalAlterConfigsRequest", "cut short", offset=end)
     return IncrementalAlterConfigsRequest(l2, v13)
 
 
@@ -225,8 +225,8 @@ def _read_request_1(b: bytes, end: int) -> IncrementalAlterConfigsRequest:
     o += 2
     if t16:
         o = skip_tags_rest(b, o, t16)
-    if o != end:
-        raise WireError("IncrementalAlterConfigsRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("IncrementalAlterConfigsRequest", "cut short", offset=end)
     return IncrementalAlterConfigsRequest(l2, v15)
 
 
@@ -284,7 +284,7 @@ _WRITE_REQUEST: Final = {0: _write_request_0, 1: _write_request_1}
 
 
 def decode_request(buf: Buffer, version: int) -> IncrementalAlterConfigsRequest:
-    """The body of a request; every byte of it must be used."""
+    """The body of a request. Bytes after its last field are ignored."""
     read = _READ_REQUEST.get(version)
     if read is None:
         raise WireError("IncrementalAlterConfigsRequest", "unknown version", version=version)
@@ -336,7 +336,9 @@ def _read_response_0(b: bytes, end: int) -> IncrementalAlterConfigsResponse:
         v8 = b[o:e].decode()
         o = e
         l3.append(IncrementalAlterConfigsResponseResource(v4, v5, v7, v8))
-    if o != end:
+    if o > end:
+        raise WireError("IncrementalAlterConfigsResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("IncrementalAlterConfigsResponse", f"{end - o} bytes left over", offset=o)
     return IncrementalAlterConfigsResponse(v1, l3)
 
@@ -400,7 +402,9 @@ def _read_response_1(b: bytes, end: int) -> IncrementalAlterConfigsResponse:
     o += 1
     if t11:
         o = skip_tags_rest(b, o, t11)
-    if o != end:
+    if o > end:
+        raise WireError("IncrementalAlterConfigsResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("IncrementalAlterConfigsResponse", f"{end - o} bytes left over", offset=o)
     return IncrementalAlterConfigsResponse(v1, l3)
 
@@ -445,7 +449,7 @@ _WRITE_RESPONSE: Final = {0: _write_response_0, 1: _write_response_1}
 
 
 def decode_response(buf: Buffer, version: int) -> IncrementalAlterConfigsResponse:
-    """The body of a response; every byte of it must be used."""
+    """The body of a response. Every byte of it must be used."""
     read = _READ_RESPONSE.get(version)
     if read is None:
         raise WireError("IncrementalAlterConfigsResponse", "unknown version", version=version)

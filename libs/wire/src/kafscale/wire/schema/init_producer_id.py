@@ -70,8 +70,8 @@ def _read_request_0(b: bytes, end: int) -> InitProducerIdRequest:
         v1 = None
     v3, = _u_i(b, o)
     o += 4
-    if o != end:
-        raise WireError("InitProducerIdRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("InitProducerIdRequest", "cut short", offset=end)
     return InitProducerIdRequest(v1, v3)
 
 
@@ -105,8 +105,8 @@ def _read_request_2(b: bytes, end: int) -> InitProducerIdRequest:
     o += 5
     if t4:
         o = skip_tags_rest(b, o, t4)
-    if o != end:
-        raise WireError("InitProducerIdRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("InitProducerIdRequest", "cut short", offset=end)
     return InitProducerIdRequest(v1, v3)
 
 
@@ -143,8 +143,8 @@ def _read_request_3(b: bytes, end: int) -> InitProducerIdRequest:
     o += 15
     if t6:
         o = skip_tags_rest(b, o, t6)
-    if o != end:
-        raise WireError("InitProducerIdRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("InitProducerIdRequest", "cut short", offset=end)
     return InitProducerIdRequest(v1, v3, v4, v5)
 
 
@@ -170,7 +170,7 @@ _WRITE_REQUEST: Final = {0: _write_request_0, 1: _write_request_0, 2: _write_req
 
 
 def decode_request(buf: Buffer, version: int) -> InitProducerIdRequest:
-    """The body of a request; every byte of it must be used."""
+    """The body of a request. Bytes after its last field are ignored."""
     read = _READ_REQUEST.get(version)
     if read is None:
         raise WireError("InitProducerIdRequest", "unknown version", version=version)
@@ -197,7 +197,9 @@ def _read_response_0(b: bytes, end: int) -> InitProducerIdResponse:
     o = 0
     v1, v2, v3, v4 = _u_ihqh(b, o)
     o += 16
-    if o != end:
+    if o > end:
+        raise WireError("InitProducerIdResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("InitProducerIdResponse", f"{end - o} bytes left over", offset=o)
     return InitProducerIdResponse(v1, v2, v3, v4)
 
@@ -214,7 +216,9 @@ def _read_response_2(b: bytes, end: int) -> InitProducerIdResponse:
     o += 17
     if t5:
         o = skip_tags_rest(b, o, t5)
-    if o != end:
+    if o > end:
+        raise WireError("InitProducerIdResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("InitProducerIdResponse", f"{end - o} bytes left over", offset=o)
     return InitProducerIdResponse(v1, v2, v3, v4)
 
@@ -230,7 +234,7 @@ _WRITE_RESPONSE: Final = {0: _write_response_0, 1: _write_response_0, 2: _write_
 
 
 def decode_response(buf: Buffer, version: int) -> InitProducerIdResponse:
-    """The body of a response; every byte of it must be used."""
+    """The body of a response. Every byte of it must be used."""
     read = _READ_RESPONSE.get(version)
     if read is None:
         raise WireError("InitProducerIdResponse", "unknown version", version=version)

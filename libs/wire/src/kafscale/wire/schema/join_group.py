@@ -136,8 +136,8 @@ def _read_request_0(b: bytes, end: int) -> JoinGroupRequest:
         v12 = b[o:e]
         o = e
         l9.append(JoinGroupRequestProtocol(v10, v12))
-    if o != end:
-        raise WireError("JoinGroupRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("JoinGroupRequest", "cut short", offset=end)
     return JoinGroupRequest(v1, v3, -1, v4, None, v6, l9)
 
 
@@ -217,8 +217,8 @@ def _read_request_1(b: bytes, end: int) -> JoinGroupRequest:
         v13 = b[o:e]
         o = e
         l10.append(JoinGroupRequestProtocol(v11, v13))
-    if o != end:
-        raise WireError("JoinGroupRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("JoinGroupRequest", "cut short", offset=end)
     return JoinGroupRequest(v1, v3, v4, v5, None, v7, l10)
 
 
@@ -308,8 +308,8 @@ def _read_request_5(b: bytes, end: int) -> JoinGroupRequest:
         v15 = b[o:e]
         o = e
         l12.append(JoinGroupRequestProtocol(v13, v15))
-    if o != end:
-        raise WireError("JoinGroupRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("JoinGroupRequest", "cut short", offset=end)
     return JoinGroupRequest(v1, v3, v4, v5, v7, v9, l12)
 
 
@@ -416,8 +416,8 @@ def _read_request_6(b: bytes, end: int) -> JoinGroupRequest:
     o += 1
     if t18:
         o = skip_tags_rest(b, o, t18)
-    if o != end:
-        raise WireError("JoinGroupRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("JoinGroupRequest", "cut short", offset=end)
     return JoinGroupRequest(v1, v3, v4, v5, v7, v9, l12)
 
 
@@ -558,8 +558,8 @@ def _read_request_8(b: bytes, end: int) -> JoinGroupRequest:
     o += 1
     if t20:
         o = skip_tags_rest(b, o, t20)
-    if o != end:
-        raise WireError("JoinGroupRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("JoinGroupRequest", "cut short", offset=end)
     return JoinGroupRequest(v1, v3, v4, v5, v7, v9, l12, v18)
 
 
@@ -640,7 +640,7 @@ _WRITE_REQUEST: Final = {0: _write_request_0, 1: _write_request_1, 2: _write_req
 
 
 def decode_request(buf: Buffer, version: int) -> JoinGroupRequest:
-    """The body of a request; every byte of it must be used."""
+    """The body of a request. Bytes after its last field are ignored."""
     read = _READ_REQUEST.get(version)
     if read is None:
         raise WireError("JoinGroupRequest", "unknown version", version=version)
@@ -710,7 +710,9 @@ def _read_response_0(b: bytes, end: int) -> JoinGroupResponse:
         v13 = b[o:e]
         o = e
         l10.append(JoinGroupResponseMember(v11, None, v13))
-    if o != end:
+    if o > end:
+        raise WireError("JoinGroupResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("JoinGroupResponse", f"{end - o} bytes left over", offset=o)
     return JoinGroupResponse(0, v1, v2, None, v3, v5, False, v7, l10)
 
@@ -791,7 +793,9 @@ def _read_response_2(b: bytes, end: int) -> JoinGroupResponse:
         v14 = b[o:e]
         o = e
         l11.append(JoinGroupResponseMember(v12, None, v14))
-    if o != end:
+    if o > end:
+        raise WireError("JoinGroupResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("JoinGroupResponse", f"{end - o} bytes left over", offset=o)
     return JoinGroupResponse(v1, v2, v3, None, v4, v6, False, v8, l11)
 
@@ -882,7 +886,9 @@ def _read_response_5(b: bytes, end: int) -> JoinGroupResponse:
         v16 = b[o:e]
         o = e
         l11.append(JoinGroupResponseMember(v12, v14, v16))
-    if o != end:
+    if o > end:
+        raise WireError("JoinGroupResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("JoinGroupResponse", f"{end - o} bytes left over", offset=o)
     return JoinGroupResponse(v1, v2, v3, None, v4, v6, False, v8, l11)
 
@@ -990,7 +996,9 @@ def _read_response_6(b: bytes, end: int) -> JoinGroupResponse:
     o += 1
     if t19:
         o = skip_tags_rest(b, o, t19)
-    if o != end:
+    if o > end:
+        raise WireError("JoinGroupResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("JoinGroupResponse", f"{end - o} bytes left over", offset=o)
     return JoinGroupResponse(v1, v2, v3, None, v4, v6, False, v8, l11)
 
@@ -1135,7 +1143,9 @@ def _read_response_7(b: bytes, end: int) -> JoinGroupResponse:
     o += 1
     if t21:
         o = skip_tags_rest(b, o, t21)
-    if o != end:
+    if o > end:
+        raise WireError("JoinGroupResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("JoinGroupResponse", f"{end - o} bytes left over", offset=o)
     return JoinGroupResponse(v1, v2, v3, v4, v6, v8, False, v10, l13)
 
@@ -1295,7 +1305,9 @@ def _read_response_9(b: bytes, end: int) -> JoinGroupResponse:
     o += 1
     if t22:
         o = skip_tags_rest(b, o, t22)
-    if o != end:
+    if o > end:
+        raise WireError("JoinGroupResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("JoinGroupResponse", f"{end - o} bytes left over", offset=o)
     return JoinGroupResponse(v1, v2, v3, v4, v6, v8, v10, v11, l14)
 
@@ -1382,7 +1394,7 @@ _WRITE_RESPONSE: Final = {0: _write_response_0, 1: _write_response_0, 2: _write_
 
 
 def decode_response(buf: Buffer, version: int) -> JoinGroupResponse:
-    """The body of a response; every byte of it must be used."""
+    """The body of a response. Every byte of it must be used."""
     read = _READ_RESPONSE.get(version)
     if read is None:
         raise WireError("JoinGroupResponse", "unknown version", version=version)

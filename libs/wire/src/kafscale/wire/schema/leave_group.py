@@ -86,8 +86,8 @@ def _read_request_0(b: bytes, end: int) -> LeaveGroupRequest:
     e = o + n4
     v3 = b[o:e].decode()
     o = e
-    if o != end:
-        raise WireError("LeaveGroupRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("LeaveGroupRequest", "cut short", offset=end)
     return LeaveGroupRequest(v1, v3)
 
 
@@ -140,8 +140,8 @@ def _read_request_3(b: bytes, end: int) -> LeaveGroupRequest:
         else:
             v7 = None
         l4.append(LeaveGroupRequestMemberIdentity(v5, v7))
-    if o != end:
-        raise WireError("LeaveGroupRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("LeaveGroupRequest", "cut short", offset=end)
     return LeaveGroupRequest(v1, "", l4)
 
 
@@ -215,8 +215,8 @@ def _read_request_4(b: bytes, end: int) -> LeaveGroupRequest:
     o += 1
     if t10:
         o = skip_tags_rest(b, o, t10)
-    if o != end:
-        raise WireError("LeaveGroupRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("LeaveGroupRequest", "cut short", offset=end)
     return LeaveGroupRequest(v1, "", l4)
 
 
@@ -314,8 +314,8 @@ def _read_request_5(b: bytes, end: int) -> LeaveGroupRequest:
     o += 1
     if t12:
         o = skip_tags_rest(b, o, t12)
-    if o != end:
-        raise WireError("LeaveGroupRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("LeaveGroupRequest", "cut short", offset=end)
     return LeaveGroupRequest(v1, "", l4)
 
 
@@ -374,7 +374,7 @@ _WRITE_REQUEST: Final = {0: _write_request_0, 1: _write_request_0, 2: _write_req
 
 
 def decode_request(buf: Buffer, version: int) -> LeaveGroupRequest:
-    """The body of a request; every byte of it must be used."""
+    """The body of a request. Bytes after its last field are ignored."""
     read = _READ_REQUEST.get(version)
     if read is None:
         raise WireError("LeaveGroupRequest", "unknown version", version=version)
@@ -401,7 +401,9 @@ def _read_response_0(b: bytes, end: int) -> LeaveGroupResponse:
     o = 0
     v1, = _u_h(b, o)
     o += 2
-    if o != end:
+    if o > end:
+        raise WireError("LeaveGroupResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("LeaveGroupResponse", f"{end - o} bytes left over", offset=o)
     return LeaveGroupResponse(0, v1)
 
@@ -416,7 +418,9 @@ def _read_response_1(b: bytes, end: int) -> LeaveGroupResponse:
     o = 0
     v1, v2 = _u_ih(b, o)
     o += 6
-    if o != end:
+    if o > end:
+        raise WireError("LeaveGroupResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("LeaveGroupResponse", f"{end - o} bytes left over", offset=o)
     return LeaveGroupResponse(v1, v2)
 
@@ -458,7 +462,9 @@ def _read_response_3(b: bytes, end: int) -> LeaveGroupResponse:
         v9, = _u_h(b, o)
         o += 2
         l4.append(LeaveGroupResponseMember(v5, v7, v9))
-    if o != end:
+    if o > end:
+        raise WireError("LeaveGroupResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("LeaveGroupResponse", f"{end - o} bytes left over", offset=o)
     return LeaveGroupResponse(v1, v2, l4)
 
@@ -523,7 +529,9 @@ def _read_response_4(b: bytes, end: int) -> LeaveGroupResponse:
     o += 1
     if t11:
         o = skip_tags_rest(b, o, t11)
-    if o != end:
+    if o > end:
+        raise WireError("LeaveGroupResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("LeaveGroupResponse", f"{end - o} bytes left over", offset=o)
     return LeaveGroupResponse(v1, v2, l4)
 
@@ -566,7 +574,7 @@ _WRITE_RESPONSE: Final = {0: _write_response_0, 1: _write_response_1, 2: _write_
 
 
 def decode_response(buf: Buffer, version: int) -> LeaveGroupResponse:
-    """The body of a response; every byte of it must be used."""
+    """The body of a response. Every byte of it must be used."""
     read = _READ_RESPONSE.get(version)
     if read is None:
         raise WireError("LeaveGroupResponse", "unknown version", version=version)

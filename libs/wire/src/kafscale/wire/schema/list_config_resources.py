@@ -60,8 +60,8 @@ def _read_request_0(b: bytes, end: int) -> ListConfigResourcesRequest:
     o += 1
     if t1:
         o = skip_tags_rest(b, o, t1)
-    if o != end:
-        raise WireError("ListConfigResourcesRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("ListConfigResourcesRequest", "cut short", offset=end)
     return ListConfigResourcesRequest()
 
 
@@ -87,8 +87,8 @@ def _read_request_1(b: bytes, end: int) -> ListConfigResourcesRequest:
     o += 1
     if t3:
         o = skip_tags_rest(b, o, t3)
-    if o != end:
-        raise WireError("ListConfigResourcesRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("ListConfigResourcesRequest", "cut short", offset=end)
     return ListConfigResourcesRequest(l2)
 
 
@@ -111,7 +111,7 @@ _WRITE_REQUEST: Final = {0: _write_request_0, 1: _write_request_1}
 
 
 def decode_request(buf: Buffer, version: int) -> ListConfigResourcesRequest:
-    """The body of a request; every byte of it must be used."""
+    """The body of a request. Bytes after its last field are ignored."""
     read = _READ_REQUEST.get(version)
     if read is None:
         raise WireError("ListConfigResourcesRequest", "unknown version", version=version)
@@ -162,7 +162,9 @@ def _read_response_0(b: bytes, end: int) -> ListConfigResourcesResponse:
     o += 1
     if t8:
         o = skip_tags_rest(b, o, t8)
-    if o != end:
+    if o > end:
+        raise WireError("ListConfigResourcesResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("ListConfigResourcesResponse", f"{end - o} bytes left over", offset=o)
     return ListConfigResourcesResponse(v1, v2, l4)
 
@@ -217,7 +219,9 @@ def _read_response_1(b: bytes, end: int) -> ListConfigResourcesResponse:
     o += 1
     if t9:
         o = skip_tags_rest(b, o, t9)
-    if o != end:
+    if o > end:
+        raise WireError("ListConfigResourcesResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("ListConfigResourcesResponse", f"{end - o} bytes left over", offset=o)
     return ListConfigResourcesResponse(v1, v2, l4)
 
@@ -249,7 +253,7 @@ _WRITE_RESPONSE: Final = {0: _write_response_0, 1: _write_response_1}
 
 
 def decode_response(buf: Buffer, version: int) -> ListConfigResourcesResponse:
-    """The body of a response; every byte of it must be used."""
+    """The body of a response. Every byte of it must be used."""
     read = _READ_RESPONSE.get(version)
     if read is None:
         raise WireError("ListConfigResourcesResponse", "unknown version", version=version)

@@ -62,8 +62,8 @@ _p_ihi: Final = Struct(">ihi").pack
 
 def _read_request_0(b: bytes, end: int) -> ListGroupsRequest:
     o = 0
-    if o != end:
-        raise WireError("ListGroupsRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("ListGroupsRequest", "cut short", offset=end)
     return ListGroupsRequest()
 
 
@@ -78,8 +78,8 @@ def _read_request_3(b: bytes, end: int) -> ListGroupsRequest:
     o += 1
     if t1:
         o = skip_tags_rest(b, o, t1)
-    if o != end:
-        raise WireError("ListGroupsRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("ListGroupsRequest", "cut short", offset=end)
     return ListGroupsRequest()
 
 
@@ -113,8 +113,8 @@ def _read_request_4(b: bytes, end: int) -> ListGroupsRequest:
     o += 1
     if t5:
         o = skip_tags_rest(b, o, t5)
-    if o != end:
-        raise WireError("ListGroupsRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("ListGroupsRequest", "cut short", offset=end)
     return ListGroupsRequest(l2)
 
 
@@ -179,8 +179,8 @@ def _read_request_5(b: bytes, end: int) -> ListGroupsRequest:
     o += 1
     if t9:
         o = skip_tags_rest(b, o, t9)
-    if o != end:
-        raise WireError("ListGroupsRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("ListGroupsRequest", "cut short", offset=end)
     return ListGroupsRequest(l2, l6)
 
 
@@ -223,7 +223,7 @@ _WRITE_REQUEST: Final = {0: _write_request_0, 1: _write_request_0, 2: _write_req
 
 
 def decode_request(buf: Buffer, version: int) -> ListGroupsRequest:
-    """The body of a request; every byte of it must be used."""
+    """The body of a request. Bytes after its last field are ignored."""
     read = _READ_REQUEST.get(version)
     if read is None:
         raise WireError("ListGroupsRequest", "unknown version", version=version)
@@ -272,7 +272,9 @@ def _read_response_0(b: bytes, end: int) -> ListGroupsResponse:
         v6 = b[o:e].decode()
         o = e
         l3.append(ListGroupsResponseListedGroup(v4, v6))
-    if o != end:
+    if o > end:
+        raise WireError("ListGroupsResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("ListGroupsResponse", f"{end - o} bytes left over", offset=o)
     return ListGroupsResponse(0, v1, l3)
 
@@ -320,7 +322,9 @@ def _read_response_1(b: bytes, end: int) -> ListGroupsResponse:
         v7 = b[o:e].decode()
         o = e
         l4.append(ListGroupsResponseListedGroup(v5, v7))
-    if o != end:
+    if o > end:
+        raise WireError("ListGroupsResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("ListGroupsResponse", f"{end - o} bytes left over", offset=o)
     return ListGroupsResponse(v1, v2, l4)
 
@@ -377,7 +381,9 @@ def _read_response_3(b: bytes, end: int) -> ListGroupsResponse:
     o += 1
     if t10:
         o = skip_tags_rest(b, o, t10)
-    if o != end:
+    if o > end:
+        raise WireError("ListGroupsResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("ListGroupsResponse", f"{end - o} bytes left over", offset=o)
     return ListGroupsResponse(v1, v2, l4)
 
@@ -453,7 +459,9 @@ def _read_response_4(b: bytes, end: int) -> ListGroupsResponse:
     o += 1
     if t12:
         o = skip_tags_rest(b, o, t12)
-    if o != end:
+    if o > end:
+        raise WireError("ListGroupsResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("ListGroupsResponse", f"{end - o} bytes left over", offset=o)
     return ListGroupsResponse(v1, v2, l4)
 
@@ -543,7 +551,9 @@ def _read_response_5(b: bytes, end: int) -> ListGroupsResponse:
     o += 1
     if t14:
         o = skip_tags_rest(b, o, t14)
-    if o != end:
+    if o > end:
+        raise WireError("ListGroupsResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("ListGroupsResponse", f"{end - o} bytes left over", offset=o)
     return ListGroupsResponse(v1, v2, l4)
 
@@ -596,7 +606,7 @@ _WRITE_RESPONSE: Final = {0: _write_response_0, 1: _write_response_1, 2: _write_
 
 
 def decode_response(buf: Buffer, version: int) -> ListGroupsResponse:
-    """The body of a response; every byte of it must be used."""
+    """The body of a response. Every byte of it must be used."""
     read = _READ_RESPONSE.get(version)
     if read is None:
         raise WireError("ListGroupsResponse", "unknown version", version=version)

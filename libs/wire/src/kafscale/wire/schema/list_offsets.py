@@ -132,8 +132,8 @@ def _read_request_0(b: bytes, end: int) -> ListOffsetsRequest:
             o += 16
             l7.append(ListOffsetsRequestPartition(v8, -1, v9, v10))
         l3.append(ListOffsetsRequestTopic(v4, l7))
-    if o != end:
-        raise WireError("ListOffsetsRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("ListOffsetsRequest", "cut short", offset=end)
     return ListOffsetsRequest(v1, 0, l3)
 
 
@@ -185,8 +185,8 @@ def _read_request_1(b: bytes, end: int) -> ListOffsetsRequest:
             o += 12
             l7.append(ListOffsetsRequestPartition(v8, -1, v9))
         l3.append(ListOffsetsRequestTopic(v4, l7))
-    if o != end:
-        raise WireError("ListOffsetsRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("ListOffsetsRequest", "cut short", offset=end)
     return ListOffsetsRequest(v1, 0, l3)
 
 
@@ -238,8 +238,8 @@ def _read_request_2(b: bytes, end: int) -> ListOffsetsRequest:
             o += 12
             l8.append(ListOffsetsRequestPartition(v9, -1, v10))
         l4.append(ListOffsetsRequestTopic(v5, l8))
-    if o != end:
-        raise WireError("ListOffsetsRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("ListOffsetsRequest", "cut short", offset=end)
     return ListOffsetsRequest(v1, v2, l4)
 
 
@@ -291,8 +291,8 @@ def _read_request_4(b: bytes, end: int) -> ListOffsetsRequest:
             o += 16
             l8.append(ListOffsetsRequestPartition(v9, v10, v11))
         l4.append(ListOffsetsRequestTopic(v5, l8))
-    if o != end:
-        raise WireError("ListOffsetsRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("ListOffsetsRequest", "cut short", offset=end)
     return ListOffsetsRequest(v1, v2, l4)
 
 
@@ -356,8 +356,8 @@ def _read_request_6(b: bytes, end: int) -> ListOffsetsRequest:
     o += 1
     if t14:
         o = skip_tags_rest(b, o, t14)
-    if o != end:
-        raise WireError("ListOffsetsRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("ListOffsetsRequest", "cut short", offset=end)
     return ListOffsetsRequest(v1, v2, l4)
 
 
@@ -433,8 +433,8 @@ def _read_request_10(b: bytes, end: int) -> ListOffsetsRequest:
     o += 5
     if t15:
         o = skip_tags_rest(b, o, t15)
-    if o != end:
-        raise WireError("ListOffsetsRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("ListOffsetsRequest", "cut short", offset=end)
     return ListOffsetsRequest(v1, v2, l4, v14)
 
 
@@ -473,7 +473,7 @@ _WRITE_REQUEST: Final = {0: _write_request_0, 1: _write_request_1, 2: _write_req
 
 
 def decode_request(buf: Buffer, version: int) -> ListOffsetsRequest:
-    """The body of a request; every byte of it must be used."""
+    """The body of a request. Bytes after its last field are ignored."""
     read = _READ_REQUEST.get(version)
     if read is None:
         raise WireError("ListOffsetsRequest", "unknown version", version=version)
@@ -532,7 +532,9 @@ def _read_response_0(b: bytes, end: int) -> ListOffsetsResponse:
             o += n9 * 8
             l6.append(ListOffsetsResponsePartition(v7, v8, l10))
         l2.append(ListOffsetsResponseTopic(v3, l6))
-    if o != end:
+    if o > end:
+        raise WireError("ListOffsetsResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("ListOffsetsResponse", f"{end - o} bytes left over", offset=o)
     return ListOffsetsResponse(0, l2)
 
@@ -589,7 +591,9 @@ def _read_response_1(b: bytes, end: int) -> ListOffsetsResponse:
             o += 22
             l6.append(ListOffsetsResponsePartition(v7, v8, [], v9, v10))
         l2.append(ListOffsetsResponseTopic(v3, l6))
-    if o != end:
+    if o > end:
+        raise WireError("ListOffsetsResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("ListOffsetsResponse", f"{end - o} bytes left over", offset=o)
     return ListOffsetsResponse(0, l2)
 
@@ -642,7 +646,9 @@ def _read_response_2(b: bytes, end: int) -> ListOffsetsResponse:
             o += 22
             l7.append(ListOffsetsResponsePartition(v8, v9, [], v10, v11))
         l3.append(ListOffsetsResponseTopic(v4, l7))
-    if o != end:
+    if o > end:
+        raise WireError("ListOffsetsResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("ListOffsetsResponse", f"{end - o} bytes left over", offset=o)
     return ListOffsetsResponse(v1, l3)
 
@@ -695,7 +701,9 @@ def _read_response_4(b: bytes, end: int) -> ListOffsetsResponse:
             o += 26
             l7.append(ListOffsetsResponsePartition(v8, v9, [], v10, v11, v12))
         l3.append(ListOffsetsResponseTopic(v4, l7))
-    if o != end:
+    if o > end:
+        raise WireError("ListOffsetsResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("ListOffsetsResponse", f"{end - o} bytes left over", offset=o)
     return ListOffsetsResponse(v1, l3)
 
@@ -760,7 +768,9 @@ def _read_response_6(b: bytes, end: int) -> ListOffsetsResponse:
     o += 1
     if t15:
         o = skip_tags_rest(b, o, t15)
-    if o != end:
+    if o > end:
+        raise WireError("ListOffsetsResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("ListOffsetsResponse", f"{end - o} bytes left over", offset=o)
     return ListOffsetsResponse(v1, l3)
 
@@ -800,7 +810,7 @@ _WRITE_RESPONSE: Final = {0: _write_response_0, 1: _write_response_1, 2: _write_
 
 
 def decode_response(buf: Buffer, version: int) -> ListOffsetsResponse:
-    """The body of a response; every byte of it must be used."""
+    """The body of a response. Every byte of it must be used."""
     read = _READ_RESPONSE.get(version)
     if read is None:
         raise WireError("ListOffsetsResponse", "unknown version", version=version)

@@ -110,8 +110,8 @@ def _read_request_0(b: bytes, end: int) -> ListPartitionReassignmentsRequest:
     o += 1
     if t9:
         o = skip_tags_rest(b, o, t9)
-    if o != end:
-        raise WireError("ListPartitionReassignmentsRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("ListPartitionReassignmentsRequest", "cut short", offset=end)
     return ListPartitionReassignmentsRequest(v1, l3)
 
 
@@ -153,7 +153,7 @@ _WRITE_REQUEST: Final = {0: _write_request_0}
 
 
 def decode_request(buf: Buffer, version: int) -> ListPartitionReassignmentsRequest:
-    """The body of a request; every byte of it must be used."""
+    """The body of a request. Bytes after its last field are ignored."""
     read = _READ_REQUEST.get(version)
     if read is None:
         raise WireError("ListPartitionReassignmentsRequest", "unknown version", version=version)
@@ -255,7 +255,9 @@ def _read_response_0(b: bytes, end: int) -> ListPartitionReassignmentsResponse:
     o += 1
     if t20:
         o = skip_tags_rest(b, o, t20)
-    if o != end:
+    if o > end:
+        raise WireError("ListPartitionReassignmentsResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("ListPartitionReassignmentsResponse", f"{end - o} bytes left over", offset=o)
     return ListPartitionReassignmentsResponse(v1, v2, v3, l6)
 
@@ -331,7 +333,7 @@ _WRITE_RESPONSE: Final = {0: _write_response_0}
 
 
 def decode_response(buf: Buffer, version: int) -> ListPartitionReassignmentsResponse:
-    """The body of a response; every byte of it must be used."""
+    """The body of a response. Every byte of it must be used."""
     read = _READ_RESPONSE.get(version)
     if read is None:
         raise WireError("ListPartitionReassignmentsResponse", "unknown version", version=version)

@@ -142,8 +142,8 @@ def _read_request_0(b: bytes, end: int) -> MetadataRequest:
         v3 = b[o:e].decode()
         o = e
         l2.append(MetadataRequestTopic(ZERO_UUID, v3))
-    if o != end:
-        raise WireError("MetadataRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("MetadataRequest", "cut short", offset=end)
     return MetadataRequest(l2)
 
 
@@ -182,8 +182,8 @@ def _read_request_1(b: bytes, end: int) -> MetadataRequest:
             l2.append(MetadataRequestTopic(ZERO_UUID, v3))
     else:
         l2 = None
-    if o != end:
-        raise WireError("MetadataRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("MetadataRequest", "cut short", offset=end)
     return MetadataRequest(l2)
 
 
@@ -227,8 +227,8 @@ def _read_request_4(b: bytes, end: int) -> MetadataRequest:
         l2 = None
     v5, = _u_t(b, o)
     o += 1
-    if o != end:
-        raise WireError("MetadataRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("MetadataRequest", "cut short", offset=end)
     return MetadataRequest(l2, v5)
 
 
@@ -273,8 +273,8 @@ def _read_request_8(b: bytes, end: int) -> MetadataRequest:
         l2 = None
     v5, v6, v7 = _u_ttt(b, o)
     o += 3
-    if o != end:
-        raise WireError("MetadataRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("MetadataRequest", "cut short", offset=end)
     return MetadataRequest(l2, v5, v6, v7)
 
 
@@ -326,8 +326,8 @@ def _read_request_9(b: bytes, end: int) -> MetadataRequest:
     o += 4
     if t9:
         o = skip_tags_rest(b, o, t9)
-    if o != end:
-        raise WireError("MetadataRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("MetadataRequest", "cut short", offset=end)
     return MetadataRequest(l2, v6, v7, v8)
 
 
@@ -389,8 +389,8 @@ def _read_request_10(b: bytes, end: int) -> MetadataRequest:
     o += 4
     if t10:
         o = skip_tags_rest(b, o, t10)
-    if o != end:
-        raise WireError("MetadataRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("MetadataRequest", "cut short", offset=end)
     return MetadataRequest(l2, v7, v8, v9)
 
 
@@ -457,8 +457,8 @@ def _read_request_11(b: bytes, end: int) -> MetadataRequest:
     o += 3
     if t9:
         o = skip_tags_rest(b, o, t9)
-    if o != end:
-        raise WireError("MetadataRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("MetadataRequest", "cut short", offset=end)
     return MetadataRequest(l2, v7, False, v8)
 
 
@@ -496,7 +496,7 @@ _WRITE_REQUEST: Final = {0: _write_request_0, 1: _write_request_1, 2: _write_req
 
 
 def decode_request(buf: Buffer, version: int) -> MetadataRequest:
-    """The body of a request; every byte of it must be used."""
+    """The body of a request. Bytes after its last field are ignored."""
     read = _READ_REQUEST.get(version)
     if read is None:
         raise WireError("MetadataRequest", "unknown version", version=version)
@@ -581,7 +581,9 @@ def _read_response_0(b: bytes, end: int) -> MetadataResponse:
             o += n19 * 4
             l13.append(MetadataResponsePartition(v14, v15, v16, -1, l18, l20))
         l8.append(MetadataResponseTopic(v9, v10, ZERO_UUID, False, l13))
-    if o != end:
+    if o > end:
+        raise WireError("MetadataResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("MetadataResponse", f"{end - o} bytes left over", offset=o)
     return MetadataResponse(0, l2, None, -1, l8)
 
@@ -692,7 +694,9 @@ def _read_response_1(b: bytes, end: int) -> MetadataResponse:
             o += n23 * 4
             l17.append(MetadataResponsePartition(v18, v19, v20, -1, l22, l24))
         l11.append(MetadataResponseTopic(v12, v13, ZERO_UUID, v15, l17))
-    if o != end:
+    if o > end:
+        raise WireError("MetadataResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("MetadataResponse", f"{end - o} bytes left over", offset=o)
     return MetadataResponse(0, l2, None, v9, l11)
 
@@ -820,7 +824,9 @@ def _read_response_2(b: bytes, end: int) -> MetadataResponse:
             o += n25 * 4
             l19.append(MetadataResponsePartition(v20, v21, v22, -1, l24, l26))
         l13.append(MetadataResponseTopic(v14, v15, ZERO_UUID, v17, l19))
-    if o != end:
+    if o > end:
+        raise WireError("MetadataResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("MetadataResponse", f"{end - o} bytes left over", offset=o)
     return MetadataResponse(0, l2, v9, v11, l13)
 
@@ -956,7 +962,9 @@ def _read_response_3(b: bytes, end: int) -> MetadataResponse:
             o += n26 * 4
             l20.append(MetadataResponsePartition(v21, v22, v23, -1, l25, l27))
         l14.append(MetadataResponseTopic(v15, v16, ZERO_UUID, v18, l20))
-    if o != end:
+    if o > end:
+        raise WireError("MetadataResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("MetadataResponse", f"{end - o} bytes left over", offset=o)
     return MetadataResponse(v1, l3, v10, v12, l14)
 
@@ -1100,7 +1108,9 @@ def _read_response_5(b: bytes, end: int) -> MetadataResponse:
             o += n28 * 4
             l20.append(MetadataResponsePartition(v21, v22, v23, -1, l25, l27, l29))
         l14.append(MetadataResponseTopic(v15, v16, ZERO_UUID, v18, l20))
-    if o != end:
+    if o > end:
+        raise WireError("MetadataResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("MetadataResponse", f"{end - o} bytes left over", offset=o)
     return MetadataResponse(v1, l3, v10, v12, l14)
 
@@ -1249,7 +1259,9 @@ def _read_response_7(b: bytes, end: int) -> MetadataResponse:
             o += n29 * 4
             l20.append(MetadataResponsePartition(v21, v22, v23, v24, l26, l28, l30))
         l14.append(MetadataResponseTopic(v15, v16, ZERO_UUID, v18, l20))
-    if o != end:
+    if o > end:
+        raise WireError("MetadataResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("MetadataResponse", f"{end - o} bytes left over", offset=o)
     return MetadataResponse(v1, l3, v10, v12, l14)
 
@@ -1402,7 +1414,9 @@ def _read_response_8(b: bytes, end: int) -> MetadataResponse:
         l14.append(MetadataResponseTopic(v15, v16, ZERO_UUID, v18, l20, v31))
     v32, = _u_i(b, o)
     o += 4
-    if o != end:
+    if o > end:
+        raise WireError("MetadataResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("MetadataResponse", f"{end - o} bytes left over", offset=o)
     return MetadataResponse(v1, l3, v10, v12, l14, v32)
 
@@ -1575,7 +1589,9 @@ def _read_response_9(b: bytes, end: int) -> MetadataResponse:
     o += 5
     if t36:
         o = skip_tags_rest(b, o, t36)
-    if o != end:
+    if o > end:
+        raise WireError("MetadataResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("MetadataResponse", f"{end - o} bytes left over", offset=o)
     return MetadataResponse(v1, l3, v11, v13, l15, v35)
 
@@ -1787,7 +1803,9 @@ def _read_response_10(b: bytes, end: int) -> MetadataResponse:
     o += 5
     if t37:
         o = skip_tags_rest(b, o, t37)
-    if o != end:
+    if o > end:
+        raise WireError("MetadataResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("MetadataResponse", f"{end - o} bytes left over", offset=o)
     return MetadataResponse(v1, l3, v11, v13, l15, v36)
 
@@ -1999,7 +2017,9 @@ def _read_response_11(b: bytes, end: int) -> MetadataResponse:
     o += 1
     if t36:
         o = skip_tags_rest(b, o, t36)
-    if o != end:
+    if o > end:
+        raise WireError("MetadataResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("MetadataResponse", f"{end - o} bytes left over", offset=o)
     return MetadataResponse(v1, l3, v11, v13, l15)
 
@@ -2214,7 +2234,9 @@ def _read_response_12(b: bytes, end: int) -> MetadataResponse:
     o += 1
     if t36:
         o = skip_tags_rest(b, o, t36)
-    if o != end:
+    if o > end:
+        raise WireError("MetadataResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("MetadataResponse", f"{end - o} bytes left over", offset=o)
     return MetadataResponse(v1, l3, v11, v13, l15)
 
@@ -2433,7 +2455,9 @@ def _read_response_13(b: bytes, end: int) -> MetadataResponse:
     o += 3
     if t37:
         o = skip_tags_rest(b, o, t37)
-    if o != end:
+    if o > end:
+        raise WireError("MetadataResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("MetadataResponse", f"{end - o} bytes left over", offset=o)
     return MetadataResponse(v1, l3, v11, v13, l15, -2147483648, v36)
 
@@ -2544,7 +2568,7 @@ _WRITE_RESPONSE: Final = {0: _write_response_0, 1: _write_response_1, 2: _write_
 
 
 def decode_response(buf: Buffer, version: int) -> MetadataResponse:
-    """The body of a response; every byte of it must be used."""
+    """The body of a response. Every byte of it must be used."""
     read = _READ_RESPONSE.get(version)
     if read is None:
         raise WireError("MetadataResponse", "unknown version", version=version)

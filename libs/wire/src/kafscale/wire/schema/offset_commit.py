@@ -145,8 +145,8 @@ def _read_request_0(b: bytes, end: int) -> OffsetCommitRequest:
                 v11 = None
             l8.append(OffsetCommitRequestPartition(v9, v10, -1, -1, v11))
         l4.append(OffsetCommitRequestTopic(v5, ZERO_UUID, l8))
-    if o != end:
-        raise WireError("OffsetCommitRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("OffsetCommitRequest", "cut short", offset=end)
     return OffsetCommitRequest(v1, -1, "", None, -1, l4)
 
 
@@ -231,8 +231,8 @@ def _read_request_1(b: bytes, end: int) -> OffsetCommitRequest:
                 v15 = None
             l11.append(OffsetCommitRequestPartition(v12, v13, -1, v14, v15))
         l7.append(OffsetCommitRequestTopic(v8, ZERO_UUID, l11))
-    if o != end:
-        raise WireError("OffsetCommitRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("OffsetCommitRequest", "cut short", offset=end)
     return OffsetCommitRequest(v1, v3, v4, None, -1, l7)
 
 
@@ -321,8 +321,8 @@ def _read_request_2(b: bytes, end: int) -> OffsetCommitRequest:
                 v15 = None
             l12.append(OffsetCommitRequestPartition(v13, v14, -1, -1, v15))
         l8.append(OffsetCommitRequestTopic(v9, ZERO_UUID, l12))
-    if o != end:
-        raise WireError("OffsetCommitRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("OffsetCommitRequest", "cut short", offset=end)
     return OffsetCommitRequest(v1, v3, v4, None, v6, l8)
 
 
@@ -411,8 +411,8 @@ def _read_request_5(b: bytes, end: int) -> OffsetCommitRequest:
                 v14 = None
             l11.append(OffsetCommitRequestPartition(v12, v13, -1, -1, v14))
         l7.append(OffsetCommitRequestTopic(v8, ZERO_UUID, l11))
-    if o != end:
-        raise WireError("OffsetCommitRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("OffsetCommitRequest", "cut short", offset=end)
     return OffsetCommitRequest(v1, v3, v4, None, -1, l7)
 
 
@@ -501,8 +501,8 @@ def _read_request_6(b: bytes, end: int) -> OffsetCommitRequest:
                 v15 = None
             l11.append(OffsetCommitRequestPartition(v12, v13, v14, -1, v15))
         l7.append(OffsetCommitRequestTopic(v8, ZERO_UUID, l11))
-    if o != end:
-        raise WireError("OffsetCommitRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("OffsetCommitRequest", "cut short", offset=end)
     return OffsetCommitRequest(v1, v3, v4, None, -1, l7)
 
 
@@ -601,8 +601,8 @@ def _read_request_7(b: bytes, end: int) -> OffsetCommitRequest:
                 v17 = None
             l13.append(OffsetCommitRequestPartition(v14, v15, v16, -1, v17))
         l9.append(OffsetCommitRequestTopic(v10, ZERO_UUID, l13))
-    if o != end:
-        raise WireError("OffsetCommitRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("OffsetCommitRequest", "cut short", offset=end)
     return OffsetCommitRequest(v1, v3, v4, v6, -1, l9)
 
 
@@ -723,8 +723,8 @@ def _read_request_8(b: bytes, end: int) -> OffsetCommitRequest:
     o += 1
     if t21:
         o = skip_tags_rest(b, o, t21)
-    if o != end:
-        raise WireError("OffsetCommitRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("OffsetCommitRequest", "cut short", offset=end)
     return OffsetCommitRequest(v1, v3, v4, v6, -1, l9)
 
 
@@ -864,8 +864,8 @@ def _read_request_10(b: bytes, end: int) -> OffsetCommitRequest:
     o += 1
     if t20:
         o = skip_tags_rest(b, o, t20)
-    if o != end:
-        raise WireError("OffsetCommitRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("OffsetCommitRequest", "cut short", offset=end)
     return OffsetCommitRequest(v1, v3, v4, v6, -1, l9)
 
 
@@ -935,7 +935,7 @@ _WRITE_REQUEST: Final = {0: _write_request_0, 1: _write_request_1, 2: _write_req
 
 
 def decode_request(buf: Buffer, version: int) -> OffsetCommitRequest:
-    """The body of a request; every byte of it must be used."""
+    """The body of a request. Bytes after its last field are ignored."""
     read = _READ_REQUEST.get(version)
     if read is None:
         raise WireError("OffsetCommitRequest", "unknown version", version=version)
@@ -988,7 +988,9 @@ def _read_response_0(b: bytes, end: int) -> OffsetCommitResponse:
             o += 6
             l6.append(OffsetCommitResponsePartition(v7, v8))
         l2.append(OffsetCommitResponseTopic(v3, ZERO_UUID, l6))
-    if o != end:
+    if o > end:
+        raise WireError("OffsetCommitResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("OffsetCommitResponse", f"{end - o} bytes left over", offset=o)
     return OffsetCommitResponse(0, l2)
 
@@ -1041,7 +1043,9 @@ def _read_response_3(b: bytes, end: int) -> OffsetCommitResponse:
             o += 6
             l7.append(OffsetCommitResponsePartition(v8, v9))
         l3.append(OffsetCommitResponseTopic(v4, ZERO_UUID, l7))
-    if o != end:
+    if o > end:
+        raise WireError("OffsetCommitResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("OffsetCommitResponse", f"{end - o} bytes left over", offset=o)
     return OffsetCommitResponse(v1, l3)
 
@@ -1106,7 +1110,9 @@ def _read_response_8(b: bytes, end: int) -> OffsetCommitResponse:
     o += 1
     if t12:
         o = skip_tags_rest(b, o, t12)
-    if o != end:
+    if o > end:
+        raise WireError("OffsetCommitResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("OffsetCommitResponse", f"{end - o} bytes left over", offset=o)
     return OffsetCommitResponse(v1, l3)
 
@@ -1176,7 +1182,9 @@ def _read_response_10(b: bytes, end: int) -> OffsetCommitResponse:
     o += 1
     if t11:
         o = skip_tags_rest(b, o, t11)
-    if o != end:
+    if o > end:
+        raise WireError("OffsetCommitResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("OffsetCommitResponse", f"{end - o} bytes left over", offset=o)
     return OffsetCommitResponse(v1, l3)
 
@@ -1210,7 +1218,7 @@ _WRITE_RESPONSE: Final = {0: _write_response_0, 1: _write_response_0, 2: _write_
 
 
 def decode_response(buf: Buffer, version: int) -> OffsetCommitResponse:
-    """The body of a response; every byte of it must be used."""
+    """The body of a response. Every byte of it must be used."""
     read = _READ_RESPONSE.get(version)
     if read is None:
         raise WireError("OffsetCommitResponse", "unknown version", version=version)

@@ -104,8 +104,8 @@ def _read_request_0(b: bytes, end: int) -> OffsetDeleteRequest:
             o += 4
             l8.append(OffsetDeleteRequestPartition(v9))
         l4.append(OffsetDeleteRequestTopic(v5, l8))
-    if o != end:
-        raise WireError("OffsetDeleteRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("OffsetDeleteRequest", "cut short", offset=end)
     return OffsetDeleteRequest(v1, l4)
 
 
@@ -136,7 +136,7 @@ _WRITE_REQUEST: Final = {0: _write_request_0}
 
 
 def decode_request(buf: Buffer, version: int) -> OffsetDeleteRequest:
-    """The body of a request; every byte of it must be used."""
+    """The body of a request. Bytes after its last field are ignored."""
     read = _READ_REQUEST.get(version)
     if read is None:
         raise WireError("OffsetDeleteRequest", "unknown version", version=version)
@@ -189,7 +189,9 @@ def _read_response_0(b: bytes, end: int) -> OffsetDeleteResponse:
             o += 6
             l8.append(OffsetDeleteResponsePartition(v9, v10))
         l4.append(OffsetDeleteResponseTopic(v5, l8))
-    if o != end:
+    if o > end:
+        raise WireError("OffsetDeleteResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("OffsetDeleteResponse", f"{end - o} bytes left over", offset=o)
     return OffsetDeleteResponse(v1, v2, l4)
 
@@ -217,7 +219,7 @@ _WRITE_RESPONSE: Final = {0: _write_response_0}
 
 
 def decode_response(buf: Buffer, version: int) -> OffsetDeleteResponse:
-    """The body of a response; every byte of it must be used."""
+    """The body of a response. Every byte of it must be used."""
     read = _READ_RESPONSE.get(version)
     if read is None:
         raise WireError("OffsetDeleteResponse", "unknown version", version=version)

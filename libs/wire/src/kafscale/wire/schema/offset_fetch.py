@@ -158,8 +158,8 @@ def _read_request_0(b: bytes, end: int) -> OffsetFetchRequest:
         l8 = list(UNPACK_I[n7](b, o) if n7 < 8 else unpack_from(f">{n7}i", b, o))
         o += n7 * 4
         l4.append(OffsetFetchRequestTopic(v5, l8))
-    if o != end:
-        raise WireError("OffsetFetchRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("OffsetFetchRequest", "cut short", offset=end)
     return OffsetFetchRequest(v1, l4)
 
 
@@ -222,8 +222,8 @@ def _read_request_2(b: bytes, end: int) -> OffsetFetchRequest:
             l4.append(OffsetFetchRequestTopic(v5, l8))
     else:
         l4 = None
-    if o != end:
-        raise WireError("OffsetFetchRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("OffsetFetchRequest", "cut short", offset=end)
     return OffsetFetchRequest(v1, l4)
 
 
@@ -299,8 +299,8 @@ def _read_request_6(b: bytes, end: int) -> OffsetFetchRequest:
     o += 1
     if t10:
         o = skip_tags_rest(b, o, t10)
-    if o != end:
-        raise WireError("OffsetFetchRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("OffsetFetchRequest", "cut short", offset=end)
     return OffsetFetchRequest(v1, l4)
 
 
@@ -390,8 +390,8 @@ def _read_request_7(b: bytes, end: int) -> OffsetFetchRequest:
     o += 2
     if t11:
         o = skip_tags_rest(b, o, t11)
-    if o != end:
-        raise WireError("OffsetFetchRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("OffsetFetchRequest", "cut short", offset=end)
     return OffsetFetchRequest(v1, l4, [], v10)
 
 
@@ -495,8 +495,8 @@ def _read_request_8(b: bytes, end: int) -> OffsetFetchRequest:
     o += 2
     if t14:
         o = skip_tags_rest(b, o, t14)
-    if o != end:
-        raise WireError("OffsetFetchRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("OffsetFetchRequest", "cut short", offset=end)
     return OffsetFetchRequest("", [], l2, v13)
 
 
@@ -618,8 +618,8 @@ def _read_request_9(b: bytes, end: int) -> OffsetFetchRequest:
     o += 2
     if t17:
         o = skip_tags_rest(b, o, t17)
-    if o != end:
-        raise WireError("OffsetFetchRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("OffsetFetchRequest", "cut short", offset=end)
     return OffsetFetchRequest("", [], l2, v16)
 
 
@@ -746,8 +746,8 @@ def _read_request_10(b: bytes, end: int) -> OffsetFetchRequest:
     o += 2
     if t16:
         o = skip_tags_rest(b, o, t16)
-    if o != end:
-        raise WireError("OffsetFetchRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("OffsetFetchRequest", "cut short", offset=end)
     return OffsetFetchRequest("", [], l2, v15)
 
 
@@ -809,7 +809,7 @@ _WRITE_REQUEST: Final = {0: _write_request_0, 1: _write_request_0, 2: _write_req
 
 
 def decode_request(buf: Buffer, version: int) -> OffsetFetchRequest:
-    """The body of a request; every byte of it must be used."""
+    """The body of a request. Bytes after its last field are ignored."""
     read = _READ_REQUEST.get(version)
     if read is None:
         raise WireError("OffsetFetchRequest", "unknown version", version=version)
@@ -872,7 +872,9 @@ def _read_response_0(b: bytes, end: int) -> OffsetFetchResponse:
             o += 2
             l6.append(OffsetFetchResponsePartition(v7, v8, -1, v9, v11))
         l2.append(OffsetFetchResponseTopic(v3, l6))
-    if o != end:
+    if o > end:
+        raise WireError("OffsetFetchResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("OffsetFetchResponse", f"{end - o} bytes left over", offset=o)
     return OffsetFetchResponse(0, l2)
 
@@ -945,7 +947,9 @@ def _read_response_2(b: bytes, end: int) -> OffsetFetchResponse:
         l2.append(OffsetFetchResponseTopic(v3, l6))
     v12, = _u_h(b, o)
     o += 2
-    if o != end:
+    if o > end:
+        raise WireError("OffsetFetchResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("OffsetFetchResponse", f"{end - o} bytes left over", offset=o)
     return OffsetFetchResponse(0, l2, v12)
 
@@ -1019,7 +1023,9 @@ def _read_response_3(b: bytes, end: int) -> OffsetFetchResponse:
         l3.append(OffsetFetchResponseTopic(v4, l7))
     v13, = _u_h(b, o)
     o += 2
-    if o != end:
+    if o > end:
+        raise WireError("OffsetFetchResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("OffsetFetchResponse", f"{end - o} bytes left over", offset=o)
     return OffsetFetchResponse(v1, l3, v13)
 
@@ -1093,7 +1099,9 @@ def _read_response_5(b: bytes, end: int) -> OffsetFetchResponse:
         l3.append(OffsetFetchResponseTopic(v4, l7))
     v14, = _u_h(b, o)
     o += 2
-    if o != end:
+    if o > end:
+        raise WireError("OffsetFetchResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("OffsetFetchResponse", f"{end - o} bytes left over", offset=o)
     return OffsetFetchResponse(v1, l3, v14)
 
@@ -1177,7 +1185,9 @@ def _read_response_6(b: bytes, end: int) -> OffsetFetchResponse:
     o += 3
     if t17:
         o = skip_tags_rest(b, o, t17)
-    if o != end:
+    if o > end:
+        raise WireError("OffsetFetchResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("OffsetFetchResponse", f"{end - o} bytes left over", offset=o)
     return OffsetFetchResponse(v1, l3, v16)
 
@@ -1297,7 +1307,9 @@ def _read_response_8(b: bytes, end: int) -> OffsetFetchResponse:
     o += 1
     if t22:
         o = skip_tags_rest(b, o, t22)
-    if o != end:
+    if o > end:
+        raise WireError("OffsetFetchResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("OffsetFetchResponse", f"{end - o} bytes left over", offset=o)
     return OffsetFetchResponse(v1, [], 0, l3)
 
@@ -1425,7 +1437,9 @@ def _read_response_10(b: bytes, end: int) -> OffsetFetchResponse:
     o += 1
     if t21:
         o = skip_tags_rest(b, o, t21)
-    if o != end:
+    if o > end:
+        raise WireError("OffsetFetchResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("OffsetFetchResponse", f"{end - o} bytes left over", offset=o)
     return OffsetFetchResponse(v1, [], 0, l3)
 
@@ -1486,7 +1500,7 @@ _WRITE_RESPONSE: Final = {0: _write_response_0, 1: _write_response_0, 2: _write_
 
 
 def decode_response(buf: Buffer, version: int) -> OffsetFetchResponse:
-    """The body of a response; every byte of it must be used."""
+    """The body of a response. Every byte of it must be used."""
     read = _READ_RESPONSE.get(version)
     if read is None:
         raise WireError("OffsetFetchResponse", "unknown version", version=version)

@@ -114,8 +114,8 @@ def _read_request_0(b: bytes, end: int) -> OffsetForLeaderEpochRequest:
             o += 8
             l6.append(OffsetForLeaderEpochRequestPartition(v7, -1, v8))
         l2.append(OffsetForLeaderEpochRequestTopic(v3, l6))
-    if o != end:
-        raise WireError("OffsetForLeaderEpochRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("OffsetForLeaderEpochRequest", "cut short", offset=end)
     return OffsetForLeaderEpochRequest(-2, l2)
 
 
@@ -167,8 +167,8 @@ def _read_request_2(b: bytes, end: int) -> OffsetForLeaderEpochRequest:
             o += 12
             l6.append(OffsetForLeaderEpochRequestPartition(v7, v8, v9))
         l2.append(OffsetForLeaderEpochRequestTopic(v3, l6))
-    if o != end:
-        raise WireError("OffsetForLeaderEpochRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("OffsetForLeaderEpochRequest", "cut short", offset=end)
     return OffsetForLeaderEpochRequest(-2, l2)
 
 
@@ -220,8 +220,8 @@ def _read_request_3(b: bytes, end: int) -> OffsetForLeaderEpochRequest:
             o += 12
             l7.append(OffsetForLeaderEpochRequestPartition(v8, v9, v10))
         l3.append(OffsetForLeaderEpochRequestTopic(v4, l7))
-    if o != end:
-        raise WireError("OffsetForLeaderEpochRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("OffsetForLeaderEpochRequest", "cut short", offset=end)
     return OffsetForLeaderEpochRequest(v1, l3)
 
 
@@ -285,8 +285,8 @@ def _read_request_4(b: bytes, end: int) -> OffsetForLeaderEpochRequest:
     o += 1
     if t13:
         o = skip_tags_rest(b, o, t13)
-    if o != end:
-        raise WireError("OffsetForLeaderEpochRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("OffsetForLeaderEpochRequest", "cut short", offset=end)
     return OffsetForLeaderEpochRequest(v1, l3)
 
 
@@ -325,7 +325,7 @@ _WRITE_REQUEST: Final = {0: _write_request_0, 1: _write_request_0, 2: _write_req
 
 
 def decode_request(buf: Buffer, version: int) -> OffsetForLeaderEpochRequest:
-    """The body of a request; every byte of it must be used."""
+    """The body of a request. Bytes after its last field are ignored."""
     read = _READ_REQUEST.get(version)
     if read is None:
         raise WireError("OffsetForLeaderEpochRequest", "unknown version", version=version)
@@ -378,7 +378,9 @@ def _read_response_0(b: bytes, end: int) -> OffsetForLeaderEpochResponse:
             o += 14
             l6.append(OffsetForLeaderEpochResponseEnd(v7, v8, -1, v9))
         l2.append(OffsetForLeaderEpochResponseTopicResult(v3, l6))
-    if o != end:
+    if o > end:
+        raise WireError("OffsetForLeaderEpochResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("OffsetForLeaderEpochResponse", f"{end - o} bytes left over", offset=o)
     return OffsetForLeaderEpochResponse(0, l2)
 
@@ -431,7 +433,9 @@ def _read_response_1(b: bytes, end: int) -> OffsetForLeaderEpochResponse:
             o += 18
             l6.append(OffsetForLeaderEpochResponseEnd(v7, v8, v9, v10))
         l2.append(OffsetForLeaderEpochResponseTopicResult(v3, l6))
-    if o != end:
+    if o > end:
+        raise WireError("OffsetForLeaderEpochResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("OffsetForLeaderEpochResponse", f"{end - o} bytes left over", offset=o)
     return OffsetForLeaderEpochResponse(0, l2)
 
@@ -484,7 +488,9 @@ def _read_response_2(b: bytes, end: int) -> OffsetForLeaderEpochResponse:
             o += 18
             l7.append(OffsetForLeaderEpochResponseEnd(v8, v9, v10, v11))
         l3.append(OffsetForLeaderEpochResponseTopicResult(v4, l7))
-    if o != end:
+    if o > end:
+        raise WireError("OffsetForLeaderEpochResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("OffsetForLeaderEpochResponse", f"{end - o} bytes left over", offset=o)
     return OffsetForLeaderEpochResponse(v1, l3)
 
@@ -549,7 +555,9 @@ def _read_response_4(b: bytes, end: int) -> OffsetForLeaderEpochResponse:
     o += 1
     if t14:
         o = skip_tags_rest(b, o, t14)
-    if o != end:
+    if o > end:
+        raise WireError("OffsetForLeaderEpochResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("OffsetForLeaderEpochResponse", f"{end - o} bytes left over", offset=o)
     return OffsetForLeaderEpochResponse(v1, l3)
 
@@ -589,7 +597,7 @@ _WRITE_RESPONSE: Final = {0: _write_response_0, 1: _write_response_1, 2: _write_
 
 
 def decode_response(buf: Buffer, version: int) -> OffsetForLeaderEpochResponse:
-    """The body of a response; every byte of it must be used."""
+    """The body of a response. Every byte of it must be used."""
     read = _READ_RESPONSE.get(version)
     if read is None:
         raise WireError("OffsetForLeaderEpochResponse", "unknown version", version=version)

@@ -166,8 +166,8 @@ def _read_request_0(b: memoryview, end: int) -> ProduceRequest:
                 v10 = None
             l8.append(ProduceRequestPartition(v9, v10))
         l4.append(ProduceRequestTopic(v5, ZERO_UUID, l8))
-    if o != end:
-        raise WireError("ProduceRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("ProduceRequest", "cut short", offset=end)
     return ProduceRequest(None, v1, v2, l4)
 
 
@@ -252,8 +252,8 @@ def _read_request_3(b: memoryview, end: int) -> ProduceRequest:
                 v12 = None
             l10.append(ProduceRequestPartition(v11, v12))
         l6.append(ProduceRequestTopic(v7, ZERO_UUID, l10))
-    if o != end:
-        raise WireError("ProduceRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("ProduceRequest", "cut short", offset=end)
     return ProduceRequest(v1, v3, v4, l6)
 
 
@@ -360,8 +360,8 @@ def _read_request_9(b: memoryview, end: int) -> ProduceRequest:
     o += 1
     if t16:
         o = skip_tags_rest(b, o, t16)
-    if o != end:
-        raise WireError("ProduceRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("ProduceRequest", "cut short", offset=end)
     return ProduceRequest(v1, v3, v4, l6)
 
 
@@ -481,8 +481,8 @@ def _read_request_13(b: memoryview, end: int) -> ProduceRequest:
     o += 1
     if t15:
         o = skip_tags_rest(b, o, t15)
-    if o != end:
-        raise WireError("ProduceRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("ProduceRequest", "cut short", offset=end)
     return ProduceRequest(v1, v3, v4, l6)
 
 
@@ -546,7 +546,7 @@ _WRITE_REQUEST: Final = {0: _write_request_0, 1: _write_request_0, 2: _write_req
 
 
 def decode_request(buf: Buffer, version: int) -> ProduceRequest:
-    """The body of a request; every byte of it must be used."""
+    """The body of a request. Bytes after its last field are ignored."""
     read = _READ_REQUEST.get(version)
     if read is None:
         raise WireError("ProduceRequest", "unknown version", version=version)
@@ -599,7 +599,9 @@ def _read_response_0(b: bytes, end: int) -> ProduceResponse:
             o += 14
             l6.append(ProduceResponsePartition(v7, v8, v9))
         l2.append(ProduceResponseTopic(v3, ZERO_UUID, l6))
-    if o != end:
+    if o > end:
+        raise WireError("ProduceResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("ProduceResponse", f"{end - o} bytes left over", offset=o)
     return ProduceResponse(l2)
 
@@ -654,7 +656,9 @@ def _read_response_1(b: bytes, end: int) -> ProduceResponse:
         l2.append(ProduceResponseTopic(v3, ZERO_UUID, l6))
     v10, = _u_i(b, o)
     o += 4
-    if o != end:
+    if o > end:
+        raise WireError("ProduceResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("ProduceResponse", f"{end - o} bytes left over", offset=o)
     return ProduceResponse(l2, v10)
 
@@ -710,7 +714,9 @@ def _read_response_2(b: bytes, end: int) -> ProduceResponse:
         l2.append(ProduceResponseTopic(v3, ZERO_UUID, l6))
     v11, = _u_i(b, o)
     o += 4
-    if o != end:
+    if o > end:
+        raise WireError("ProduceResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("ProduceResponse", f"{end - o} bytes left over", offset=o)
     return ProduceResponse(l2, v11)
 
@@ -766,7 +772,9 @@ def _read_response_5(b: bytes, end: int) -> ProduceResponse:
         l2.append(ProduceResponseTopic(v3, ZERO_UUID, l6))
     v12, = _u_i(b, o)
     o += 4
-    if o != end:
+    if o > end:
+        raise WireError("ProduceResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("ProduceResponse", f"{end - o} bytes left over", offset=o)
     return ProduceResponse(l2, v12)
 
@@ -849,7 +857,9 @@ def _read_response_8(b: bytes, end: int) -> ProduceResponse:
         l2.append(ProduceResponseTopic(v3, ZERO_UUID, l6))
     v19, = _u_i(b, o)
     o += 4
-    if o != end:
+    if o > end:
+        raise WireError("ProduceResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("ProduceResponse", f"{end - o} bytes left over", offset=o)
     return ProduceResponse(l2, v19)
 
@@ -968,7 +978,9 @@ def _read_response_9(b: bytes, end: int) -> ProduceResponse:
     o += 5
     if t23:
         o = skip_tags_rest(b, o, t23)
-    if o != end:
+    if o > end:
+        raise WireError("ProduceResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("ProduceResponse", f"{end - o} bytes left over", offset=o)
     return ProduceResponse(l2, v22)
 
@@ -1167,7 +1179,9 @@ def _read_response_10(b: bytes, end: int) -> ProduceResponse:
                     raise bad_tag("node_endpoints", t31, o)
             else:
                 o = e32
-    if o != end:
+    if o > end:
+        raise WireError("ProduceResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("ProduceResponse", f"{end - o} bytes left over", offset=o)
     return ProduceResponse(l2, v28, v30)
 
@@ -1399,7 +1413,9 @@ def _read_response_13(b: bytes, end: int) -> ProduceResponse:
                     raise bad_tag("node_endpoints", t30, o)
             else:
                 o = e31
-    if o != end:
+    if o > end:
+        raise WireError("ProduceResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("ProduceResponse", f"{end - o} bytes left over", offset=o)
     return ProduceResponse(l2, v27, v29)
 
@@ -1504,7 +1520,7 @@ _WRITE_RESPONSE: Final = {0: _write_response_0, 1: _write_response_1, 2: _write_
 
 
 def decode_response(buf: Buffer, version: int) -> ProduceResponse:
-    """The body of a response; every byte of it must be used."""
+    """The body of a response. Every byte of it must be used."""
     read = _READ_RESPONSE.get(version)
     if read is None:
         raise WireError("ProduceResponse", "unknown version", version=version)

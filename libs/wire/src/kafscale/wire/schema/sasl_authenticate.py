@@ -62,8 +62,8 @@ def _read_request_0(b: bytes, end: int) -> SaslAuthenticateRequest:
     e = o + n2
     v1 = b[o:e]
     o = e
-    if o != end:
-        raise WireError("SaslAuthenticateRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("SaslAuthenticateRequest", "cut short", offset=end)
     return SaslAuthenticateRequest(v1)
 
 
@@ -89,8 +89,8 @@ def _read_request_2(b: bytes, end: int) -> SaslAuthenticateRequest:
     o += 1
     if t3:
         o = skip_tags_rest(b, o, t3)
-    if o != end:
-        raise WireError("SaslAuthenticateRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("SaslAuthenticateRequest", "cut short", offset=end)
     return SaslAuthenticateRequest(v1)
 
 
@@ -112,7 +112,7 @@ _WRITE_REQUEST: Final = {0: _write_request_0, 1: _write_request_0, 2: _write_req
 
 
 def decode_request(buf: Buffer, version: int) -> SaslAuthenticateRequest:
-    """The body of a request; every byte of it must be used."""
+    """The body of a request. Bytes after its last field are ignored."""
     read = _READ_REQUEST.get(version)
     if read is None:
         raise WireError("SaslAuthenticateRequest", "unknown version", version=version)
@@ -154,7 +154,9 @@ def _read_response_0(b: bytes, end: int) -> SaslAuthenticateResponse:
     e = o + n5
     v4 = b[o:e]
     o = e
-    if o != end:
+    if o > end:
+        raise WireError("SaslAuthenticateResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("SaslAuthenticateResponse", f"{end - o} bytes left over", offset=o)
     return SaslAuthenticateResponse(v1, v2, v4)
 
@@ -197,7 +199,9 @@ def _read_response_1(b: bytes, end: int) -> SaslAuthenticateResponse:
     o = e
     v6, = _u_q(b, o)
     o += 8
-    if o != end:
+    if o > end:
+        raise WireError("SaslAuthenticateResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("SaslAuthenticateResponse", f"{end - o} bytes left over", offset=o)
     return SaslAuthenticateResponse(v1, v2, v4, v6)
 
@@ -243,7 +247,9 @@ def _read_response_2(b: bytes, end: int) -> SaslAuthenticateResponse:
     o += 9
     if t7:
         o = skip_tags_rest(b, o, t7)
-    if o != end:
+    if o > end:
+        raise WireError("SaslAuthenticateResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("SaslAuthenticateResponse", f"{end - o} bytes left over", offset=o)
     return SaslAuthenticateResponse(v1, v2, v4, v6)
 
@@ -278,7 +284,7 @@ _WRITE_RESPONSE: Final = {0: _write_response_0, 1: _write_response_1, 2: _write_
 
 
 def decode_response(buf: Buffer, version: int) -> SaslAuthenticateResponse:
-    """The body of a response; every byte of it must be used."""
+    """The body of a response. Every byte of it must be used."""
     read = _READ_RESPONSE.get(version)
     if read is None:
         raise WireError("SaslAuthenticateResponse", "unknown version", version=version)

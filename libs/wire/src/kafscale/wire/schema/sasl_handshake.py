@@ -50,8 +50,8 @@ def _read_request_0(b: bytes, end: int) -> SaslHandshakeRequest:
     e = o + n2
     v1 = b[o:e].decode()
     o = e
-    if o != end:
-        raise WireError("SaslHandshakeRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("SaslHandshakeRequest", "cut short", offset=end)
     return SaslHandshakeRequest(v1)
 
 
@@ -69,7 +69,7 @@ _WRITE_REQUEST: Final = {0: _write_request_0, 1: _write_request_0}
 
 
 def decode_request(buf: Buffer, version: int) -> SaslHandshakeRequest:
-    """The body of a request; every byte of it must be used."""
+    """The body of a request. Bytes after its last field are ignored."""
     read = _READ_REQUEST.get(version)
     if read is None:
         raise WireError("SaslHandshakeRequest", "unknown version", version=version)
@@ -111,7 +111,9 @@ def _read_response_0(b: bytes, end: int) -> SaslHandshakeResponse:
         v4 = b[o:e].decode()
         o = e
         l3.append(v4)
-    if o != end:
+    if o > end:
+        raise WireError("SaslHandshakeResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("SaslHandshakeResponse", f"{end - o} bytes left over", offset=o)
     return SaslHandshakeResponse(v1, l3)
 
@@ -134,7 +136,7 @@ _WRITE_RESPONSE: Final = {0: _write_response_0, 1: _write_response_0}
 
 
 def decode_response(buf: Buffer, version: int) -> SaslHandshakeResponse:
-    """The body of a response; every byte of it must be used."""
+    """The body of a response. Every byte of it must be used."""
     read = _READ_RESPONSE.get(version)
     if read is None:
         raise WireError("SaslHandshakeResponse", "unknown version", version=version)

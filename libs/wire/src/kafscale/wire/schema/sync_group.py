@@ -110,8 +110,8 @@ def _read_request_0(b: bytes, end: int) -> SyncGroupRequest:
         v10 = b[o:e]
         o = e
         l7.append(SyncGroupRequestAssignment(v8, v10))
-    if o != end:
-        raise WireError("SyncGroupRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("SyncGroupRequest", "cut short", offset=end)
     return SyncGroupRequest(v1, v3, v4, None, None, None, l7)
 
 
@@ -190,8 +190,8 @@ def _read_request_3(b: bytes, end: int) -> SyncGroupRequest:
         v12 = b[o:e]
         o = e
         l9.append(SyncGroupRequestAssignment(v10, v12))
-    if o != end:
-        raise WireError("SyncGroupRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("SyncGroupRequest", "cut short", offset=end)
     return SyncGroupRequest(v1, v3, v4, v6, None, None, l9)
 
 
@@ -287,8 +287,8 @@ def _read_request_4(b: bytes, end: int) -> SyncGroupRequest:
     o += 1
     if t15:
         o = skip_tags_rest(b, o, t15)
-    if o != end:
-        raise WireError("SyncGroupRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("SyncGroupRequest", "cut short", offset=end)
     return SyncGroupRequest(v1, v3, v4, v6, None, None, l9)
 
 
@@ -425,8 +425,8 @@ def _read_request_5(b: bytes, end: int) -> SyncGroupRequest:
     o += 1
     if t19:
         o = skip_tags_rest(b, o, t19)
-    if o != end:
-        raise WireError("SyncGroupRequest", f"{end - o} bytes left over", offset=o)
+    if o > end:
+        raise WireError("SyncGroupRequest", "cut short", offset=end)
     return SyncGroupRequest(v1, v3, v4, v6, v8, v10, l13)
 
 
@@ -511,7 +511,7 @@ _WRITE_REQUEST: Final = {0: _write_request_0, 1: _write_request_0, 2: _write_req
 
 
 def decode_request(buf: Buffer, version: int) -> SyncGroupRequest:
-    """The body of a request; every byte of it must be used."""
+    """The body of a request. Bytes after its last field are ignored."""
     read = _READ_REQUEST.get(version)
     if read is None:
         raise WireError("SyncGroupRequest", "unknown version", version=version)
@@ -543,7 +543,9 @@ def _read_response_0(b: bytes, end: int) -> SyncGroupResponse:
     e = o + n3
     v2 = b[o:e]
     o = e
-    if o != end:
+    if o > end:
+        raise WireError("SyncGroupResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("SyncGroupResponse", f"{end - o} bytes left over", offset=o)
     return SyncGroupResponse(0, v1, None, None, v2)
 
@@ -566,7 +568,9 @@ def _read_response_1(b: bytes, end: int) -> SyncGroupResponse:
     e = o + n4
     v3 = b[o:e]
     o = e
-    if o != end:
+    if o > end:
+        raise WireError("SyncGroupResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("SyncGroupResponse", f"{end - o} bytes left over", offset=o)
     return SyncGroupResponse(v1, v2, None, None, v3)
 
@@ -593,7 +597,9 @@ def _read_response_4(b: bytes, end: int) -> SyncGroupResponse:
     o += 1
     if t5:
         o = skip_tags_rest(b, o, t5)
-    if o != end:
+    if o > end:
+        raise WireError("SyncGroupResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("SyncGroupResponse", f"{end - o} bytes left over", offset=o)
     return SyncGroupResponse(v1, v2, None, None, v3)
 
@@ -645,7 +651,9 @@ def _read_response_5(b: bytes, end: int) -> SyncGroupResponse:
     o += 1
     if t9:
         o = skip_tags_rest(b, o, t9)
-    if o != end:
+    if o > end:
+        raise WireError("SyncGroupResponse", "cut short", offset=end)
+    if o < end:
         raise WireError("SyncGroupResponse", f"{end - o} bytes left over", offset=o)
     return SyncGroupResponse(v1, v2, v3, v5, v7)
 
@@ -691,7 +699,7 @@ _WRITE_RESPONSE: Final = {0: _write_response_0, 1: _write_response_1, 2: _write_
 
 
 def decode_response(buf: Buffer, version: int) -> SyncGroupResponse:
-    """The body of a response; every byte of it must be used."""
+    """The body of a response. Every byte of it must be used."""
     read = _READ_RESPONSE.get(version)
     if read is None:
         raise WireError("SyncGroupResponse", "unknown version", version=version)

@@ -9,8 +9,6 @@ answer.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from kafscale.access.scram_credentials import ScramMechanism
 from kafscale.admin.context import AdminContext
 from kafscale.admin.errors import guarded, outcome_of
@@ -19,24 +17,12 @@ from kafscale.admin.user_alterations import Alteration, planned
 from kafscale.admin.user_store import Outcomes
 from kafscale.runtime.authorization import Altered
 from kafscale.runtime.request_meta import RequestMeta
-from kafscale.runtime.stream.apis import answered
-from kafscale.runtime.stream.inbound import InboundRequest
-from kafscale.runtime.stream.tasks import AsyncHandler
-from kafscale.wire.buffers import Buffer
+from kafscale.runtime.stream.apis import answering_with_meta
 from kafscale.wire.schema import alter_user_scram_credentials as api
-from kafscale.wire.surplus import decoded_despite_surplus
 
 
-def handler(context: AdminContext) -> AsyncHandler:
-    async def alter(inbound: InboundRequest) -> Sequence[Buffer]:
-        version = inbound.meta.api_version
-        request = decoded_despite_surplus(api.decode_request, inbound.body, version)
-        return answered(inbound, await _answer(context, request, inbound.meta), api.encode_response)
-
-    return alter
-
-
-async def _answer(
+@answering_with_meta(api)
+async def handler(
     context: AdminContext, request: api.AlterUserScramCredentialsRequest, meta: RequestMeta
 ) -> api.AlterUserScramCredentialsResponse:
     view = context.access

@@ -76,8 +76,8 @@ def handler(context: AdminContext) -> AsyncHandler:
 
 def _without_padding(body: memoryview, version: int) -> Buffer:
     """librdkafka 2 reserves four bytes for the count of topics and then writes null, which takes one byte, if it
-    requests all topics. Kafka ignores the bytes that remain at the end and misreads the flags. No other request
-    has this length."""
+    requests all topics. Kafka ignores the bytes that remain at the end and misreads the flags. No other client's
+    request has this length."""
     if len(body) == PADDED_LENGTH.get(version) and body[:NULL_PADDED] == bytes(NULL_PADDED):
         return bytes(body[NULL_PADDED - 1 :])
     return body

@@ -12,11 +12,10 @@ from kafscale.wire.apis import ApiKey
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import alter_user_scram_credentials as schema
-from kafscale.wire.surplus import decoded_despite_surplus
 
 
 def _refuse(body: memoryview, version: int, code: ErrorCode) -> Sequence[Buffer]:
-    request = decoded_despite_surplus(schema.decode_request, body, version)
+    request = schema.decode_request(body, version)
     users = dict.fromkeys(
         [each.name for each in request.deletions] + [each.name for each in request.upsertions]
     )
