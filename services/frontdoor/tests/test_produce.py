@@ -1,8 +1,11 @@
 """Produce through the front door: what is forwarded, split, joined and refused."""
 
+import pytest
 from door_harness import Cluster, settled
 from kafscale.frontdoor.api import Backend
 from kafscale.runtime.stream.frame import ReplyStatus
+from kafscale.storage.topics import INTERNAL_TOPICS
+from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import produce
 
 ONE, TWO = 1, 2
@@ -110,6 +113,23 @@ async def test_an_unknown_topic_is_looked_up_once_and_then_refused_alone(cluster
     await settled()
     assert client.produced(1) == [("nope", 0, 3, -1)]
     assert cluster.topics.reads == 1, "a wrong name does not read etcd each time"
+
+
+@pytest.mark.parametrize("exists", [False, True], ids=["absent", "from an earlier version"])
+@pytest.mark.parametrize("name", sorted(INTERNAL_TOPICS))
+async def test_no_client_writes_to_a_topic_of_kafkas_own_state(
+    cluster: Cluster, name: str, exists: bool
+) -> None:
+    two_owners(cluster)
+    if exists:
+        cluster.own(cluster.topics.add(name, 2, 1), 0, ONE)
+    client = cluster.client()
+    client.produce((name, 0, b"x"), ("t", 0, b"a"))
+    (sent,) = cluster.producer(ONE).sent
+    assert sent.produced == [("t", 0, b"a")]
+    sent.append(offset=1)
+    await settled()
+    assert client.produced() == [(name, 0, ErrorCode.INVALID_TOPIC_EXCEPTION, -1), ("t", 0, 0, 1)]
 
 
 async def test_an_unknown_topic_id_has_its_own_error(cluster: Cluster) -> None:

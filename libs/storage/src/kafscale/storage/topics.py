@@ -53,6 +53,9 @@ DEFAULT_LINGER_MS = -1  # what the produce service is set to
 LOG_APPEND_TIME = "LogAppendTime"
 COMPACT = "compact"
 DELETE = "delete"
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+"""Names that Kafka keeps for its own state (`Topic.isInternal`), which is in etcd here. No client may create these
+topics or write to them: a program that reads Kafka's state from them would find nothing, and would not notice it."""
 
 
 class TopicState(Enum):

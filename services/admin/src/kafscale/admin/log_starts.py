@@ -19,7 +19,7 @@ from kafscale.storage.etcd.swap import TRIES_MAX
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.log_starts import LogBounds, build_move, build_read, read_bounds
 from kafscale.storage.schema import UnreadableValue
-from kafscale.storage.topics import Topic, TopicState, decode_topic
+from kafscale.storage.topics import INTERNAL_TOPICS, Topic, TopicState, decode_topic
 from kafscale.wire.errors import ErrorCode
 
 log = structlog.get_logger(__name__)
@@ -110,6 +110,8 @@ class LogStarts:
                 deleted.results[partition] = topic
             elif topic is None or not 0 <= partition.partition < topic.partitions:
                 deleted.results[partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            elif partition.topic in INTERNAL_TOPICS:  # made by an earlier version; as in Kafka
+                deleted.results[partition] = ErrorCode.INVALID_TOPIC_EXCEPTION
             elif not topic.deletes_records:  # as in Kafka
                 deleted.results[partition] = ErrorCode.POLICY_VIOLATION
             else:

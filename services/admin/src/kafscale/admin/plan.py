@@ -16,10 +16,13 @@ from kafscale.admin.configs import TOPIC_CONFIGS
 from kafscale.storage.etcd.client import Compare, Delete, Put, Txn
 from kafscale.storage.heads import encode_epoch_floor
 from kafscale.storage.keys import Keyspace, prefix_end
-from kafscale.storage.topics import Topic, TopicState, encode_topic
+from kafscale.storage.topics import INTERNAL_TOPICS, Topic, TopicState, encode_topic
 from kafscale.wire.errors import ErrorCode
 
 NAME_LENGTH_MAX = 249
+CLUSTER_METADATA = "__cluster_metadata"
+RESERVED_NAMES = INTERNAL_TOPICS | {CLUSTER_METADATA}
+"""Nobody creates a topic with such a name."""
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 PARTITIONS_MAX = 10_000
 REPLICATION_MAX = 3
@@ -65,6 +68,8 @@ def check_new_topic(asked: NewTopic, existing: Iterable[str], partitions_default
     clash = colliding_name(asked.name, existing)
     if clash == asked.name:
         return Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{asked.name}' already exists.")
+    if asked.name in RESERVED_NAMES:
+        return _reserved(asked.name)
     if clash is not None:
         return Refused(
             ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{asked.name}' collides with existing topic: {clash}"
@@ -73,6 +78,17 @@ def check_new_topic(asked: NewTopic, existing: Iterable[str], partitions_default
     if reason is not None:
         return Refused(ErrorCode.INVALID_CONFIG, reason)
     return _partition_count(asked, partitions_default)
+
+
+def _reserved(name: str) -> Refused:
+    """In Kafka the other topics exist, or the broker creates them."""
+    if name == CLUSTER_METADATA:
+        return Refused(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited.")
+    return Refused(
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        f"The topic name '{name}' is reserved: Kafka keeps its own state in it, and KafScale keeps that state in etcd. "
+        "Programs that read this topic cannot work here (docs/ecosystem.md).",
+    )
 
 
 def colliding_name(name: str, existing: Iterable[str]) -> str | None:

@@ -1,13 +1,14 @@
 """CreateTopics (19): v0-7.   v1 validate_only · v4 -1 for defaults (KIP-464) · v5 configs answered (KIP-525) · v7 ids
 
-Per topic: TOPIC_ALREADY_EXISTS (also while a topic with the name is being deleted), INVALID_TOPIC_EXCEPTION,
-INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT, INVALID_CONFIG, INVALID_REQUEST for a name
-that is given twice, POLICY_VIOLATION for more than 10,000 partitions in a request (for all of its topics, as in
-Kafka) or beyond the cluster's limits, REQUEST_TIMED_OUT if the outcome is unknown. Assignments give the number of
-partitions. The brokers in them are ignored, because every front door serves every partition.
-TOPIC_AUTHORIZATION_FAILED for a topic that the client may not create, whether it exists or not. Without the right to
-describe its configs, the answer has no configs and no counts, and that error in `topic_config_error_code`.
-THROTTLING_QUOTA_EXCEEDED from v6 on, for topics beyond the client's controller_mutation_rate.
+Per topic: TOPIC_ALREADY_EXISTS (also while a topic with the name is being deleted), INVALID_TOPIC_EXCEPTION (also for
+the names of Kafka's own state; INVALID_REQUEST for `__cluster_metadata`, as in Kafka), INVALID_PARTITIONS,
+INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT, INVALID_CONFIG, INVALID_REQUEST for a name that is given twice,
+POLICY_VIOLATION for more than 10,000 partitions in a request (for all of its topics, as in Kafka) or beyond the
+cluster's limits, REQUEST_TIMED_OUT if the outcome is unknown. Assignments give the number of partitions. The brokers in
+them are ignored, because every front door serves every partition. TOPIC_AUTHORIZATION_FAILED for a topic that the
+client may not create, whether it exists or not. Without the right to describe its configs, the answer has no configs
+and no counts, and that error in `topic_config_error_code`. THROTTLING_QUOTA_EXCEEDED from v6 on, for topics beyond the
+client's controller_mutation_rate.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """DeleteRecords (21): v0-2.   KIP-107 · v2 flexible
 
-Moves each partition's log start to the requested offset; -1 means the high watermark. The answer has the new log
-start as `low_watermark`, or -1 with an error. A log start never falls. If a partition is named twice, its last offset
-is used, as in Kafka. No leader is needed. OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION, TOPIC_AUTHORIZATION_FAILED,
-POLICY_VIOLATION (a compacted topic), REQUEST_TIMED_OUT (unknown outcome). The reply carries etcd's revision. The front
-door sends it to the fetch services, which then read the new log start.
+Moves each partition's log start to the requested offset; -1 means the high watermark. The answer has the new log start
+as `low_watermark`, or -1 with an error. A log start never falls. If a partition is named twice, its last offset is
+used, as in Kafka. No leader is needed. OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION, TOPIC_AUTHORIZATION_FAILED,
+POLICY_VIOLATION (a compacted topic), INVALID_TOPIC_EXCEPTION (one of Kafka's own state), REQUEST_TIMED_OUT (unknown
+outcome). The reply carries etcd's revision. The front door sends it to the fetch services, which then read the new log
+start.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from kafscale.runtime.authorization import Asker
 from kafscale.runtime.request_meta import RequestMeta
 from kafscale.runtime.stream.apis import answering_with_meta
 from kafscale.storage.brokers import Broker, leader_of
-from kafscale.storage.topics import Topic
+from kafscale.storage.topics import INTERNAL_TOPICS, Topic
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import describe_topic_partitions as api
@@ -79,6 +79,7 @@ def _page(
                 DescribedTopic(
                     error_code=_why_not(context, name),
                     name=name,
+                    is_internal=name in INTERNAL_TOPICS,
                     topic_authorized_operations=asker.operations(ResourceType.TOPIC, name),
                 )
             )
@@ -90,6 +91,7 @@ def _page(
             DescribedTopic(
                 name=name,
                 topic_id=topic.topic_id,
+                is_internal=name in INTERNAL_TOPICS,
                 partitions=described,
                 topic_authorized_operations=asker.operations(ResourceType.TOPIC, name),
             )

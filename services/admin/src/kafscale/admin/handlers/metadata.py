@@ -3,7 +3,7 @@ operations (KIP-430) · v10 topic ids · v12 topics by id · v13 error of the wh
 
 Creates unknown topics that the request names, a few with each request, if the request and the server allow it. As in
 Kafka, this answer still has UNKNOWN_TOPIC_OR_PARTITION, and the next one has the partitions. A topic that is named
-twice is answered once.
+twice is answered once. The topics of Kafka's own state (`RESERVED_NAMES`) are never created.
 Errors: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, INVALID_TOPIC_EXCEPTION (never created), POLICY_VIOLATION (the
 cluster's limit), KAFKA_STORAGE_ERROR (the topic's record is damaged), LEADER_NOT_AVAILABLE while no front door is
 registered, INVALID_REQUEST for topics that do not fit into the answer. If all topics were requested and do not fit, v13
@@ -31,13 +31,13 @@ from kafscale.admin.cluster_view import (
     leader_epoch,
 )
 from kafscale.admin.context import AdminContext
-from kafscale.admin.plan import invalid_topic_name
+from kafscale.admin.plan import RESERVED_NAMES, invalid_topic_name
 from kafscale.runtime.answer_room import TOO_LARGE, AnswerRoom
 from kafscale.runtime.authorization import Asker
 from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
 from kafscale.storage.brokers import Broker, leader_of
-from kafscale.storage.topics import Topic, TopicState
+from kafscale.storage.topics import INTERNAL_TOPICS, Topic, TopicState
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode, WireError
@@ -134,7 +134,7 @@ async def _named(
     found = [_found(context, topic, hidden, asker) for topic in asked]
     created: Mapping[str, ErrorCode] = {}
     if request.allow_auto_topic_creation and context.auto_creation.enabled:
-        missing = [name for name in found if isinstance(name, str)]
+        missing = [name for name in found if isinstance(name, str) and name not in RESERVED_NAMES]
         refused = asker.denied(OF_CREATION, missing)
         created = await context.auto_creation.create(
             [name for name in missing if name not in refused], context.clock.wall_ms()
@@ -147,7 +147,11 @@ async def _named(
                 answers.append(await pages.topic(outcome) if pages.fit([outcome]) else pages.refused(outcome))
             case str():
                 code = created.get(outcome, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-                answers.append(api.MetadataResponseTopic(error_code=code, name=outcome))
+                answers.append(
+                    api.MetadataResponseTopic(
+                        error_code=code, name=outcome, is_internal=outcome in INTERNAL_TOPICS
+                    )
+                )
             case api.MetadataResponseTopic():
                 answers.append(outcome)
     return answers
@@ -219,7 +223,12 @@ class _Pages:
             self._turn -= 1
             if not self._turn:
                 await self._next_turn()
-        return api.MetadataResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
+        return api.MetadataResponseTopic(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            is_internal=topic.name in INTERNAL_TOPICS,
+            partitions=partitions,
+        )
 
     async def _next_turn(self) -> None:
         self._turn = PARTITIONS_PER_TURN

@@ -1,7 +1,8 @@
 """Produce (0): v0-13.   v3 record batches · v7 zstd · v8 record errors · v9 flexible · v13 topic ids
-Returns UNKNOWN_TOPIC_OR_PARTITION (from v13 UNKNOWN_TOPIC_ID), INVALID_REQUIRED_ACKS, and for failures
-between a client and an owner: LEADER_NOT_AVAILABLE (certainly not appended), or a closed connection (unknown). The
-produce service answers everything else, message sets of v0-2 too.
+Returns UNKNOWN_TOPIC_OR_PARTITION (from v13 UNKNOWN_TOPIC_ID), INVALID_TOPIC_EXCEPTION for a topic of Kafka's own
+state (`INTERNAL_TOPICS`), whether it exists or not, INVALID_REQUIRED_ACKS, and for failures between a client and an
+owner: LEADER_NOT_AVAILABLE (certainly not appended), or a closed connection (unknown). The produce service answers
+everything else, message sets of v0-2 too.
 TRANSACTIONAL_ID_AUTHORIZATION_FAILED for every partition; TOPIC_AUTHORIZATION_FAILED for those of a topic that the
 client may not write, before the topic is looked up, while the others go on. Kafka asks for the transactional id only if
 a batch is transactional; here records are not read, and a producer sends the id with no other batches. With acks=0 the
@@ -18,7 +19,7 @@ from kafscale.frontdoor.parts import Parts
 from kafscale.frontdoor.produce_call import ProduceCall, failed
 from kafscale.frontdoor.produce_lanes import Producer
 from kafscale.runtime.stream.options import Stream
-from kafscale.storage.topics import READ_PAUSE_S, Topic, TopicState
+from kafscale.storage.topics import INTERNAL_TOPICS, READ_PAUSE_S, Topic, TopicState
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode, WireError
@@ -163,7 +164,9 @@ class ProduceHandler:
             if part.result is not None:
                 continue
             topic, index = self._topic(part.topic, call.version), part.entry.index
-            if topic is None or index >= topic.partitions:
+            if (part.topic.name if topic is None else topic.name) in INTERNAL_TOPICS:
+                call.fail(part, ErrorCode.INVALID_TOPIC_EXCEPTION)
+            elif topic is None or index >= topic.partitions:
                 known = False
             elif index < 0 or topic.state is not TopicState.ACTIVE:
                 call.fail(part, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
