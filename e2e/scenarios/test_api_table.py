@@ -1,7 +1,8 @@
 """Every API and version that ApiVersions advertises works, with an independent codec.
 
 Law: every advertised (key, version) answers a normal request without an error, and an independent codec decodes every
-byte of the answer. Every key that is not advertised, or unknown, ends in a clean close. The keys come from the
+byte of the answer. Every key that is not advertised is answered with UNSUPPORTED_VERSION, or ends in a clean close, as
+does every unknown key. The keys come from the
 running server's own answer: a new row fails here until a request for it is written.
 """
 
@@ -12,12 +13,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from kafscale.wire.errors import ErrorCode
 
 from e2e.harness.api_requests import ROWS, produce
 from e2e.harness.cluster import Cluster
 from e2e.harness.oracles import API_VERSIONS, codec_of, errors_in, read_answer, request_frame
 from e2e.harness.prepared import World, topic
-from e2e.harness.raw import Raw
+from e2e.harness.raw import Closed, Raw
 from e2e.harness.services import until
 
 PRODUCE = 0
@@ -62,12 +64,12 @@ def ask(raw: Raw, key: int, version: int, world: World, *, surplus: bytes = b"")
 
 
 @pytest.mark.parametrize("key", KEYS)
-def test_every_advertised_version_is_answered_well_and_every_other_key_is_hung_up_on(
+def test_every_advertised_version_is_answered_well_and_every_other_key_is_refused(
     cluster: Cluster, versions: dict[int, tuple[int, int]], key: int
 ) -> None:
     first, last = versions.get(key, NOT_OFFERED)
     if (first, last) == NOT_OFFERED:
-        is_hung_up_on(cluster, key)
+        is_refused(cluster, key)
         return
     assert key in ROWS, f"API {key} is advertised: write a request of it into e2e/harness/api_requests.py"
     wrong: dict[int, object] = {}
@@ -97,12 +99,26 @@ def test_bytes_after_the_last_field_of_a_request_are_ignored(
     assert wrong == {}
 
 
-def is_hung_up_on(cluster: Cluster, key: int) -> None:
+def is_refused(cluster: Cluster, key: int) -> None:
     known = [version for version in range(16) if codec_of(key, version) is not None]
     for version in known or [0]:
         with Raw.to(cluster.bootstrap) as raw:
             raw.frame(struct.pack(">hhih", key, version, 1, -1) + bytes(20))
-            assert raw.is_closed(), f"API {key} v{version} is not advertised, and answered"
+            try:
+                _, told = read_answer(key, version, raw.answer())
+            except Closed:
+                continue
+            assert told["error_code"] == ErrorCode.UNSUPPORTED_VERSION, f"API {key} v{version}: {told}"
+            assert ask(raw, API_VERSIONS, 3, World(topic="", group="")), "the connection goes on"
+
+
+def test_a_tool_that_moves_replicas_reads_why_it_cannot(cluster: Cluster) -> None:
+    """kafkactl and others that do not ask for ApiVersions printed "EOF"."""
+    with Raw.to(cluster.bootstrap) as raw:
+        raw.frame(request_frame(45, 0, 1, {"timeout_ms": 1_000, "topics": []}))
+        _, told = read_answer(45, 0, raw.answer())
+    assert told["error_code"] == ErrorCode.UNSUPPORTED_VERSION
+    assert "there are no replicas to move" in told["error_message"]
 
 
 def test_every_version_between_the_ends_has_an_independent_reader(

@@ -13,10 +13,7 @@ import pytest
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.headers import encode_request_header
-from kafscale.wire.schema import (
-    api_versions,
-    fetch,
-)
+from kafscale.wire.schema import api_versions, fetch, metadata
 from kafscale.wire.varints import encode_uvarint
 
 from e2e.harness.cluster import Cluster
@@ -143,8 +140,14 @@ def test_an_unknown_api_closes_the_connection(raw: Raw, key: int) -> None:
     assert raw.is_closed()
 
 
-def test_an_api_that_is_not_served_closes_the_connection(raw: Raw) -> None:
+def test_an_api_that_is_not_served_is_answered_with_unsupported_version(raw: Raw) -> None:
     raw.frame(encode_request_header(ApiKey.END_TXN, 1, 1, "x") + b"\0" * 20)
+    assert raw.answer() == struct.pack(">iih", 1, 0, ErrorCode.UNSUPPORTED_VERSION)
+    assert usable(raw)
+
+
+def test_an_api_that_is_not_served_and_whose_answer_has_no_error_closes_the_connection(raw: Raw) -> None:
+    raw.frame(encode_request_header(ApiKey.WRITE_TXN_MARKERS, 1, 1, "x") + b"\0" * 20)
     assert raw.is_closed()
 
 
@@ -217,6 +220,7 @@ def test_a_compact_count_of_elements_that_are_not_there_closes(raw: Raw, count: 
     assert raw.is_closed()
 
 
-def test_a_request_with_bytes_left_over_closes(raw: Raw) -> None:
+def test_bytes_after_the_last_field_of_a_request_are_ignored(raw: Raw) -> None:
     raw.request(ApiKey.METADATA, 1, [struct.pack(">i", 0) + b"more"])
-    assert raw.is_closed()
+    assert metadata.decode_response(raw.answer_to(ApiKey.METADATA, 1), 1).topics == []
+    assert usable(raw)

@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 from door_fakes import FakeStream
 from door_harness import Cluster, FakeClient, settled, until
-from kafscale.frontdoor.api import Backend, NotServed
+from kafscale.frontdoor.api import Backend
 from kafscale.frontdoor.apis import DEFERRED, REFUSED, SERVED
 from kafscale.frontdoor.forwarding import LOSSES_MAX
 from kafscale.runtime.stream.frame import ReplyStatus
@@ -75,13 +75,6 @@ async def test_a_software_name_that_kafka_would_refuse_is_refused(
     client.ask(18, 3, joined(api_versions.encode_request(api_versions.ApiVersionsRequest(name, "1.0"), 3)))
     await settled()
     assert api_versions.decode_response(client.answers[0].body, 3).error_code == code
-
-
-@pytest.mark.parametrize("api", [*DEFERRED, *REFUSED], ids=lambda api: api.name)
-async def test_an_api_that_is_not_served_ends_the_connection(cluster: Cluster, api: NotServed) -> None:
-    client = cluster.client()
-    client.ask(int(api.key), api.versions[1], b"\0" * 8)
-    assert client.hung_up
 
 
 async def test_a_version_below_ours_gets_the_error_in_its_own_shape(

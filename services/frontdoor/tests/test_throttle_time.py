@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from kafscale.frontdoor.apis import SERVED
+from kafscale.frontdoor.api import NotServed
+from kafscale.frontdoor.apis import DEFERRED, REFUSED, SERVED
 from kafscale.frontdoor.quotas.throttle_time import FIELD, throttle_time_of, with_throttle_time
 from kafscale.wire.schema import fetch, module_of, produce
 
@@ -46,6 +47,11 @@ def test_a_longer_time_of_the_service_stays() -> None:
     answer = produce.encode_response(produce.ProduceResponse(throttle_time_ms=500), 9)
     assert joined(with_throttle_time(0, 9, answer, 400)) == joined(answer)
     assert produce.decode_response(joined(with_throttle_time(0, 9, answer, 600)), 9).throttle_time_ms == 600
+
+
+@pytest.mark.parametrize("api", [*DEFERRED, *REFUSED], ids=lambda api: api.name)
+def test_the_refusal_of_an_api_that_is_not_served_stays(api: NotServed) -> None:
+    assert joined(with_throttle_time(int(api.key), api.versions[1], [bytes(6)], 7)) == bytes(6)
 
 
 def test_records_are_not_copied() -> None:

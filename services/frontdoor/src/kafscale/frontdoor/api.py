@@ -4,8 +4,8 @@ apis.py collects these values. Version checks, routing, ApiVersions, metrics, do
 read them, and nothing else says which service answers an API or on which stream its requests travel.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Protocol, assert_never
 
@@ -220,11 +220,13 @@ def to_group(
 
 @dataclass(frozen=True, slots=True)
 class NotServed:
-    """An API of Kafka that ApiVersions shows as -1/-1. `versions` are Kafka's."""
+    """An API of Kafka that ApiVersions shows as -1/-1. `versions`: Kafka's. `layouts`: the fields of the answer, by the
+    version that introduced them (not_served.py); without one, the answer has no error for the whole of it."""
 
     key: ApiKey
     versions: tuple[int, int]
     why: str
+    layouts: Mapping[int, str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, assert_never
 
 from kafscale.frontdoor.access import AccessMeans
 from kafscale.frontdoor.api import Api, Backend, Forward, Own, ToGroup, ToGroups
-from kafscale.frontdoor.apis import SERVED, advertised
+from kafscale.frontdoor.apis import DEFERRED, REFUSED, SERVED, advertised
 from kafscale.frontdoor.authentication.credentials import CredentialSource
 from kafscale.frontdoor.authentication.machine import Versions
 from kafscale.frontdoor.authorization import Doorkeeper, check_apis, group_need
@@ -24,6 +24,7 @@ from kafscale.frontdoor.lanes import LaneLimits
 from kafscale.frontdoor.listeners.listener_security import ListenerSecurity
 from kafscale.frontdoor.memory import AnswerMemory
 from kafscale.frontdoor.metrics import FrontdoorMetrics
+from kafscale.frontdoor.not_served import as_api
 from kafscale.frontdoor.parts import Parts
 from kafscale.frontdoor.produce_lanes import LaneSender
 from kafscale.frontdoor.quotas.metering import HELD_SHARE, Metering, window_of
@@ -137,6 +138,11 @@ def assemble(settings: FrontdoorSettings, views: Views, means: Means) -> FrontDo
         served={
             key: Served(api, parts.doorkeeper.guarded(api, handler_of(api, parts)), *api.versions)
             for key, api in SERVED.items()
+        }
+        | {
+            int(one.key): Served(api, handler_of(api, parts), *api.versions)
+            for one in (*DEFERRED, *REFUSED)
+            for api in [as_api(one)]
         },
         left=sender.left,
         settings=settings,

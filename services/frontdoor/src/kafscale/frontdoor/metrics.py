@@ -1,11 +1,13 @@
 """What the front door counts: requests, errors, time and bytes by API, and its connections."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 from kafscale.access.quota import QuotaKey
 from kafscale.frontdoor.apis import SERVED
 from kafscale.runtime.metrics import Distribution, Metrics, Tally
+from kafscale.wire.apis import api_label
 
 NO_MECHANISM: Final = "none"
 """The label of a login that ended before the client named a mechanism."""
@@ -21,21 +23,35 @@ class ApiStats:
     out_bytes: Tally
 
 
+class StatsByKey(dict[int, ApiStats]):
+    """Those of every API that is served, and of any other that a client has asked for."""
+
+    def __init__(self, of: Callable[[int], ApiStats]) -> None:
+        super().__init__({key: of(key) for key in SERVED})
+        self._of = of
+
+    def __missing__(self, key: int) -> ApiStats:
+        made = self[key] = self._of(key)
+        return made
+
+
 class FrontdoorMetrics:
     def __init__(self, metrics: Metrics) -> None:
         requests = metrics.counters("requests_total")
         seconds = metrics.histograms("request_seconds")
         in_bytes = metrics.counters("request_bytes_total")
         out_bytes = metrics.counters("response_bytes_total")
-        self.by_key: dict[int, ApiStats] = {
-            key: ApiStats(
-                requests=requests.labels(api.name),
-                seconds=seconds.labels(api.name),
-                in_bytes=in_bytes.labels(api.name),
-                out_bytes=out_bytes.labels(api.name),
+
+        def of(key: int) -> ApiStats:
+            name = api_label(key)
+            return ApiStats(
+                requests=requests.labels(name),
+                seconds=seconds.labels(name),
+                in_bytes=in_bytes.labels(name),
+                out_bytes=out_bytes.labels(name),
             )
-            for key, api in SERVED.items()
-        }
+
+        self.by_key = StatsByKey(of)
         self.errors = metrics.counters("errors_total")
         self.connections = metrics.gauge("connections")
         self.accepted = metrics.counter("connections_accepted_total")

@@ -11,7 +11,7 @@ from typing import Final
 
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import WireError
-from kafscale.wire.schema import module_of
+from kafscale.wire.schema import MODULES, module_of
 
 FIELD: Final = "throttle_time_ms"
 INT: Final = Struct(">i")
@@ -27,7 +27,10 @@ def throttle_time_of(api_key: int, version: int, body: Sequence[Buffer]) -> int:
 def with_throttle_time(
     api_key: int, version: int, body: Sequence[Buffer], throttle_ms: int
 ) -> Sequence[Buffer]:
-    """The answer with this throttle time, if it is longer than its own. An answer that has no such field stays."""
+    """The answer with this throttle time, if it is longer than its own. An answer that has no such field stays, and so
+    does that of an API that is not served, which has no codec."""
+    if api_key not in MODULES:
+        return body
     if _begins_with_it(api_key, version):
         if throttle_time_of(api_key, version, body) >= throttle_ms:
             return body
