@@ -21,6 +21,7 @@ topics = st.builds(
     topic_id=st.binary(min_size=16, max_size=16).map(TopicId),
     partitions=st.integers(1, 2**31 - 1),
     configs=st.dictionaries(st.sampled_from(["cleanup.policy", "kfs.linger.ms"]), st.text()),
+    replication_factor=st.integers(0, 3),
     state=st.sampled_from(TopicState),
     epoch_floor=int32,
     created_ms=st.integers(0, 2**62),
@@ -242,3 +243,17 @@ async def test_only_an_active_topic_that_has_the_partition_is_found(
     assert view.find("leaving") is view.find(leaving.topic_id) is view.find("nobody") is None
     running.cancel()
     await asyncio.wait([running])
+
+
+@pytest.mark.parametrize(
+    ("asked", "in_sync", "replicas"),
+    [(0, None, 1), (1, None, 1), (3, None, 3), (3, "2", 3), (0, "2", 2), (1, "2", 2), (0, "9", 3)],
+)
+def test_a_topic_shows_the_replicas_that_were_asked_for_and_those_that_must_be_in_sync(
+    asked: int, in_sync: str | None, replicas: int
+) -> None:
+    configs = {} if in_sync is None else {"min.insync.replicas": in_sync}
+    record = Topic(
+        name="o", topic_id=TopicId(bytes(16)), partitions=1, configs=configs, replication_factor=asked
+    )
+    assert decode_topic("o", encode_topic(record)).replicas == replicas

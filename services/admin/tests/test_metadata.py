@@ -228,14 +228,16 @@ async def test_topics_that_do_not_fit_into_an_answer_are_refused_one_by_one(
             await ask_metadata(admin, 12, everything=True)
 
 
-async def test_the_size_that_is_counted_is_never_below_the_answers_own(admin: Admin) -> None:
+@pytest.mark.parametrize("replicas", [1, 3])
+async def test_the_size_that_is_counted_is_never_below_the_answers_own(admin: Admin, replicas: int) -> None:
     for node_id in range(1, 4):
         await admin.register(node_id)
-    await admin.store.create(NewTopic(name="t", partitions=1_000), now_ms=1)
+    await admin.store.create(NewTopic(name="t", partitions=1_000, replication_factor=replicas), now_ms=1)
     for version in range(14):
         request = metadata_schema.MetadataRequest(topics=[metadata_schema.MetadataRequestTopic(name="t")])
         body = b"".join(metadata_schema.encode_request(request, version))
         answer = await metadata.handler(admin.context)(inbound(body, metadata_schema.API_KEY, version))
         size = sum(map(len, answer))
-        counted = metadata.TOPIC_BYTES + 1 + metadata.PARTITION_BYTES * 1_000
+        partition_bytes = metadata.PARTITION_BYTES + metadata.REPLICA_BYTES * replicas
+        counted = metadata.TOPIC_BYTES + 1 + partition_bytes * 1_000
         assert counted * 0.7 < size < counted + 200, version  # 200: brokers and the rest

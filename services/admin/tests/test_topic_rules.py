@@ -9,7 +9,15 @@ from kafscale.admin import alterations
 from kafscale.admin.alterations import NamedOperation, Operation
 from kafscale.admin.config_table import Effect
 from kafscale.admin.configs import TOPIC_CONFIGS
-from kafscale.admin.plan import NewTopic, Refused, check_new_topic, grow, invalid_topic_name, with_configs
+from kafscale.admin.plan import (
+    Assignment,
+    NewTopic,
+    Refused,
+    check_new_topic,
+    grow,
+    invalid_topic_name,
+    with_configs,
+)
 from kafscale.storage.keys import TopicId
 from kafscale.storage.topics import Topic
 from kafscale.wire.errors import ErrorCode
@@ -70,13 +78,17 @@ def test_other_replication_factors_are_refused(factor: int) -> None:
 
 
 def test_assignments_give_the_count_and_must_be_numbered_from_zero() -> None:
-    assert check_new_topic(NewTopic(name="t", assignments=[1, 0]), [], 9) == 2
-    gap = NewTopic(name="t", assignments=[0, 2])
-    assert error_of(check_new_topic(gap, [], 1)) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
-    twice = NewTopic(name="t", assignments=[0, 1, 1])
-    assert error_of(check_new_topic(twice, [], 1)) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
-    both = NewTopic(name="t", partitions=2, assignments=[0, 1])
-    assert error_of(check_new_topic(both, [], 1)) is ErrorCode.INVALID_REQUEST
+    def asked(*partitions: int, replicas: int = 1, count: int = -1) -> NewTopic:
+        assignments = [Assignment(partition, replicas) for partition in partitions]
+        return NewTopic(name="t", partitions=count, assignments=assignments)
+
+    assert check_new_topic(asked(1, 0), [], 9) == 2
+    assert check_new_topic(asked(1, 0, replicas=3), [], 9) == 2
+    for wrong in (asked(0, 2), asked(0, 1, 1), asked(0, replicas=0), asked(0, replicas=4)):
+        assert error_of(check_new_topic(wrong, [], 1)) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    uneven = NewTopic(name="t", assignments=[Assignment(0, 1), Assignment(1, 2)])
+    assert error_of(check_new_topic(uneven, [], 1)) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert error_of(check_new_topic(asked(0, 1, count=2), [], 1)) is ErrorCode.INVALID_REQUEST
 
 
 def test_a_name_is_taken_also_by_one_that_metrics_could_not_tell_apart() -> None:

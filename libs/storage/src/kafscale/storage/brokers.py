@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
 
 from kafscale.storage.claims import rendezvous
 from kafscale.storage.keys import TopicId
@@ -40,6 +41,17 @@ def brokers_on(listener: str | None, front_doors: Iterable[Instance]) -> tuple[B
 def leader_of(topic_id: TopicId, partition: int, brokers: tuple[Broker, ...]) -> int:
     """The node id of the partition's leader. Every front door can serve the partition; this spreads the load."""
     return rendezvous(topic_id, partition, [broker.node_id for broker in brokers])
+
+
+def replicas_of(leader: int, count: int, brokers: tuple[Broker, ...]) -> list[int]:
+    """The node ids of a partition's replicas, all of which are in sync: the leader, the brokers after it in the order
+    of their ids, and, if there are fewer brokers than replicas, ids that no broker has, as Kafka names brokers that are
+    down. `leader` is one of the brokers."""
+    ids = [broker.node_id for broker in brokers]
+    at = ids.index(leader)
+    found = (ids[at:] + ids[:at])[:count]
+    unused = (number for number in range(1, count + len(ids) + 1) if number not in ids)
+    return found + list(islice(unused, count - len(found)))
 
 
 def coordinator_of(key: str, brokers: tuple[Broker, ...]) -> Broker:

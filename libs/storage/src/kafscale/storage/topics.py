@@ -31,6 +31,9 @@ READ_TIMEOUT_S = 1.0
 READ_PAUSE_S = 0.05
 """Between two reads of all topics for `confirm`: clients that repeat a wrong name cost etcd no more than that."""
 
+REPLICATION_MAX = 3
+DEFAULT_REPLICATION = 1
+DEFAULT_MIN_INSYNC_REPLICAS = 1
 DEFAULT_RETENTION_MS = 604_800_000
 DEFAULT_RETENTION_BYTES = -1
 DEFAULT_SEGMENT_BYTES = 1_073_741_824
@@ -69,11 +72,24 @@ class Topic:
     topic_id: TopicId
     partitions: int
     configs: Mapping[str, str] = field(default_factory=dict)
+    replication_factor: int = 0
+    """That the client asked for when it created the topic; 0: it left it to the server."""
     state: TopicState = TopicState.ACTIVE
     epoch_floor: int = 0
     created_ms: int = 0
     config_version: int = 0
     mod_revision: int = 0
+
+    @property
+    def replicas(self) -> int:
+        """How many replicas of each partition clients see (docs/adr/0017-replication-factor.md). At least as many as
+        must be in sync, so that no tool reports a partition for it."""
+        wanted = max(self.replication_factor or DEFAULT_REPLICATION, self.min_insync_replicas)
+        return min(wanted, REPLICATION_MAX)
+
+    @property
+    def min_insync_replicas(self) -> int:
+        return int(self.configs.get("min.insync.replicas", DEFAULT_MIN_INSYNC_REPLICAS))
 
     @property
     def retention_ms(self) -> int:
@@ -172,6 +188,7 @@ def encode_topic(topic: Topic) -> bytes:
         epoch_floor=topic.epoch_floor,
         state=topic.state.name,
         configs=dict(topic.configs),
+        replication_factor=topic.replication_factor,
     )
     return record.SerializeToString(deterministic=True)
 
@@ -189,6 +206,7 @@ def decode_topic(name: str, value: bytes, mod_revision: int = 0) -> Topic:
             topic_id=TopicId(record.topic_id),
             partitions=record.partitions,
             configs=dict(record.configs),
+            replication_factor=record.replication_factor,
             state=TopicState(record.state),
             epoch_floor=record.epoch_floor,
             created_ms=record.created_at,
@@ -213,6 +231,7 @@ _NUMBERS = attrgetter(
     "min_compaction_lag_ms",
     "max_compaction_lag_ms",
     "linger_ms",
+    "min_insync_replicas",
 )
 
 

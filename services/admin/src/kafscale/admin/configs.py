@@ -242,7 +242,7 @@ _KEPT = (
         _INT,
         1,
         whole_number(1, INT32_MAX),
-        "A record is acknowledged when the object store holds it.",
+        "A record is acknowledged when the object store holds it. Partitions show at least as many replicas, up to 3.",
         "min.insync.replicas",
     ),
     _kept("preallocate", _BOOLEAN, "false", boolean, "Objects are written whole.", "log.preallocate"),

@@ -11,12 +11,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from kafscale.admin.configs import TOPIC_CONFIGS
 from kafscale.storage.etcd.client import Compare, Delete, Put, Txn
 from kafscale.storage.heads import encode_epoch_floor
 from kafscale.storage.keys import Keyspace, prefix_end
-from kafscale.storage.topics import INTERNAL_TOPICS, Topic, TopicState, encode_topic
+from kafscale.storage.topics import INTERNAL_TOPICS, REPLICATION_MAX, Topic, TopicState, encode_topic
 from kafscale.wire.errors import ErrorCode
 
 NAME_LENGTH_MAX = 249
@@ -25,7 +26,6 @@ RESERVED_NAMES = INTERNAL_TOPICS | {CLUSTER_METADATA}
 """Nobody creates a topic with such a name."""
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 PARTITIONS_MAX = 10_000
-REPLICATION_MAX = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +36,13 @@ class Refused:
     message: str
 
 
+class Assignment(NamedTuple):
+    """Of one partition in a request. Which brokers it names is ignored, because every front door serves it."""
+
+    partition: int
+    replicas: int = 1
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewTopic:
     """A topic of a request; -1 means the default, as in CreateTopics v4+."""
@@ -43,8 +50,13 @@ class NewTopic:
     name: str
     partitions: int = -1
     replication_factor: int = -1
-    assignments: Sequence[int] = ()  # their partition numbers; the brokers in them are ignored
+    assignments: Sequence[Assignment] = ()
     configs: Mapping[str, str | None] | None = None
+
+    @property
+    def asked_replication(self) -> int:
+        """What the topic's record remembers; 0: the server's default."""
+        return self.assignments[0].replicas if self.assignments else max(self.replication_factor, 0)
 
 
 def invalid_topic_name(name: str) -> str | None:
@@ -110,11 +122,7 @@ def _partition_count(asked: NewTopic, partitions_default: int) -> Refused | int:
                 ErrorCode.INVALID_REQUEST,
                 "Either a count and a replication factor or assignments can be given, not both.",
             )
-        if sorted(asked.assignments) != list(range(len(asked.assignments))):
-            return Refused(
-                ErrorCode.INVALID_REPLICA_ASSIGNMENT, "The assigned partitions must be numbered from 0."
-            )
-        return _bounded_count(len(asked.assignments))
+        return _assigned(asked.assignments)
     if asked.replication_factor != -1 and not 1 <= asked.replication_factor <= REPLICATION_MAX:
         return Refused(
             ErrorCode.INVALID_REPLICATION_FACTOR,
@@ -122,6 +130,19 @@ def _partition_count(asked: NewTopic, partitions_default: int) -> Refused | int:
         )
     count = partitions_default if asked.partitions == -1 else asked.partitions
     return _bounded_count(count)
+
+
+def _assigned(assignments: Sequence[Assignment]) -> Refused | int:
+    counts = {each.replicas for each in assignments}
+    if sorted(each.partition for each in assignments) != list(range(len(assignments))):
+        reason = "The assigned partitions must be numbered from 0."
+    elif len(counts) > 1:
+        reason = "The assignments of all partitions must have the same number of replicas."
+    elif not counts <= set(range(1, REPLICATION_MAX + 1)):
+        reason = f"An assignment must have 1 to {REPLICATION_MAX} replicas."
+    else:
+        return _bounded_count(len(assignments))
+    return Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
 
 
 def _bounded_count(count: int) -> Refused | int:

@@ -93,7 +93,7 @@ class TopicStore:
         count = await self.check(asked)
         if isinstance(count, Refused):
             return count
-        if not self._space.admits(Use.NEW, len(encode_topic(_new(asked, count, 0, now_ms)))):
+        if not self._space.admits(Use.NEW, len(encode_topic(draft(asked, count, 0, now_ms)))):
             return Refused(ErrorCode.POLICY_VIOLATION, TOO_FULL)
         with self._limits.making(1, count) as refused:
             if refused is not None:
@@ -102,7 +102,7 @@ class TopicStore:
 
     async def _try_create(self, asked: NewTopic, count: int, now_ms: int) -> Topic | Refused | None:
         floor = await self._etcd.get(self._keys.epoch_floor(asked.name))
-        topic = _new(asked, count, decode_epoch_floor(floor.value) if floor else 0, now_ms)
+        topic = draft(asked, count, decode_epoch_floor(floor.value) if floor else 0, now_ms)
         result = await self._etcd.txn(plan.create(self._keys, topic, floor.mod_revision if floor else 0))
         if result.succeeded:
             await self._view.wait_revision(result.revision, timeout_s=3.0)
@@ -132,12 +132,13 @@ class TopicStore:
             return new
 
 
-def _new(asked: NewTopic, partitions: int, epoch_floor: int, now_ms: int) -> Topic:
+def draft(asked: NewTopic, partitions: int, epoch_floor: int, now_ms: int) -> Topic:
     return Topic(
         name=asked.name,
         topic_id=TopicId(uuid.uuid4().bytes),
         partitions=partitions,
         configs=TOPIC_CONFIGS.kept(asked.configs or {}),
+        replication_factor=asked.asked_replication,
         state=TopicState.ACTIVE,
         epoch_floor=epoch_floor,
         created_ms=now_ms,

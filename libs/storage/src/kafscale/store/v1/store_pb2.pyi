@@ -72,7 +72,7 @@ class Cluster(_message.Message):
     def __init__(self, schema: _Optional[int] = ..., cluster_id: _Optional[str] = ..., created_ms: _Optional[int] = ...) -> None: ...
 
 class TopicConfig(_message.Message):
-    __slots__ = ("schema", "topic_id", "partitions", "retention_ms", "retention_bytes", "segment_bytes", "created_at", "config_version", "epoch_floor", "state", "configs")
+    __slots__ = ("schema", "topic_id", "partitions", "retention_ms", "retention_bytes", "segment_bytes", "created_at", "config_version", "epoch_floor", "state", "configs", "replication_factor")
     class State(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         STATE_UNSPECIFIED: _ClassVar[TopicConfig.State]
@@ -99,6 +99,7 @@ class TopicConfig(_message.Message):
     EPOCH_FLOOR_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     CONFIGS_FIELD_NUMBER: _ClassVar[int]
+    REPLICATION_FACTOR_FIELD_NUMBER: _ClassVar[int]
     schema: int
     topic_id: bytes
     partitions: int
@@ -110,7 +111,8 @@ class TopicConfig(_message.Message):
     epoch_floor: int
     state: TopicConfig.State
     configs: _containers.ScalarMap[str, str]
-    def __init__(self, schema: _Optional[int] = ..., topic_id: _Optional[bytes] = ..., partitions: _Optional[int] = ..., retention_ms: _Optional[int] = ..., retention_bytes: _Optional[int] = ..., segment_bytes: _Optional[int] = ..., created_at: _Optional[int] = ..., config_version: _Optional[int] = ..., epoch_floor: _Optional[int] = ..., state: _Optional[_Union[TopicConfig.State, str]] = ..., configs: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    replication_factor: int
+    def __init__(self, schema: _Optional[int] = ..., topic_id: _Optional[bytes] = ..., partitions: _Optional[int] = ..., retention_ms: _Optional[int] = ..., retention_bytes: _Optional[int] = ..., segment_bytes: _Optional[int] = ..., created_at: _Optional[int] = ..., config_version: _Optional[int] = ..., epoch_floor: _Optional[int] = ..., state: _Optional[_Union[TopicConfig.State, str]] = ..., configs: _Optional[_Mapping[str, str]] = ..., replication_factor: _Optional[int] = ...) -> None: ...
 
 class Head(_message.Message):
     __slots__ = ("schema", "epoch", "owner", "handoff_to", "next", "lso", "attempt", "tail", "epochs", "bytes", "max_ts", "snap_offset", "snap_key", "topic")

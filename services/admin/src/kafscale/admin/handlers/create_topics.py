@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 
 import structlog
@@ -25,10 +26,12 @@ from kafscale.admin.configs import TOPIC_CONFIGS
 from kafscale.admin.context import AdminContext
 from kafscale.admin.errors import guarded
 from kafscale.admin.mutation_quotas import MutationQuota
-from kafscale.admin.plan import NewTopic, Refused
+from kafscale.admin.plan import Assignment, NewTopic, Refused
 from kafscale.admin.topic_limits import PARTITIONS_PER_REQUEST, TOO_MANY_AT_ONCE
+from kafscale.admin.topics import draft
 from kafscale.runtime.request_meta import RequestMeta
 from kafscale.runtime.stream.apis import answering_with_meta
+from kafscale.storage.keys import TopicId
 from kafscale.storage.topics import Topic
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.errors import ErrorCode
@@ -42,6 +45,7 @@ UNAUTHORIZED = Refused(CREATE.code, "Authorization failed.")
 """With Kafka's words, which are others than in DeleteTopics (ControllerApis.createTopics)."""
 CREATIONS_AT_ONCE = 16
 UNKNOWN_COUNT = -1
+NO_ID = TopicId(bytes(16))
 STRICT_FROM = 6
 
 
@@ -86,19 +90,24 @@ async def _create(
     request: api.CreateTopicsRequest,
     asked: api.CreateTopicsRequestTopic,
     quota: MutationQuota,
-) -> Topic | Refused | int:
+) -> Topic | Refused:
     new = NewTopic(
         name=asked.name,
         partitions=asked.num_partitions,
         replication_factor=asked.replication_factor,
-        assignments=[each.partition_index for each in asked.assignments],
+        assignments=[
+            Assignment(each.partition_index, len(set(each.broker_ids))) for each in asked.assignments
+        ],
         configs={config.name: config.value for config in asked.configs},
     )
     if request.validate_only or quota.limits:
         count = await guarded(context.store.check(new))
-        refused = count if isinstance(count, Refused) else quota.take(count)
-        if request.validate_only or refused is not None:
-            return refused or count
+        if isinstance(count, Refused):
+            return count
+        if (excessive := quota.take(count)) is not None:
+            return excessive
+        if request.validate_only:
+            return replace(draft(new, count, 0, 0), topic_id=NO_ID)
     created = await guarded(context.store.create(new, context.clock.wall_ms()))
     if asked.assignments and isinstance(created, Topic):
         log.info("replica assignments ignored", topic=asked.name, partitions=created.partitions)
@@ -106,7 +115,7 @@ async def _create(
 
 
 def _answer(
-    asked: api.CreateTopicsRequestTopic, outcome: Topic | Refused | int
+    asked: api.CreateTopicsRequestTopic, outcome: Topic | Refused
 ) -> api.CreateTopicsResponseTopicResult:
     match outcome:
         case Refused():
@@ -119,16 +128,8 @@ def _answer(
                 topic_id=outcome.topic_id,
                 error_message=None,
                 num_partitions=outcome.partitions,
-                replication_factor=1,
+                replication_factor=outcome.replicas,
                 configs=_configs(outcome.configs),
-            )
-        case int():  # validated only
-            return api.CreateTopicsResponseTopicResult(
-                name=asked.name,
-                error_message=None,
-                num_partitions=outcome,
-                replication_factor=1,
-                configs=_configs(TOPIC_CONFIGS.kept({each.name: each.value for each in asked.configs})),
             )
 
 

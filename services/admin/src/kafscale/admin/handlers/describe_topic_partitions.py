@@ -20,7 +20,7 @@ from kafscale.admin.plan import invalid_topic_name
 from kafscale.runtime.authorization import Asker
 from kafscale.runtime.request_meta import RequestMeta
 from kafscale.runtime.stream.apis import answering_with_meta
-from kafscale.storage.brokers import Broker, leader_of
+from kafscale.storage.brokers import Broker, leader_of, replicas_of
 from kafscale.storage.topics import INTERNAL_TOPICS, Topic
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.errors import ErrorCode
@@ -130,12 +130,13 @@ def _partition(
             error_code=ErrorCode.LEADER_NOT_AVAILABLE, partition_index=number, leader_id=-1
         )
     leader = leader_of(topic.topic_id, number, brokers)
+    replicas = replicas_of(leader, topic.replicas, brokers)
     return api.DescribeTopicPartitionsResponsePartition(
         partition_index=number,
         leader_id=leader,
         leader_epoch=leader_epoch(context, topic, number),
-        replica_nodes=[leader],
-        isr_nodes=[leader],
+        replica_nodes=replicas,
+        isr_nodes=replicas,
         eligible_leader_replicas=[],  # as in Kafka if there are none; null would mean unknown
         last_known_elr=[],
     )

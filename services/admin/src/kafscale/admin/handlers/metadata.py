@@ -36,7 +36,7 @@ from kafscale.runtime.answer_room import TOO_LARGE, AnswerRoom
 from kafscale.runtime.authorization import Asker
 from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
-from kafscale.storage.brokers import Broker, leader_of
+from kafscale.storage.brokers import Broker, leader_of, replicas_of
 from kafscale.storage.topics import INTERNAL_TOPICS, Topic, TopicState
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.buffers import Buffer
@@ -51,8 +51,8 @@ NO_ID = bytes(16)
 NULL_PADDED = 4
 PADDED_LENGTH = {9: 8, 10: 8, 11: 7, 12: 7, 13: 7}  # by version: this null, two or three flags, no tags
 ERROR_OF_ALL_FROM = 13
-TOPIC_BYTES, PARTITION_BYTES = 40, 34
-"""On the wire, at most, a topic without its name."""
+TOPIC_BYTES, PARTITION_BYTES, REPLICA_BYTES = 40, 26, 8
+"""On the wire, at most, a topic without its name, and a partition without its replicas."""
 WITHOUT_OPERATIONS = (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 """Errors of topics that the client must not know, or that have no name."""
 PARTITIONS_PER_TURN = 2_000
@@ -196,7 +196,7 @@ class _Pages:
         self.room = AnswerRoom(context.settings.answer_bytes_max)
         self._context = context
         self.brokers = brokers
-        self._alone = {broker.node_id: [broker.node_id] for broker in brokers}
+        self._replicas: dict[tuple[int, int], list[int]] = {}  # by leader and count; shared by all partitions
         self._turn = PARTITIONS_PER_TURN
         self._is_large = False
 
@@ -209,7 +209,12 @@ class _Pages:
 
     def fit(self, topics: Iterable[Topic]) -> bool:
         return self.room.take(
-            sum(TOPIC_BYTES + len(topic.name) + PARTITION_BYTES * topic.partitions for topic in topics)
+            sum(
+                TOPIC_BYTES
+                + len(topic.name)
+                + (PARTITION_BYTES + REPLICA_BYTES * topic.replicas) * topic.partitions
+                for topic in topics
+            )
         )
 
     def refused(self, topic: Topic) -> api.MetadataResponseTopic:
@@ -217,9 +222,9 @@ class _Pages:
         return api.MetadataResponseTopic(error_code=TOO_LARGE, name=topic.name, topic_id=topic.topic_id)
 
     async def topic(self, topic: Topic) -> api.MetadataResponseTopic:
-        partitions = []
+        partitions, replicas = [], topic.replicas
         for number in range(topic.partitions):
-            partitions.append(self._partition(topic, number))
+            partitions.append(self._partition(topic, number, replicas))
             self._turn -= 1
             if not self._turn:
                 await self._next_turn()
@@ -237,7 +242,7 @@ class _Pages:
             self._is_large = True
         await asyncio.sleep(0)
 
-    def _partition(self, topic: Topic, number: int) -> api.MetadataResponsePartition:
+    def _partition(self, topic: Topic, number: int, count: int) -> api.MetadataResponsePartition:
         if not self.brokers:
             return api.MetadataResponsePartition(
                 error_code=ErrorCode.LEADER_NOT_AVAILABLE,
@@ -246,11 +251,14 @@ class _Pages:
                 offline_replicas=NO_REPLICAS,
             )
         leader = leader_of(topic.topic_id, number, self.brokers)
+        replicas = self._replicas.get((leader, count))
+        if replicas is None:
+            replicas = self._replicas[leader, count] = replicas_of(leader, count, self.brokers)
         return api.MetadataResponsePartition(
             partition_index=number,
             leader_id=leader,
             leader_epoch=leader_epoch(self._context, topic, number),
-            replica_nodes=self._alone[leader],
-            isr_nodes=self._alone[leader],
+            replica_nodes=replicas,
+            isr_nodes=replicas,
             offline_replicas=NO_REPLICAS,
         )
