@@ -212,8 +212,8 @@ def decode_{kind}(buf: Buffer, version: int) -> {name}:
     except WireError as wrong:
         wrong.inside("{name}", version)
         raise
-    except (IndexError, error, UnicodeDecodeError) as broken:
-        raise WireError("{name}", f"cut short or not text ({{broken}})", version=version) from broken
+    except (IndexError, error) as broken:
+        raise WireError("{name}", f"cut short ({{broken}})", version=version) from broken
 
 
 def encode_{kind}(msg: {name}, version: int) -> list[Buffer]:

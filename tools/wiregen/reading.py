@@ -121,9 +121,8 @@ class Reader:
     def _slice(self, field: Field, target: str, length: str, flexible: bool) -> None:
         self.code.line(f"e = o + {length} - 1" if flexible else f"e = o + {length}")
         if field.kind == "string":
-            self.code.line(
-                f'{target} = str(b[o:e], "utf-8")' if self._view else f"{target} = b[o:e].decode()"
-            )
+            raw = 'str(b[o:e], "utf-8", "replace")' if self._view else 'b[o:e].decode("utf-8", "replace")'
+            self.code.line(f"{target} = {raw}")  # like Java's `new String(bytes, UTF_8)`
         elif field.kind == "bytes" and self._view:
             self.code.line(f"{target} = bytes(b[o:e])")
         else:

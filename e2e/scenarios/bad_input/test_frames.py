@@ -13,7 +13,7 @@ import pytest
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.headers import encode_request_header
-from kafscale.wire.schema import api_versions, fetch, metadata
+from kafscale.wire.schema import api_versions, fetch, list_groups, metadata
 from kafscale.wire.varints import encode_uvarint
 
 from e2e.harness.cluster import Cluster
@@ -164,12 +164,27 @@ def test_a_null_client_id_is_fine(raw: Raw) -> None:
 
 @pytest.mark.parametrize(
     "client_id",
-    [struct.pack(">h", -2), struct.pack(">h", 32767) + b"x", struct.pack(">h", 2) + b"\xff\xfe"],
-    ids=["length-2", "longer-than-the-frame", "not-utf8"],
+    [struct.pack(">h", -2), struct.pack(">h", 32767) + b"x"],
+    ids=["length-2", "longer-than-the-frame"],
 )
 def test_a_client_id_that_is_none_closes_the_connection(raw: Raw, client_id: bytes) -> None:
     raw.frame(struct.pack(">hhi", 3, 1, 1) + client_id)
     assert raw.is_closed()
+
+
+@pytest.mark.parametrize("client_id", [b"\xff\xfe", b"\xff" * 32767], ids=["short", "long"])
+def test_a_client_id_that_is_not_utf8_is_fine_for_any_service(raw: Raw, client_id: bytes) -> None:
+    wanted = list_groups.encode_request(list_groups.ListGroupsRequest(), 0)
+    for key, body in ((ApiKey.API_VERSIONS, b""), (ApiKey.LIST_GROUPS, b"".join(wanted))):
+        raw.frame(struct.pack(">hhih", key, 0, 7, len(client_id)) + client_id + body)
+        assert struct.unpack_from(">ih", raw.answer()) == (7, 0)
+
+
+def test_a_name_that_is_not_utf8_is_one_that_does_not_exist(raw: Raw) -> None:
+    for name in (b"\xff", b"\xff" * 10_000):
+        body = struct.pack(">ih", 1, len(name)) + name
+        answer = metadata.decode_response(raw.ask(ApiKey.METADATA, 1, [body]), 1)
+        assert [(topic.name, topic.error_code) for topic in answer.topics] == [("\ufffd" * len(name), 17)]
 
 
 def test_a_long_client_id_is_fine(raw: Raw) -> None:

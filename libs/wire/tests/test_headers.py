@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from kafscale.wire.apis import FLEXIBLE_FROM, ApiKey
 from kafscale.wire.errors import WireError
 from kafscale.wire.headers import (
+    CLIENT_ID_BYTES_MAX,
     RequestHeader,
     decode_request_header,
     decode_response_header,
@@ -139,10 +140,21 @@ def test_a_header_survives_with_any_tags_and_is_refused_when_cut(
             decode_request_header(data[:cut])
 
 
-@pytest.mark.parametrize("tail", [b"\xff\xfe", b"\x80\x00", b"\x7f\xffshort", b"\x00\x02\xc3\x28"])
-def test_a_client_id_of_an_impossible_length_or_not_utf8_is_refused(tail: bytes) -> None:
+@pytest.mark.parametrize("tail", [b"\xff\xfe", b"\x80\x00", b"\x7f\xffshort", b"\x00\x02\xff"])
+def test_a_client_id_of_an_impossible_length_is_refused(tail: bytes) -> None:
     with pytest.raises(WireError):
         decode_request_header(b"\x00\x03\x00\x01\x00\x00\x00\x02" + tail)
+
+
+def test_what_is_not_utf8_in_a_client_id_is_replaced_and_the_id_stays_as_long_as_others_may_be() -> None:
+    for sent, read in (
+        (b"b\xfcro", "b\ufffdro"),
+        (b"\xc3\x28", "\ufffd("),
+        (b"\xff" * CLIENT_ID_BYTES_MAX, "\ufffd" * (CLIENT_ID_BYTES_MAX // 3)),
+    ):
+        length = struct.pack(">h", len(sent))
+        header, end = decode_request_header(b"\x00\x03\x00\x01\x00\x00\x00\x02" + length + sent + b"body")
+        assert (header.client_id, end) == (read, 10 + len(sent))
 
 
 @pytest.mark.parametrize("count", [TAGS_MAX + 1, (1 << 32) - 1, (1 << 32)])

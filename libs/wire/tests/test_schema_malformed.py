@@ -168,10 +168,15 @@ def test_a_null_where_none_is_allowed_is_refused_whatever_follows_it() -> None:
         api_versions.decode_request(b"\x00\x01" + rest, 3)
 
 
-def test_a_string_that_is_not_utf8_is_refused() -> None:
-    for data, version in ((b"\x02\xff\x01\x00", 3), (b"\x03\xed\xa0\x01\x00", 3)):
+def test_what_is_not_utf8_in_a_string_is_replaced_as_java_does() -> None:
+    for data, text in ((b"\x02\xff\x01\x00", "\ufffd"), (b"\x04b\xfcr\x01\x00", "b\ufffdr")):
+        assert api_versions.decode_request(data, 3).client_software_name == text
         with pytest.raises(WireError):
-            api_versions.decode_request(data, version)
+            api_versions.decode_request(data[:-1], 3)
+    name = struct.pack(">ih", 1, 2) + b"\xff\xfe"  # of a message that is read through a view
+    request = struct.pack(">hhi", -1, 1, 1_000) + name + struct.pack(">i", 0)
+    (topic,) = produce.decode_request(request, 3).topic_data
+    assert topic.name == "\ufffd\ufffd"
 
 
 @pytest.mark.parametrize("version", [-1, 14, 32767])

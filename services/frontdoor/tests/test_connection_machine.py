@@ -190,7 +190,6 @@ def test_another_protocol_is_called_by_its_name(data: bytes, what: str) -> None:
         pack(">hhi", 32000, 0, 1) + b"\xff\xff",  # unknown key
         pack(">hhi", 3, 1, 1) + pack(">h", 500),  # the client id is longer than the frame
         pack(">hhi", 3, 1, 1) + pack(">h", -2),
-        pack(">hhi", 3, 1, 1) + pack(">h", 2) + b"\xff\xfe",  # not UTF-8
         pack(">hhi", 3, 9, 1) + pack(">h", -1) + b"\xff\xff\xff\xff\x0f",  # 2^32-1 tags
         pack(">hhi", 3, 9, 1) + pack(">h", -1),  # flexible, without its tag count
     ],

@@ -73,19 +73,25 @@ def decode_request_header(buf: Buffer) -> tuple[RequestHeader, int]:
                 asks_step_times = find_tag(buf, tags, STEP_TIMES) is not None
             else:
                 end += 1
-    except (error, IndexError, UnicodeDecodeError) as broken:
-        raise WireError("request header", f"cut short or not text ({broken})") from broken
+    except (error, IndexError) as broken:
+        raise WireError("request header", f"cut short ({broken})") from broken
     if end > len(buf):
         raise WireError("request header", "cut short", offset=len(buf))
     return RequestHeader(key, version, correlation_id, client_id, asks_step_times), end
 
 
 def _client_id(buf: Buffer, length: int) -> tuple[str | None, int]:
+    """What is not UTF-8 is replaced, as in Kafka: a host name may be Latin-1. U+FFFD has 3 bytes, so such an id is cut
+    to the length that any other one may have."""
     if length < 0:
         if length == -1:
             return None, 10
         raise WireError("request header", f"client id length {length}", offset=8)
-    return str(buf[10 : 10 + length], "utf-8"), 10 + length
+    raw, end = buf[10 : 10 + length], 10 + length
+    try:
+        return str(raw, "utf-8"), end
+    except UnicodeDecodeError:
+        return str(raw, "utf-8", "replace")[: CLIENT_ID_BYTES_MAX // 3], end
 
 
 def encode_request_header(

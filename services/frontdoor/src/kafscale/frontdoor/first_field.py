@@ -23,9 +23,9 @@ def first_text(body: memoryview, *, flexible: bool) -> str | None:
             return None
         if not start <= end <= len(body):
             raise WireError("first field", "cut short")
-        return str(body[start:end], "utf-8")
-    except (IndexError, UnicodeDecodeError) as error:
-        raise WireError("first field", f"cut short or not text ({error})") from error
+        return str(body[start:end], "utf-8", "replace")  # as the service reads it
+    except IndexError as error:
+        raise WireError("first field", f"cut short ({error})") from error
 
 
 def group_of(body: memoryview, *, flexible: bool) -> str:

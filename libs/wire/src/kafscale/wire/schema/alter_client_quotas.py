@@ -115,7 +115,7 @@ def _read_request_0(b: bytes, end: int) -> AlterClientQuotasRequest:
             if n6 < 0:
                 raise bad_length("entity_type", n6, o)
             e = o + n6
-            v5 = b[o:e].decode()
+            v5 = b[o:e].decode("utf-8", "replace")
             o = e
             n8, = _u_h(b, o)
             o += 2
@@ -123,7 +123,7 @@ def _read_request_0(b: bytes, end: int) -> AlterClientQuotasRequest:
                 raise bad_length("entity_name", n8, o)
             if n8 >= 0:
                 e = o + n8
-                v7 = b[o:e].decode()
+                v7 = b[o:e].decode("utf-8", "replace")
                 o = e
             else:
                 v7 = None
@@ -141,7 +141,7 @@ def _read_request_0(b: bytes, end: int) -> AlterClientQuotasRequest:
             if n12 < 0:
                 raise bad_length("key", n12, o)
             e = o + n12
-            v11 = b[o:e].decode()
+            v11 = b[o:e].decode("utf-8", "replace")
             o = e
             v13, v14 = _u_dt(b, o)
             o += 9
@@ -215,7 +215,7 @@ def _read_request_1(b: bytes, end: int) -> AlterClientQuotasRequest:
             if not 0 < n6 < 128:
                 n6, o = length_rest(b, o, n6, "entity_type")
             e = o + n6 - 1
-            v5 = b[o:e].decode()
+            v5 = b[o:e].decode("utf-8", "replace")
             o = e
             n8 = b[o]
             o += 1
@@ -223,7 +223,7 @@ def _read_request_1(b: bytes, end: int) -> AlterClientQuotasRequest:
                 n8, o = uvarint_rest(b, o, n8)
             if n8:
                 e = o + n8 - 1
-                v7 = b[o:e].decode()
+                v7 = b[o:e].decode("utf-8", "replace")
                 o = e
             else:
                 v7 = None
@@ -246,7 +246,7 @@ def _read_request_1(b: bytes, end: int) -> AlterClientQuotasRequest:
             if not 0 < n13 < 128:
                 n13, o = length_rest(b, o, n13, "key")
             e = o + n13 - 1
-            v12 = b[o:e].decode()
+            v12 = b[o:e].decode("utf-8", "replace")
             o = e
             v14, v15, t16 = _u_dtB(b, o)
             o += 10
@@ -336,8 +336,8 @@ def decode_request(buf: Buffer, version: int) -> AlterClientQuotasRequest:
     except WireError as wrong:
         wrong.inside("AlterClientQuotasRequest", version)
         raise
-    except (IndexError, error, UnicodeDecodeError) as broken:
-        raise WireError("AlterClientQuotasRequest", f"cut short or not text ({broken})", version=version) from broken
+    except (IndexError, error) as broken:
+        raise WireError("AlterClientQuotasRequest", f"cut short ({broken})", version=version) from broken
 
 
 def encode_request(msg: AlterClientQuotasRequest, version: int) -> list[Buffer]:
@@ -367,7 +367,7 @@ def _read_response_0(b: bytes, end: int) -> AlterClientQuotasResponse:
             raise bad_length("error_message", n6, o)
         if n6 >= 0:
             e = o + n6
-            v5 = b[o:e].decode()
+            v5 = b[o:e].decode("utf-8", "replace")
             o = e
         else:
             v5 = None
@@ -384,7 +384,7 @@ def _read_response_0(b: bytes, end: int) -> AlterClientQuotasResponse:
             if n10 < 0:
                 raise bad_length("entity_type", n10, o)
             e = o + n10
-            v9 = b[o:e].decode()
+            v9 = b[o:e].decode("utf-8", "replace")
             o = e
             n12, = _u_h(b, o)
             o += 2
@@ -392,7 +392,7 @@ def _read_response_0(b: bytes, end: int) -> AlterClientQuotasResponse:
                 raise bad_length("entity_name", n12, o)
             if n12 >= 0:
                 e = o + n12
-                v11 = b[o:e].decode()
+                v11 = b[o:e].decode("utf-8", "replace")
                 o = e
             else:
                 v11 = None
@@ -456,7 +456,7 @@ def _read_response_1(b: bytes, end: int) -> AlterClientQuotasResponse:
             n6, o = uvarint_rest(b, o, n6)
         if n6:
             e = o + n6 - 1
-            v5 = b[o:e].decode()
+            v5 = b[o:e].decode("utf-8", "replace")
             o = e
         else:
             v5 = None
@@ -474,7 +474,7 @@ def _read_response_1(b: bytes, end: int) -> AlterClientQuotasResponse:
             if not 0 < n10 < 128:
                 n10, o = length_rest(b, o, n10, "entity_type")
             e = o + n10 - 1
-            v9 = b[o:e].decode()
+            v9 = b[o:e].decode("utf-8", "replace")
             o = e
             n12 = b[o]
             o += 1
@@ -482,7 +482,7 @@ def _read_response_1(b: bytes, end: int) -> AlterClientQuotasResponse:
                 n12, o = uvarint_rest(b, o, n12)
             if n12:
                 e = o + n12 - 1
-                v11 = b[o:e].decode()
+                v11 = b[o:e].decode("utf-8", "replace")
                 o = e
             else:
                 v11 = None
@@ -574,8 +574,8 @@ def decode_response(buf: Buffer, version: int) -> AlterClientQuotasResponse:
     except WireError as wrong:
         wrong.inside("AlterClientQuotasResponse", version)
         raise
-    except (IndexError, error, UnicodeDecodeError) as broken:
-        raise WireError("AlterClientQuotasResponse", f"cut short or not text ({broken})", version=version) from broken
+    except (IndexError, error) as broken:
+        raise WireError("AlterClientQuotasResponse", f"cut short ({broken})", version=version) from broken
 
 
 def encode_response(msg: AlterClientQuotasResponse, version: int) -> list[Buffer]:

@@ -99,7 +99,7 @@ def _read_request_0(b: bytes, end: int) -> AlterConfigsRequest:
         if n5 < 0:
             raise bad_length("resource_name", n5, o)
         e = o + n5
-        v4 = b[o:e].decode()
+        v4 = b[o:e].decode("utf-8", "replace")
         o = e
         n6, = _u_i(b, o)
         o += 4
@@ -114,7 +114,7 @@ def _read_request_0(b: bytes, end: int) -> AlterConfigsRequest:
             if n9 < 0:
                 raise bad_length("name", n9, o)
             e = o + n9
-            v8 = b[o:e].decode()
+            v8 = b[o:e].decode("utf-8", "replace")
             o = e
             n11, = _u_h(b, o)
             o += 2
@@ -122,7 +122,7 @@ def _read_request_0(b: bytes, end: int) -> AlterConfigsRequest:
                 raise bad_length("value", n11, o)
             if n11 >= 0:
                 e = o + n11
-                v10 = b[o:e].decode()
+                v10 = b[o:e].decode("utf-8", "replace")
                 o = e
             else:
                 v10 = None
@@ -182,7 +182,7 @@ def _read_request_2(b: bytes, end: int) -> AlterConfigsRequest:
         if not 0 < n5 < 128:
             n5, o = length_rest(b, o, n5, "resource_name")
         e = o + n5 - 1
-        v4 = b[o:e].decode()
+        v4 = b[o:e].decode("utf-8", "replace")
         o = e
         n6 = b[o]
         o += 1
@@ -198,7 +198,7 @@ def _read_request_2(b: bytes, end: int) -> AlterConfigsRequest:
             if not 0 < n9 < 128:
                 n9, o = length_rest(b, o, n9, "name")
             e = o + n9 - 1
-            v8 = b[o:e].decode()
+            v8 = b[o:e].decode("utf-8", "replace")
             o = e
             n11 = b[o]
             o += 1
@@ -206,7 +206,7 @@ def _read_request_2(b: bytes, end: int) -> AlterConfigsRequest:
                 n11, o = uvarint_rest(b, o, n11)
             if n11:
                 e = o + n11 - 1
-                v10 = b[o:e].decode()
+                v10 = b[o:e].decode("utf-8", "replace")
                 o = e
             else:
                 v10 = None
@@ -291,8 +291,8 @@ def decode_request(buf: Buffer, version: int) -> AlterConfigsRequest:
     except WireError as wrong:
         wrong.inside("AlterConfigsRequest", version)
         raise
-    except (IndexError, error, UnicodeDecodeError) as broken:
-        raise WireError("AlterConfigsRequest", f"cut short or not text ({broken})", version=version) from broken
+    except (IndexError, error) as broken:
+        raise WireError("AlterConfigsRequest", f"cut short ({broken})", version=version) from broken
 
 
 def encode_request(msg: AlterConfigsRequest, version: int) -> list[Buffer]:
@@ -322,7 +322,7 @@ def _read_response_0(b: bytes, end: int) -> AlterConfigsResponse:
             raise bad_length("error_message", n6, o)
         if n6 >= 0:
             e = o + n6
-            v5 = b[o:e].decode()
+            v5 = b[o:e].decode("utf-8", "replace")
             o = e
         else:
             v5 = None
@@ -331,7 +331,7 @@ def _read_response_0(b: bytes, end: int) -> AlterConfigsResponse:
         if n9 < 0:
             raise bad_length("resource_name", n9, o)
         e = o + n9
-        v8 = b[o:e].decode()
+        v8 = b[o:e].decode("utf-8", "replace")
         o = e
         l3.append(AlterConfigsResponseResource(v4, v5, v7, v8))
     if o > end:
@@ -380,7 +380,7 @@ def _read_response_2(b: bytes, end: int) -> AlterConfigsResponse:
             n6, o = uvarint_rest(b, o, n6)
         if n6:
             e = o + n6 - 1
-            v5 = b[o:e].decode()
+            v5 = b[o:e].decode("utf-8", "replace")
             o = e
         else:
             v5 = None
@@ -389,7 +389,7 @@ def _read_response_2(b: bytes, end: int) -> AlterConfigsResponse:
         if not 0 < n9 < 128:
             n9, o = length_rest(b, o, n9, "resource_name")
         e = o + n9 - 1
-        v8 = b[o:e].decode()
+        v8 = b[o:e].decode("utf-8", "replace")
         o = e
         t10 = b[o]
         o += 1
@@ -456,8 +456,8 @@ def decode_response(buf: Buffer, version: int) -> AlterConfigsResponse:
     except WireError as wrong:
         wrong.inside("AlterConfigsResponse", version)
         raise
-    except (IndexError, error, UnicodeDecodeError) as broken:
-        raise WireError("AlterConfigsResponse", f"cut short or not text ({broken})", version=version) from broken
+    except (IndexError, error) as broken:
+        raise WireError("AlterConfigsResponse", f"cut short ({broken})", version=version) from broken
 
 
 def encode_response(msg: AlterConfigsResponse, version: int) -> list[Buffer]:

@@ -90,7 +90,7 @@ def _read_request_0(b: bytes, end: int) -> AlterUserScramCredentialsRequest:
         if not 0 < n4 < 128:
             n4, o = length_rest(b, o, n4, "name")
         e = o + n4 - 1
-        v3 = b[o:e].decode()
+        v3 = b[o:e].decode("utf-8", "replace")
         o = e
         v5, t6 = _u_bB(b, o)
         o += 2
@@ -111,7 +111,7 @@ def _read_request_0(b: bytes, end: int) -> AlterUserScramCredentialsRequest:
         if not 0 < n10 < 128:
             n10, o = length_rest(b, o, n10, "name")
         e = o + n10 - 1
-        v9 = b[o:e].decode()
+        v9 = b[o:e].decode("utf-8", "replace")
         o = e
         v11, v12, n14 = _u_biB(b, o)
         o += 6
@@ -206,8 +206,8 @@ def decode_request(buf: Buffer, version: int) -> AlterUserScramCredentialsReques
     except WireError as wrong:
         wrong.inside("AlterUserScramCredentialsRequest", version)
         raise
-    except (IndexError, error, UnicodeDecodeError) as broken:
-        raise WireError("AlterUserScramCredentialsRequest", f"cut short or not text ({broken})", version=version) from broken
+    except (IndexError, error) as broken:
+        raise WireError("AlterUserScramCredentialsRequest", f"cut short ({broken})", version=version) from broken
 
 
 def encode_request(msg: AlterUserScramCredentialsRequest, version: int) -> list[Buffer]:
@@ -237,7 +237,7 @@ def _read_response_0(b: bytes, end: int) -> AlterUserScramCredentialsResponse:
         if not 0 < n5 < 128:
             n5, o = length_rest(b, o, n5, "user")
         e = o + n5 - 1
-        v4 = b[o:e].decode()
+        v4 = b[o:e].decode("utf-8", "replace")
         o = e
         v6, n8 = _u_hB(b, o)
         o += 3
@@ -245,7 +245,7 @@ def _read_response_0(b: bytes, end: int) -> AlterUserScramCredentialsResponse:
             n8, o = uvarint_rest(b, o, n8)
         if n8:
             e = o + n8 - 1
-            v7 = b[o:e].decode()
+            v7 = b[o:e].decode("utf-8", "replace")
             o = e
         else:
             v7 = None
@@ -313,8 +313,8 @@ def decode_response(buf: Buffer, version: int) -> AlterUserScramCredentialsRespo
     except WireError as wrong:
         wrong.inside("AlterUserScramCredentialsResponse", version)
         raise
-    except (IndexError, error, UnicodeDecodeError) as broken:
-        raise WireError("AlterUserScramCredentialsResponse", f"cut short or not text ({broken})", version=version) from broken
+    except (IndexError, error) as broken:
+        raise WireError("AlterUserScramCredentialsResponse", f"cut short ({broken})", version=version) from broken
 
 
 def encode_response(msg: AlterUserScramCredentialsResponse, version: int) -> list[Buffer]:

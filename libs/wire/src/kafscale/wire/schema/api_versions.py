@@ -105,14 +105,14 @@ def _read_request_3(b: bytes, end: int) -> ApiVersionsRequest:
     if not 0 < n2 < 128:
         n2, o = length_rest(b, o, n2, "client_software_name")
     e = o + n2 - 1
-    v1 = b[o:e].decode()
+    v1 = b[o:e].decode("utf-8", "replace")
     o = e
     n4 = b[o]
     o += 1
     if not 0 < n4 < 128:
         n4, o = length_rest(b, o, n4, "client_software_version")
     e = o + n4 - 1
-    v3 = b[o:e].decode()
+    v3 = b[o:e].decode("utf-8", "replace")
     o = e
     t5 = b[o]
     o += 1
@@ -157,8 +157,8 @@ def decode_request(buf: Buffer, version: int) -> ApiVersionsRequest:
     except WireError as wrong:
         wrong.inside("ApiVersionsRequest", version)
         raise
-    except (IndexError, error, UnicodeDecodeError) as broken:
-        raise WireError("ApiVersionsRequest", f"cut short or not text ({broken})", version=version) from broken
+    except (IndexError, error) as broken:
+        raise WireError("ApiVersionsRequest", f"cut short ({broken})", version=version) from broken
 
 
 def encode_request(msg: ApiVersionsRequest, version: int) -> list[Buffer]:
@@ -280,7 +280,7 @@ def _read_response_3(b: bytes, end: int) -> ApiVersionsResponse:
                     if not 0 < n19 < 128:
                         n19, o = length_rest(b, o, n19, "name")
                     e = o + n19 - 1
-                    v18 = b[o:e].decode()
+                    v18 = b[o:e].decode("utf-8", "replace")
                     o = e
                     v20, v21, t22 = _u_hhB(b, o)
                     o += 5
@@ -311,7 +311,7 @@ def _read_response_3(b: bytes, end: int) -> ApiVersionsResponse:
                     if not 0 < n27 < 128:
                         n27, o = length_rest(b, o, n27, "name")
                     e = o + n27 - 1
-                    v26 = b[o:e].decode()
+                    v26 = b[o:e].decode("utf-8", "replace")
                     o = e
                     v28, v29, t30 = _u_hhB(b, o)
                     o += 5
@@ -417,8 +417,8 @@ def decode_response(buf: Buffer, version: int) -> ApiVersionsResponse:
     except WireError as wrong:
         wrong.inside("ApiVersionsResponse", version)
         raise
-    except (IndexError, error, UnicodeDecodeError) as broken:
-        raise WireError("ApiVersionsResponse", f"cut short or not text ({broken})", version=version) from broken
+    except (IndexError, error) as broken:
+        raise WireError("ApiVersionsResponse", f"cut short ({broken})", version=version) from broken
 
 
 def encode_response(msg: ApiVersionsResponse, version: int) -> list[Buffer]:

@@ -116,7 +116,7 @@ def _read_request_0(b: bytes, end: int) -> ConsumerGroupDescribeRequest:
         if not 0 < n4 < 128:
             n4, o = length_rest(b, o, n4, "group_ids")
         e = o + n4 - 1
-        v3 = b[o:e].decode()
+        v3 = b[o:e].decode("utf-8", "replace")
         o = e
         l2.append(v3)
     v5, t6 = _u_tB(b, o)
@@ -162,8 +162,8 @@ def decode_request(buf: Buffer, version: int) -> ConsumerGroupDescribeRequest:
     except WireError as wrong:
         wrong.inside("ConsumerGroupDescribeRequest", version)
         raise
-    except (IndexError, error, UnicodeDecodeError) as broken:
-        raise WireError("ConsumerGroupDescribeRequest", f"cut short or not text ({broken})", version=version) from broken
+    except (IndexError, error) as broken:
+        raise WireError("ConsumerGroupDescribeRequest", f"cut short ({broken})", version=version) from broken
 
 
 def encode_request(msg: ConsumerGroupDescribeRequest, version: int) -> list[Buffer]:
@@ -194,7 +194,7 @@ def _read_response_0(b: bytes, end: int) -> ConsumerGroupDescribeResponse:
             n6, o = uvarint_rest(b, o, n6)
         if n6:
             e = o + n6 - 1
-            v5 = b[o:e].decode()
+            v5 = b[o:e].decode("utf-8", "replace")
             o = e
         else:
             v5 = None
@@ -203,21 +203,21 @@ def _read_response_0(b: bytes, end: int) -> ConsumerGroupDescribeResponse:
         if not 0 < n8 < 128:
             n8, o = length_rest(b, o, n8, "group_id")
         e = o + n8 - 1
-        v7 = b[o:e].decode()
+        v7 = b[o:e].decode("utf-8", "replace")
         o = e
         n10 = b[o]
         o += 1
         if not 0 < n10 < 128:
             n10, o = length_rest(b, o, n10, "group_state")
         e = o + n10 - 1
-        v9 = b[o:e].decode()
+        v9 = b[o:e].decode("utf-8", "replace")
         o = e
         v11, v12, n14 = _u_iiB(b, o)
         o += 9
         if not 0 < n14 < 128:
             n14, o = length_rest(b, o, n14, "assignor_name")
         e = o + n14 - 1
-        v13 = b[o:e].decode()
+        v13 = b[o:e].decode("utf-8", "replace")
         o = e
         n15 = b[o]
         o += 1
@@ -233,7 +233,7 @@ def _read_response_0(b: bytes, end: int) -> ConsumerGroupDescribeResponse:
             if not 0 < n18 < 128:
                 n18, o = length_rest(b, o, n18, "member_id")
             e = o + n18 - 1
-            v17 = b[o:e].decode()
+            v17 = b[o:e].decode("utf-8", "replace")
             o = e
             n20 = b[o]
             o += 1
@@ -241,7 +241,7 @@ def _read_response_0(b: bytes, end: int) -> ConsumerGroupDescribeResponse:
                 n20, o = uvarint_rest(b, o, n20)
             if n20:
                 e = o + n20 - 1
-                v19 = b[o:e].decode()
+                v19 = b[o:e].decode("utf-8", "replace")
                 o = e
             else:
                 v19 = None
@@ -251,7 +251,7 @@ def _read_response_0(b: bytes, end: int) -> ConsumerGroupDescribeResponse:
                 n22, o = uvarint_rest(b, o, n22)
             if n22:
                 e = o + n22 - 1
-                v21 = b[o:e].decode()
+                v21 = b[o:e].decode("utf-8", "replace")
                 o = e
             else:
                 v21 = None
@@ -260,14 +260,14 @@ def _read_response_0(b: bytes, end: int) -> ConsumerGroupDescribeResponse:
             if not 0 < n25 < 128:
                 n25, o = length_rest(b, o, n25, "client_id")
             e = o + n25 - 1
-            v24 = b[o:e].decode()
+            v24 = b[o:e].decode("utf-8", "replace")
             o = e
             n27 = b[o]
             o += 1
             if not 0 < n27 < 128:
                 n27, o = length_rest(b, o, n27, "client_host")
             e = o + n27 - 1
-            v26 = b[o:e].decode()
+            v26 = b[o:e].decode("utf-8", "replace")
             o = e
             n28 = b[o]
             o += 1
@@ -283,7 +283,7 @@ def _read_response_0(b: bytes, end: int) -> ConsumerGroupDescribeResponse:
                 if not 0 < n31 < 128:
                     n31, o = length_rest(b, o, n31, "subscribed_topic_names")
                 e = o + n31 - 1
-                v30 = b[o:e].decode()
+                v30 = b[o:e].decode("utf-8", "replace")
                 o = e
                 l29.append(v30)
             n33 = b[o]
@@ -292,7 +292,7 @@ def _read_response_0(b: bytes, end: int) -> ConsumerGroupDescribeResponse:
                 n33, o = uvarint_rest(b, o, n33)
             if n33:
                 e = o + n33 - 1
-                v32 = b[o:e].decode()
+                v32 = b[o:e].decode("utf-8", "replace")
                 o = e
             else:
                 v32 = None
@@ -310,7 +310,7 @@ def _read_response_0(b: bytes, end: int) -> ConsumerGroupDescribeResponse:
                 if not 0 < n38 < 128:
                     n38, o = length_rest(b, o, n38, "topic_name")
                 e = o + n38 - 1
-                v37 = b[o:e].decode()
+                v37 = b[o:e].decode("utf-8", "replace")
                 o = e
                 n39 = b[o]
                 o += 1
@@ -344,7 +344,7 @@ def _read_response_0(b: bytes, end: int) -> ConsumerGroupDescribeResponse:
                 if not 0 < n47 < 128:
                     n47, o = length_rest(b, o, n47, "topic_name")
                 e = o + n47 - 1
-                v46 = b[o:e].decode()
+                v46 = b[o:e].decode("utf-8", "replace")
                 o = e
                 n48 = b[o]
                 o += 1
@@ -580,7 +580,7 @@ def _read_response_1(b: bytes, end: int) -> ConsumerGroupDescribeResponse:
             n6, o = uvarint_rest(b, o, n6)
         if n6:
             e = o + n6 - 1
-            v5 = b[o:e].decode()
+            v5 = b[o:e].decode("utf-8", "replace")
             o = e
         else:
             v5 = None
@@ -589,21 +589,21 @@ def _read_response_1(b: bytes, end: int) -> ConsumerGroupDescribeResponse:
         if not 0 < n8 < 128:
             n8, o = length_rest(b, o, n8, "group_id")
         e = o + n8 - 1
-        v7 = b[o:e].decode()
+        v7 = b[o:e].decode("utf-8", "replace")
         o = e
         n10 = b[o]
         o += 1
         if not 0 < n10 < 128:
             n10, o = length_rest(b, o, n10, "group_state")
         e = o + n10 - 1
-        v9 = b[o:e].decode()
+        v9 = b[o:e].decode("utf-8", "replace")
         o = e
         v11, v12, n14 = _u_iiB(b, o)
         o += 9
         if not 0 < n14 < 128:
             n14, o = length_rest(b, o, n14, "assignor_name")
         e = o + n14 - 1
-        v13 = b[o:e].decode()
+        v13 = b[o:e].decode("utf-8", "replace")
         o = e
         n15 = b[o]
         o += 1
@@ -619,7 +619,7 @@ def _read_response_1(b: bytes, end: int) -> ConsumerGroupDescribeResponse:
             if not 0 < n18 < 128:
                 n18, o = length_rest(b, o, n18, "member_id")
             e = o + n18 - 1
-            v17 = b[o:e].decode()
+            v17 = b[o:e].decode("utf-8", "replace")
             o = e
             n20 = b[o]
             o += 1
@@ -627,7 +627,7 @@ def _read_response_1(b: bytes, end: int) -> ConsumerGroupDescribeResponse:
                 n20, o = uvarint_rest(b, o, n20)
             if n20:
                 e = o + n20 - 1
-                v19 = b[o:e].decode()
+                v19 = b[o:e].decode("utf-8", "replace")
                 o = e
             else:
                 v19 = None
@@ -637,7 +637,7 @@ def _read_response_1(b: bytes, end: int) -> ConsumerGroupDescribeResponse:
                 n22, o = uvarint_rest(b, o, n22)
             if n22:
                 e = o + n22 - 1
-                v21 = b[o:e].decode()
+                v21 = b[o:e].decode("utf-8", "replace")
                 o = e
             else:
                 v21 = None
@@ -646,14 +646,14 @@ def _read_response_1(b: bytes, end: int) -> ConsumerGroupDescribeResponse:
             if not 0 < n25 < 128:
                 n25, o = length_rest(b, o, n25, "client_id")
             e = o + n25 - 1
-            v24 = b[o:e].decode()
+            v24 = b[o:e].decode("utf-8", "replace")
             o = e
             n27 = b[o]
             o += 1
             if not 0 < n27 < 128:
                 n27, o = length_rest(b, o, n27, "client_host")
             e = o + n27 - 1
-            v26 = b[o:e].decode()
+            v26 = b[o:e].decode("utf-8", "replace")
             o = e
             n28 = b[o]
             o += 1
@@ -669,7 +669,7 @@ def _read_response_1(b: bytes, end: int) -> ConsumerGroupDescribeResponse:
                 if not 0 < n31 < 128:
                     n31, o = length_rest(b, o, n31, "subscribed_topic_names")
                 e = o + n31 - 1
-                v30 = b[o:e].decode()
+                v30 = b[o:e].decode("utf-8", "replace")
                 o = e
                 l29.append(v30)
             n33 = b[o]
@@ -678,7 +678,7 @@ def _read_response_1(b: bytes, end: int) -> ConsumerGroupDescribeResponse:
                 n33, o = uvarint_rest(b, o, n33)
             if n33:
                 e = o + n33 - 1
-                v32 = b[o:e].decode()
+                v32 = b[o:e].decode("utf-8", "replace")
                 o = e
             else:
                 v32 = None
@@ -696,7 +696,7 @@ def _read_response_1(b: bytes, end: int) -> ConsumerGroupDescribeResponse:
                 if not 0 < n38 < 128:
                     n38, o = length_rest(b, o, n38, "topic_name")
                 e = o + n38 - 1
-                v37 = b[o:e].decode()
+                v37 = b[o:e].decode("utf-8", "replace")
                 o = e
                 n39 = b[o]
                 o += 1
@@ -730,7 +730,7 @@ def _read_response_1(b: bytes, end: int) -> ConsumerGroupDescribeResponse:
                 if not 0 < n47 < 128:
                     n47, o = length_rest(b, o, n47, "topic_name")
                 e = o + n47 - 1
-                v46 = b[o:e].decode()
+                v46 = b[o:e].decode("utf-8", "replace")
                 o = e
                 n48 = b[o]
                 o += 1
@@ -962,8 +962,8 @@ def decode_response(buf: Buffer, version: int) -> ConsumerGroupDescribeResponse:
     except WireError as wrong:
         wrong.inside("ConsumerGroupDescribeResponse", version)
         raise
-    except (IndexError, error, UnicodeDecodeError) as broken:
-        raise WireError("ConsumerGroupDescribeResponse", f"cut short or not text ({broken})", version=version) from broken
+    except (IndexError, error) as broken:
+        raise WireError("ConsumerGroupDescribeResponse", f"cut short ({broken})", version=version) from broken
 
 
 def encode_response(msg: ConsumerGroupDescribeResponse, version: int) -> list[Buffer]:

@@ -94,14 +94,14 @@ def _read_request_0(b: bytes, end: int) -> ConsumerGroupHeartbeatRequest:
     if not 0 < n2 < 128:
         n2, o = length_rest(b, o, n2, "group_id")
     e = o + n2 - 1
-    v1 = b[o:e].decode()
+    v1 = b[o:e].decode("utf-8", "replace")
     o = e
     n4 = b[o]
     o += 1
     if not 0 < n4 < 128:
         n4, o = length_rest(b, o, n4, "member_id")
     e = o + n4 - 1
-    v3 = b[o:e].decode()
+    v3 = b[o:e].decode("utf-8", "replace")
     o = e
     v5, n7 = _u_iB(b, o)
     o += 5
@@ -109,7 +109,7 @@ def _read_request_0(b: bytes, end: int) -> ConsumerGroupHeartbeatRequest:
         n7, o = uvarint_rest(b, o, n7)
     if n7:
         e = o + n7 - 1
-        v6 = b[o:e].decode()
+        v6 = b[o:e].decode("utf-8", "replace")
         o = e
     else:
         v6 = None
@@ -119,7 +119,7 @@ def _read_request_0(b: bytes, end: int) -> ConsumerGroupHeartbeatRequest:
         n9, o = uvarint_rest(b, o, n9)
     if n9:
         e = o + n9 - 1
-        v8 = b[o:e].decode()
+        v8 = b[o:e].decode("utf-8", "replace")
         o = e
     else:
         v8 = None
@@ -138,7 +138,7 @@ def _read_request_0(b: bytes, end: int) -> ConsumerGroupHeartbeatRequest:
             if not 0 < n14 < 128:
                 n14, o = length_rest(b, o, n14, "subscribed_topic_names")
             e = o + n14 - 1
-            v13 = b[o:e].decode()
+            v13 = b[o:e].decode("utf-8", "replace")
             o = e
             l12.append(v13)
     else:
@@ -149,7 +149,7 @@ def _read_request_0(b: bytes, end: int) -> ConsumerGroupHeartbeatRequest:
         n16, o = uvarint_rest(b, o, n16)
     if n16:
         e = o + n16 - 1
-        v15 = b[o:e].decode()
+        v15 = b[o:e].decode("utf-8", "replace")
         o = e
     else:
         v15 = None
@@ -288,14 +288,14 @@ def _read_request_1(b: bytes, end: int) -> ConsumerGroupHeartbeatRequest:
     if not 0 < n2 < 128:
         n2, o = length_rest(b, o, n2, "group_id")
     e = o + n2 - 1
-    v1 = b[o:e].decode()
+    v1 = b[o:e].decode("utf-8", "replace")
     o = e
     n4 = b[o]
     o += 1
     if not 0 < n4 < 128:
         n4, o = length_rest(b, o, n4, "member_id")
     e = o + n4 - 1
-    v3 = b[o:e].decode()
+    v3 = b[o:e].decode("utf-8", "replace")
     o = e
     v5, n7 = _u_iB(b, o)
     o += 5
@@ -303,7 +303,7 @@ def _read_request_1(b: bytes, end: int) -> ConsumerGroupHeartbeatRequest:
         n7, o = uvarint_rest(b, o, n7)
     if n7:
         e = o + n7 - 1
-        v6 = b[o:e].decode()
+        v6 = b[o:e].decode("utf-8", "replace")
         o = e
     else:
         v6 = None
@@ -313,7 +313,7 @@ def _read_request_1(b: bytes, end: int) -> ConsumerGroupHeartbeatRequest:
         n9, o = uvarint_rest(b, o, n9)
     if n9:
         e = o + n9 - 1
-        v8 = b[o:e].decode()
+        v8 = b[o:e].decode("utf-8", "replace")
         o = e
     else:
         v8 = None
@@ -332,7 +332,7 @@ def _read_request_1(b: bytes, end: int) -> ConsumerGroupHeartbeatRequest:
             if not 0 < n14 < 128:
                 n14, o = length_rest(b, o, n14, "subscribed_topic_names")
             e = o + n14 - 1
-            v13 = b[o:e].decode()
+            v13 = b[o:e].decode("utf-8", "replace")
             o = e
             l12.append(v13)
     else:
@@ -343,7 +343,7 @@ def _read_request_1(b: bytes, end: int) -> ConsumerGroupHeartbeatRequest:
         n16, o = uvarint_rest(b, o, n16)
     if n16:
         e = o + n16 - 1
-        v15 = b[o:e].decode()
+        v15 = b[o:e].decode("utf-8", "replace")
         o = e
     else:
         v15 = None
@@ -353,7 +353,7 @@ def _read_request_1(b: bytes, end: int) -> ConsumerGroupHeartbeatRequest:
         n18, o = uvarint_rest(b, o, n18)
     if n18:
         e = o + n18 - 1
-        v17 = b[o:e].decode()
+        v17 = b[o:e].decode("utf-8", "replace")
         o = e
     else:
         v17 = None
@@ -509,8 +509,8 @@ def decode_request(buf: Buffer, version: int) -> ConsumerGroupHeartbeatRequest:
     except WireError as wrong:
         wrong.inside("ConsumerGroupHeartbeatRequest", version)
         raise
-    except (IndexError, error, UnicodeDecodeError) as broken:
-        raise WireError("ConsumerGroupHeartbeatRequest", f"cut short or not text ({broken})", version=version) from broken
+    except (IndexError, error) as broken:
+        raise WireError("ConsumerGroupHeartbeatRequest", f"cut short ({broken})", version=version) from broken
 
 
 def encode_request(msg: ConsumerGroupHeartbeatRequest, version: int) -> list[Buffer]:
@@ -532,7 +532,7 @@ def _read_response_0(b: bytes, end: int) -> ConsumerGroupHeartbeatResponse:
         n4, o = uvarint_rest(b, o, n4)
     if n4:
         e = o + n4 - 1
-        v3 = b[o:e].decode()
+        v3 = b[o:e].decode("utf-8", "replace")
         o = e
     else:
         v3 = None
@@ -542,7 +542,7 @@ def _read_response_0(b: bytes, end: int) -> ConsumerGroupHeartbeatResponse:
         n6, o = uvarint_rest(b, o, n6)
     if n6:
         e = o + n6 - 1
-        v5 = b[o:e].decode()
+        v5 = b[o:e].decode("utf-8", "replace")
         o = e
     else:
         v5 = None
@@ -657,8 +657,8 @@ def decode_response(buf: Buffer, version: int) -> ConsumerGroupHeartbeatResponse
     except WireError as wrong:
         wrong.inside("ConsumerGroupHeartbeatResponse", version)
         raise
-    except (IndexError, error, UnicodeDecodeError) as broken:
-        raise WireError("ConsumerGroupHeartbeatResponse", f"cut short or not text ({broken})", version=version) from broken
+    except (IndexError, error) as broken:
+        raise WireError("ConsumerGroupHeartbeatResponse", f"cut short ({broken})", version=version) from broken
 
 
 def encode_response(msg: ConsumerGroupHeartbeatResponse, version: int) -> list[Buffer]:

@@ -95,21 +95,21 @@ def _read_request_0(b: bytes, end: int) -> CreateAclsRequest:
         if n5 < 0:
             raise bad_length("resource_name", n5, o)
         e = o + n5
-        v4 = b[o:e].decode()
+        v4 = b[o:e].decode("utf-8", "replace")
         o = e
         n7, = _u_h(b, o)
         o += 2
         if n7 < 0:
             raise bad_length("principal", n7, o)
         e = o + n7
-        v6 = b[o:e].decode()
+        v6 = b[o:e].decode("utf-8", "replace")
         o = e
         n9, = _u_h(b, o)
         o += 2
         if n9 < 0:
             raise bad_length("host", n9, o)
         e = o + n9
-        v8 = b[o:e].decode()
+        v8 = b[o:e].decode("utf-8", "replace")
         o = e
         v10, v11 = _u_bb(b, o)
         o += 2
@@ -157,21 +157,21 @@ def _read_request_1(b: bytes, end: int) -> CreateAclsRequest:
         if n5 < 0:
             raise bad_length("resource_name", n5, o)
         e = o + n5
-        v4 = b[o:e].decode()
+        v4 = b[o:e].decode("utf-8", "replace")
         o = e
         v6, n8 = _u_bh(b, o)
         o += 3
         if n8 < 0:
             raise bad_length("principal", n8, o)
         e = o + n8
-        v7 = b[o:e].decode()
+        v7 = b[o:e].decode("utf-8", "replace")
         o = e
         n10, = _u_h(b, o)
         o += 2
         if n10 < 0:
             raise bad_length("host", n10, o)
         e = o + n10
-        v9 = b[o:e].decode()
+        v9 = b[o:e].decode("utf-8", "replace")
         o = e
         v11, v12 = _u_bb(b, o)
         o += 2
@@ -220,21 +220,21 @@ def _read_request_2(b: bytes, end: int) -> CreateAclsRequest:
         if not 0 < n5 < 128:
             n5, o = length_rest(b, o, n5, "resource_name")
         e = o + n5 - 1
-        v4 = b[o:e].decode()
+        v4 = b[o:e].decode("utf-8", "replace")
         o = e
         v6, n8 = _u_bB(b, o)
         o += 2
         if not 0 < n8 < 128:
             n8, o = length_rest(b, o, n8, "principal")
         e = o + n8 - 1
-        v7 = b[o:e].decode()
+        v7 = b[o:e].decode("utf-8", "replace")
         o = e
         n10 = b[o]
         o += 1
         if not 0 < n10 < 128:
             n10, o = length_rest(b, o, n10, "host")
         e = o + n10 - 1
-        v9 = b[o:e].decode()
+        v9 = b[o:e].decode("utf-8", "replace")
         o = e
         v11, v12, t13 = _u_bbB(b, o)
         o += 3
@@ -301,8 +301,8 @@ def decode_request(buf: Buffer, version: int) -> CreateAclsRequest:
     except WireError as wrong:
         wrong.inside("CreateAclsRequest", version)
         raise
-    except (IndexError, error, UnicodeDecodeError) as broken:
-        raise WireError("CreateAclsRequest", f"cut short or not text ({broken})", version=version) from broken
+    except (IndexError, error) as broken:
+        raise WireError("CreateAclsRequest", f"cut short ({broken})", version=version) from broken
 
 
 def encode_request(msg: CreateAclsRequest, version: int) -> list[Buffer]:
@@ -332,7 +332,7 @@ def _read_response_0(b: bytes, end: int) -> CreateAclsResponse:
             raise bad_length("error_message", n6, o)
         if n6 >= 0:
             e = o + n6
-            v5 = b[o:e].decode()
+            v5 = b[o:e].decode("utf-8", "replace")
             o = e
         else:
             v5 = None
@@ -379,7 +379,7 @@ def _read_response_2(b: bytes, end: int) -> CreateAclsResponse:
             n6, o = uvarint_rest(b, o, n6)
         if n6:
             e = o + n6 - 1
-            v5 = b[o:e].decode()
+            v5 = b[o:e].decode("utf-8", "replace")
             o = e
         else:
             v5 = None
@@ -440,8 +440,8 @@ def decode_response(buf: Buffer, version: int) -> CreateAclsResponse:
     except WireError as wrong:
         wrong.inside("CreateAclsResponse", version)
         raise
-    except (IndexError, error, UnicodeDecodeError) as broken:
-        raise WireError("CreateAclsResponse", f"cut short or not text ({broken})", version=version) from broken
+    except (IndexError, error) as broken:
+        raise WireError("CreateAclsResponse", f"cut short ({broken})", version=version) from broken
 
 
 def encode_response(msg: CreateAclsResponse, version: int) -> list[Buffer]:

@@ -95,7 +95,7 @@ def _read_request_0(b: bytes, end: int) -> CreatePartitionsRequest:
         if n4 < 0:
             raise bad_length("name", n4, o)
         e = o + n4
-        v3 = b[o:e].decode()
+        v3 = b[o:e].decode("utf-8", "replace")
         o = e
         v5, n6 = _u_ii(b, o)
         o += 8
@@ -168,7 +168,7 @@ def _read_request_2(b: bytes, end: int) -> CreatePartitionsRequest:
         if not 0 < n4 < 128:
             n4, o = length_rest(b, o, n4, "name")
         e = o + n4 - 1
-        v3 = b[o:e].decode()
+        v3 = b[o:e].decode("utf-8", "replace")
         o = e
         v5, n6 = _u_iB(b, o)
         o += 5
@@ -265,8 +265,8 @@ def decode_request(buf: Buffer, version: int) -> CreatePartitionsRequest:
     except WireError as wrong:
         wrong.inside("CreatePartitionsRequest", version)
         raise
-    except (IndexError, error, UnicodeDecodeError) as broken:
-        raise WireError("CreatePartitionsRequest", f"cut short or not text ({broken})", version=version) from broken
+    except (IndexError, error) as broken:
+        raise WireError("CreatePartitionsRequest", f"cut short ({broken})", version=version) from broken
 
 
 def encode_request(msg: CreatePartitionsRequest, version: int) -> list[Buffer]:
@@ -295,7 +295,7 @@ def _read_response_0(b: bytes, end: int) -> CreatePartitionsResponse:
         if n5 < 0:
             raise bad_length("name", n5, o)
         e = o + n5
-        v4 = b[o:e].decode()
+        v4 = b[o:e].decode("utf-8", "replace")
         o = e
         v6, n8 = _u_hh(b, o)
         o += 4
@@ -303,7 +303,7 @@ def _read_response_0(b: bytes, end: int) -> CreatePartitionsResponse:
             raise bad_length("error_message", n8, o)
         if n8 >= 0:
             e = o + n8
-            v7 = b[o:e].decode()
+            v7 = b[o:e].decode("utf-8", "replace")
             o = e
         else:
             v7 = None
@@ -353,7 +353,7 @@ def _read_response_2(b: bytes, end: int) -> CreatePartitionsResponse:
         if not 0 < n5 < 128:
             n5, o = length_rest(b, o, n5, "name")
         e = o + n5 - 1
-        v4 = b[o:e].decode()
+        v4 = b[o:e].decode("utf-8", "replace")
         o = e
         v6, n8 = _u_hB(b, o)
         o += 3
@@ -361,7 +361,7 @@ def _read_response_2(b: bytes, end: int) -> CreatePartitionsResponse:
             n8, o = uvarint_rest(b, o, n8)
         if n8:
             e = o + n8 - 1
-            v7 = b[o:e].decode()
+            v7 = b[o:e].decode("utf-8", "replace")
             o = e
         else:
             v7 = None
@@ -429,8 +429,8 @@ def decode_response(buf: Buffer, version: int) -> CreatePartitionsResponse:
     except WireError as wrong:
         wrong.inside("CreatePartitionsResponse", version)
         raise
-    except (IndexError, error, UnicodeDecodeError) as broken:
-        raise WireError("CreatePartitionsResponse", f"cut short or not text ({broken})", version=version) from broken
+    except (IndexError, error) as broken:
+        raise WireError("CreatePartitionsResponse", f"cut short ({broken})", version=version) from broken
 
 
 def encode_response(msg: CreatePartitionsResponse, version: int) -> list[Buffer]:

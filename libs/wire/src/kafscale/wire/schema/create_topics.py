@@ -129,7 +129,7 @@ def _read_request_0(b: bytes, end: int) -> CreateTopicsRequest:
         if n4 < 0:
             raise bad_length("name", n4, o)
         e = o + n4
-        v3 = b[o:e].decode()
+        v3 = b[o:e].decode("utf-8", "replace")
         o = e
         v5, v6, n7 = _u_ihi(b, o)
         o += 10
@@ -161,7 +161,7 @@ def _read_request_0(b: bytes, end: int) -> CreateTopicsRequest:
             if n15 < 0:
                 raise bad_length("name", n15, o)
             e = o + n15
-            v14 = b[o:e].decode()
+            v14 = b[o:e].decode("utf-8", "replace")
             o = e
             n17, = _u_h(b, o)
             o += 2
@@ -169,7 +169,7 @@ def _read_request_0(b: bytes, end: int) -> CreateTopicsRequest:
                 raise bad_length("value", n17, o)
             if n17 >= 0:
                 e = o + n17
-                v16 = b[o:e].decode()
+                v16 = b[o:e].decode("utf-8", "replace")
                 o = e
             else:
                 v16 = None
@@ -237,7 +237,7 @@ def _read_request_1(b: bytes, end: int) -> CreateTopicsRequest:
         if n4 < 0:
             raise bad_length("name", n4, o)
         e = o + n4
-        v3 = b[o:e].decode()
+        v3 = b[o:e].decode("utf-8", "replace")
         o = e
         v5, v6, n7 = _u_ihi(b, o)
         o += 10
@@ -269,7 +269,7 @@ def _read_request_1(b: bytes, end: int) -> CreateTopicsRequest:
             if n15 < 0:
                 raise bad_length("name", n15, o)
             e = o + n15
-            v14 = b[o:e].decode()
+            v14 = b[o:e].decode("utf-8", "replace")
             o = e
             n17, = _u_h(b, o)
             o += 2
@@ -277,7 +277,7 @@ def _read_request_1(b: bytes, end: int) -> CreateTopicsRequest:
                 raise bad_length("value", n17, o)
             if n17 >= 0:
                 e = o + n17
-                v16 = b[o:e].decode()
+                v16 = b[o:e].decode("utf-8", "replace")
                 o = e
             else:
                 v16 = None
@@ -346,7 +346,7 @@ def _read_request_5(b: bytes, end: int) -> CreateTopicsRequest:
         if not 0 < n4 < 128:
             n4, o = length_rest(b, o, n4, "name")
         e = o + n4 - 1
-        v3 = b[o:e].decode()
+        v3 = b[o:e].decode("utf-8", "replace")
         o = e
         v5, v6, n7 = _u_ihB(b, o)
         o += 7
@@ -385,7 +385,7 @@ def _read_request_5(b: bytes, end: int) -> CreateTopicsRequest:
             if not 0 < n16 < 128:
                 n16, o = length_rest(b, o, n16, "name")
             e = o + n16 - 1
-            v15 = b[o:e].decode()
+            v15 = b[o:e].decode("utf-8", "replace")
             o = e
             n18 = b[o]
             o += 1
@@ -393,7 +393,7 @@ def _read_request_5(b: bytes, end: int) -> CreateTopicsRequest:
                 n18, o = uvarint_rest(b, o, n18)
             if n18:
                 e = o + n18 - 1
-                v17 = b[o:e].decode()
+                v17 = b[o:e].decode("utf-8", "replace")
                 o = e
             else:
                 v17 = None
@@ -495,8 +495,8 @@ def decode_request(buf: Buffer, version: int) -> CreateTopicsRequest:
     except WireError as wrong:
         wrong.inside("CreateTopicsRequest", version)
         raise
-    except (IndexError, error, UnicodeDecodeError) as broken:
-        raise WireError("CreateTopicsRequest", f"cut short or not text ({broken})", version=version) from broken
+    except (IndexError, error) as broken:
+        raise WireError("CreateTopicsRequest", f"cut short ({broken})", version=version) from broken
 
 
 def encode_request(msg: CreateTopicsRequest, version: int) -> list[Buffer]:
@@ -525,7 +525,7 @@ def _read_response_0(b: bytes, end: int) -> CreateTopicsResponse:
         if n4 < 0:
             raise bad_length("name", n4, o)
         e = o + n4
-        v3 = b[o:e].decode()
+        v3 = b[o:e].decode("utf-8", "replace")
         o = e
         v5, = _u_h(b, o)
         o += 2
@@ -567,7 +567,7 @@ def _read_response_1(b: bytes, end: int) -> CreateTopicsResponse:
         if n4 < 0:
             raise bad_length("name", n4, o)
         e = o + n4
-        v3 = b[o:e].decode()
+        v3 = b[o:e].decode("utf-8", "replace")
         o = e
         v5, n7 = _u_hh(b, o)
         o += 4
@@ -575,7 +575,7 @@ def _read_response_1(b: bytes, end: int) -> CreateTopicsResponse:
             raise bad_length("error_message", n7, o)
         if n7 >= 0:
             e = o + n7
-            v6 = b[o:e].decode()
+            v6 = b[o:e].decode("utf-8", "replace")
             o = e
         else:
             v6 = None
@@ -624,7 +624,7 @@ def _read_response_2(b: bytes, end: int) -> CreateTopicsResponse:
         if n5 < 0:
             raise bad_length("name", n5, o)
         e = o + n5
-        v4 = b[o:e].decode()
+        v4 = b[o:e].decode("utf-8", "replace")
         o = e
         v6, n8 = _u_hh(b, o)
         o += 4
@@ -632,7 +632,7 @@ def _read_response_2(b: bytes, end: int) -> CreateTopicsResponse:
             raise bad_length("error_message", n8, o)
         if n8 >= 0:
             e = o + n8
-            v7 = b[o:e].decode()
+            v7 = b[o:e].decode("utf-8", "replace")
             o = e
         else:
             v7 = None
@@ -682,7 +682,7 @@ def _read_response_5(b: bytes, end: int) -> CreateTopicsResponse:
         if not 0 < n5 < 128:
             n5, o = length_rest(b, o, n5, "name")
         e = o + n5 - 1
-        v4 = b[o:e].decode()
+        v4 = b[o:e].decode("utf-8", "replace")
         o = e
         v6, n8 = _u_hB(b, o)
         o += 3
@@ -690,7 +690,7 @@ def _read_response_5(b: bytes, end: int) -> CreateTopicsResponse:
             n8, o = uvarint_rest(b, o, n8)
         if n8:
             e = o + n8 - 1
-            v7 = b[o:e].decode()
+            v7 = b[o:e].decode("utf-8", "replace")
             o = e
         else:
             v7 = None
@@ -709,7 +709,7 @@ def _read_response_5(b: bytes, end: int) -> CreateTopicsResponse:
                 if not 0 < n14 < 128:
                     n14, o = length_rest(b, o, n14, "name")
                 e = o + n14 - 1
-                v13 = b[o:e].decode()
+                v13 = b[o:e].decode("utf-8", "replace")
                 o = e
                 n16 = b[o]
                 o += 1
@@ -717,7 +717,7 @@ def _read_response_5(b: bytes, end: int) -> CreateTopicsResponse:
                     n16, o = uvarint_rest(b, o, n16)
                 if n16:
                     e = o + n16 - 1
-                    v15 = b[o:e].decode()
+                    v15 = b[o:e].decode("utf-8", "replace")
                     o = e
                 else:
                     v15 = None
@@ -844,7 +844,7 @@ def _read_response_7(b: bytes, end: int) -> CreateTopicsResponse:
         if not 0 < n5 < 128:
             n5, o = length_rest(b, o, n5, "name")
         e = o + n5 - 1
-        v4 = b[o:e].decode()
+        v4 = b[o:e].decode("utf-8", "replace")
         o = e
         v6, v7, n9 = _u_16shB(b, o)
         o += 19
@@ -852,7 +852,7 @@ def _read_response_7(b: bytes, end: int) -> CreateTopicsResponse:
             n9, o = uvarint_rest(b, o, n9)
         if n9:
             e = o + n9 - 1
-            v8 = b[o:e].decode()
+            v8 = b[o:e].decode("utf-8", "replace")
             o = e
         else:
             v8 = None
@@ -871,7 +871,7 @@ def _read_response_7(b: bytes, end: int) -> CreateTopicsResponse:
                 if not 0 < n15 < 128:
                     n15, o = length_rest(b, o, n15, "name")
                 e = o + n15 - 1
-                v14 = b[o:e].decode()
+                v14 = b[o:e].decode("utf-8", "replace")
                 o = e
                 n17 = b[o]
                 o += 1
@@ -879,7 +879,7 @@ def _read_response_7(b: bytes, end: int) -> CreateTopicsResponse:
                     n17, o = uvarint_rest(b, o, n17)
                 if n17:
                     e = o + n17 - 1
-                    v16 = b[o:e].decode()
+                    v16 = b[o:e].decode("utf-8", "replace")
                     o = e
                 else:
                     v16 = None
@@ -1003,8 +1003,8 @@ def decode_response(buf: Buffer, version: int) -> CreateTopicsResponse:
     except WireError as wrong:
         wrong.inside("CreateTopicsResponse", version)
         raise
-    except (IndexError, error, UnicodeDecodeError) as broken:
-        raise WireError("CreateTopicsResponse", f"cut short or not text ({broken})", version=version) from broken
+    except (IndexError, error) as broken:
+        raise WireError("CreateTopicsResponse", f"cut short ({broken})", version=version) from broken
 
 
 def encode_response(msg: CreateTopicsResponse, version: int) -> list[Buffer]:

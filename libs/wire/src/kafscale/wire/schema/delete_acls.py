@@ -109,7 +109,7 @@ def _read_request_0(b: bytes, end: int) -> DeleteAclsRequest:
             raise bad_length("resource_name_filter", n5, o)
         if n5 >= 0:
             e = o + n5
-            v4 = b[o:e].decode()
+            v4 = b[o:e].decode("utf-8", "replace")
             o = e
         else:
             v4 = None
@@ -119,7 +119,7 @@ def _read_request_0(b: bytes, end: int) -> DeleteAclsRequest:
             raise bad_length("principal_filter", n7, o)
         if n7 >= 0:
             e = o + n7
-            v6 = b[o:e].decode()
+            v6 = b[o:e].decode("utf-8", "replace")
             o = e
         else:
             v6 = None
@@ -129,7 +129,7 @@ def _read_request_0(b: bytes, end: int) -> DeleteAclsRequest:
             raise bad_length("host_filter", n9, o)
         if n9 >= 0:
             e = o + n9
-            v8 = b[o:e].decode()
+            v8 = b[o:e].decode("utf-8", "replace")
             o = e
         else:
             v8 = None
@@ -192,7 +192,7 @@ def _read_request_1(b: bytes, end: int) -> DeleteAclsRequest:
             raise bad_length("resource_name_filter", n5, o)
         if n5 >= 0:
             e = o + n5
-            v4 = b[o:e].decode()
+            v4 = b[o:e].decode("utf-8", "replace")
             o = e
         else:
             v4 = None
@@ -202,7 +202,7 @@ def _read_request_1(b: bytes, end: int) -> DeleteAclsRequest:
             raise bad_length("principal_filter", n8, o)
         if n8 >= 0:
             e = o + n8
-            v7 = b[o:e].decode()
+            v7 = b[o:e].decode("utf-8", "replace")
             o = e
         else:
             v7 = None
@@ -212,7 +212,7 @@ def _read_request_1(b: bytes, end: int) -> DeleteAclsRequest:
             raise bad_length("host_filter", n10, o)
         if n10 >= 0:
             e = o + n10
-            v9 = b[o:e].decode()
+            v9 = b[o:e].decode("utf-8", "replace")
             o = e
         else:
             v9 = None
@@ -276,7 +276,7 @@ def _read_request_2(b: bytes, end: int) -> DeleteAclsRequest:
             n5, o = uvarint_rest(b, o, n5)
         if n5:
             e = o + n5 - 1
-            v4 = b[o:e].decode()
+            v4 = b[o:e].decode("utf-8", "replace")
             o = e
         else:
             v4 = None
@@ -286,7 +286,7 @@ def _read_request_2(b: bytes, end: int) -> DeleteAclsRequest:
             n8, o = uvarint_rest(b, o, n8)
         if n8:
             e = o + n8 - 1
-            v7 = b[o:e].decode()
+            v7 = b[o:e].decode("utf-8", "replace")
             o = e
         else:
             v7 = None
@@ -296,7 +296,7 @@ def _read_request_2(b: bytes, end: int) -> DeleteAclsRequest:
             n10, o = uvarint_rest(b, o, n10)
         if n10:
             e = o + n10 - 1
-            v9 = b[o:e].decode()
+            v9 = b[o:e].decode("utf-8", "replace")
             o = e
         else:
             v9 = None
@@ -377,8 +377,8 @@ def decode_request(buf: Buffer, version: int) -> DeleteAclsRequest:
     except WireError as wrong:
         wrong.inside("DeleteAclsRequest", version)
         raise
-    except (IndexError, error, UnicodeDecodeError) as broken:
-        raise WireError("DeleteAclsRequest", f"cut short or not text ({broken})", version=version) from broken
+    except (IndexError, error) as broken:
+        raise WireError("DeleteAclsRequest", f"cut short ({broken})", version=version) from broken
 
 
 def encode_request(msg: DeleteAclsRequest, version: int) -> list[Buffer]:
@@ -408,7 +408,7 @@ def _read_response_0(b: bytes, end: int) -> DeleteAclsResponse:
             raise bad_length("error_message", n6, o)
         if n6 >= 0:
             e = o + n6
-            v5 = b[o:e].decode()
+            v5 = b[o:e].decode("utf-8", "replace")
             o = e
         else:
             v5 = None
@@ -426,7 +426,7 @@ def _read_response_0(b: bytes, end: int) -> DeleteAclsResponse:
                 raise bad_length("error_message", n11, o)
             if n11 >= 0:
                 e = o + n11
-                v10 = b[o:e].decode()
+                v10 = b[o:e].decode("utf-8", "replace")
                 o = e
             else:
                 v10 = None
@@ -435,21 +435,21 @@ def _read_response_0(b: bytes, end: int) -> DeleteAclsResponse:
             if n14 < 0:
                 raise bad_length("resource_name", n14, o)
             e = o + n14
-            v13 = b[o:e].decode()
+            v13 = b[o:e].decode("utf-8", "replace")
             o = e
             n16, = _u_h(b, o)
             o += 2
             if n16 < 0:
                 raise bad_length("principal", n16, o)
             e = o + n16
-            v15 = b[o:e].decode()
+            v15 = b[o:e].decode("utf-8", "replace")
             o = e
             n18, = _u_h(b, o)
             o += 2
             if n18 < 0:
                 raise bad_length("host", n18, o)
             e = o + n18
-            v17 = b[o:e].decode()
+            v17 = b[o:e].decode("utf-8", "replace")
             o = e
             v19, v20 = _u_bb(b, o)
             o += 2
@@ -521,7 +521,7 @@ def _read_response_1(b: bytes, end: int) -> DeleteAclsResponse:
             raise bad_length("error_message", n6, o)
         if n6 >= 0:
             e = o + n6
-            v5 = b[o:e].decode()
+            v5 = b[o:e].decode("utf-8", "replace")
             o = e
         else:
             v5 = None
@@ -539,7 +539,7 @@ def _read_response_1(b: bytes, end: int) -> DeleteAclsResponse:
                 raise bad_length("error_message", n11, o)
             if n11 >= 0:
                 e = o + n11
-                v10 = b[o:e].decode()
+                v10 = b[o:e].decode("utf-8", "replace")
                 o = e
             else:
                 v10 = None
@@ -548,21 +548,21 @@ def _read_response_1(b: bytes, end: int) -> DeleteAclsResponse:
             if n14 < 0:
                 raise bad_length("resource_name", n14, o)
             e = o + n14
-            v13 = b[o:e].decode()
+            v13 = b[o:e].decode("utf-8", "replace")
             o = e
             v15, n17 = _u_bh(b, o)
             o += 3
             if n17 < 0:
                 raise bad_length("principal", n17, o)
             e = o + n17
-            v16 = b[o:e].decode()
+            v16 = b[o:e].decode("utf-8", "replace")
             o = e
             n19, = _u_h(b, o)
             o += 2
             if n19 < 0:
                 raise bad_length("host", n19, o)
             e = o + n19
-            v18 = b[o:e].decode()
+            v18 = b[o:e].decode("utf-8", "replace")
             o = e
             v20, v21 = _u_bb(b, o)
             o += 2
@@ -635,7 +635,7 @@ def _read_response_2(b: bytes, end: int) -> DeleteAclsResponse:
             n6, o = uvarint_rest(b, o, n6)
         if n6:
             e = o + n6 - 1
-            v5 = b[o:e].decode()
+            v5 = b[o:e].decode("utf-8", "replace")
             o = e
         else:
             v5 = None
@@ -654,7 +654,7 @@ def _read_response_2(b: bytes, end: int) -> DeleteAclsResponse:
                 n11, o = uvarint_rest(b, o, n11)
             if n11:
                 e = o + n11 - 1
-                v10 = b[o:e].decode()
+                v10 = b[o:e].decode("utf-8", "replace")
                 o = e
             else:
                 v10 = None
@@ -663,21 +663,21 @@ def _read_response_2(b: bytes, end: int) -> DeleteAclsResponse:
             if not 0 < n14 < 128:
                 n14, o = length_rest(b, o, n14, "resource_name")
             e = o + n14 - 1
-            v13 = b[o:e].decode()
+            v13 = b[o:e].decode("utf-8", "replace")
             o = e
             v15, n17 = _u_bB(b, o)
             o += 2
             if not 0 < n17 < 128:
                 n17, o = length_rest(b, o, n17, "principal")
             e = o + n17 - 1
-            v16 = b[o:e].decode()
+            v16 = b[o:e].decode("utf-8", "replace")
             o = e
             n19 = b[o]
             o += 1
             if not 0 < n19 < 128:
                 n19, o = length_rest(b, o, n19, "host")
             e = o + n19 - 1
-            v18 = b[o:e].decode()
+            v18 = b[o:e].decode("utf-8", "replace")
             o = e
             v20, v21, t22 = _u_bbB(b, o)
             o += 3
@@ -784,8 +784,8 @@ def decode_response(buf: Buffer, version: int) -> DeleteAclsResponse:
     except WireError as wrong:
         wrong.inside("DeleteAclsResponse", version)
         raise
-    except (IndexError, error, UnicodeDecodeError) as broken:
-        raise WireError("DeleteAclsResponse", f"cut short or not text ({broken})", version=version) from broken
+    except (IndexError, error) as broken:
+        raise WireError("DeleteAclsResponse", f"cut short ({broken})", version=version) from broken
 
 
 def encode_response(msg: DeleteAclsResponse, version: int) -> list[Buffer]:

@@ -73,7 +73,7 @@ def _read_request_0(b: bytes, end: int) -> DeleteGroupsRequest:
         if n4 < 0:
             raise bad_length("groups_names", n4, o)
         e = o + n4
-        v3 = b[o:e].decode()
+        v3 = b[o:e].decode("utf-8", "replace")
         o = e
         l2.append(v3)
     if o > end:
@@ -111,7 +111,7 @@ def _read_request_2(b: bytes, end: int) -> DeleteGroupsRequest:
         if not 0 < n4 < 128:
             n4, o = length_rest(b, o, n4, "groups_names")
         e = o + n4 - 1
-        v3 = b[o:e].decode()
+        v3 = b[o:e].decode("utf-8", "replace")
         o = e
         l2.append(v3)
     t5 = b[o]
@@ -157,8 +157,8 @@ def decode_request(buf: Buffer, version: int) -> DeleteGroupsRequest:
     except WireError as wrong:
         wrong.inside("DeleteGroupsRequest", version)
         raise
-    except (IndexError, error, UnicodeDecodeError) as broken:
-        raise WireError("DeleteGroupsRequest", f"cut short or not text ({broken})", version=version) from broken
+    except (IndexError, error) as broken:
+        raise WireError("DeleteGroupsRequest", f"cut short ({broken})", version=version) from broken
 
 
 def encode_request(msg: DeleteGroupsRequest, version: int) -> list[Buffer]:
@@ -187,7 +187,7 @@ def _read_response_0(b: bytes, end: int) -> DeleteGroupsResponse:
         if n5 < 0:
             raise bad_length("group_id", n5, o)
         e = o + n5
-        v4 = b[o:e].decode()
+        v4 = b[o:e].decode("utf-8", "replace")
         o = e
         v6, = _u_h(b, o)
         o += 2
@@ -230,7 +230,7 @@ def _read_response_2(b: bytes, end: int) -> DeleteGroupsResponse:
         if not 0 < n5 < 128:
             n5, o = length_rest(b, o, n5, "group_id")
         e = o + n5 - 1
-        v4 = b[o:e].decode()
+        v4 = b[o:e].decode("utf-8", "replace")
         o = e
         v6, t7 = _u_hB(b, o)
         o += 3
@@ -284,8 +284,8 @@ def decode_response(buf: Buffer, version: int) -> DeleteGroupsResponse:
     except WireError as wrong:
         wrong.inside("DeleteGroupsResponse", version)
         raise
-    except (IndexError, error, UnicodeDecodeError) as broken:
-        raise WireError("DeleteGroupsResponse", f"cut short or not text ({broken})", version=version) from broken
+    except (IndexError, error) as broken:
+        raise WireError("DeleteGroupsResponse", f"cut short ({broken})", version=version) from broken
 
 
 def encode_response(msg: DeleteGroupsResponse, version: int) -> list[Buffer]:

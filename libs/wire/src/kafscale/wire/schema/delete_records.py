@@ -96,7 +96,7 @@ def _read_request_0(b: bytes, end: int) -> DeleteRecordsRequest:
         if n4 < 0:
             raise bad_length("name", n4, o)
         e = o + n4
-        v3 = b[o:e].decode()
+        v3 = b[o:e].decode("utf-8", "replace")
         o = e
         n5, = _u_i(b, o)
         o += 4
@@ -153,7 +153,7 @@ def _read_request_2(b: bytes, end: int) -> DeleteRecordsRequest:
         if not 0 < n4 < 128:
             n4, o = length_rest(b, o, n4, "name")
         e = o + n4 - 1
-        v3 = b[o:e].decode()
+        v3 = b[o:e].decode("utf-8", "replace")
         o = e
         n5 = b[o]
         o += 1
@@ -226,8 +226,8 @@ def decode_request(buf: Buffer, version: int) -> DeleteRecordsRequest:
     except WireError as wrong:
         wrong.inside("DeleteRecordsRequest", version)
         raise
-    except (IndexError, error, UnicodeDecodeError) as broken:
-        raise WireError("DeleteRecordsRequest", f"cut short or not text ({broken})", version=version) from broken
+    except (IndexError, error) as broken:
+        raise WireError("DeleteRecordsRequest", f"cut short ({broken})", version=version) from broken
 
 
 def encode_request(msg: DeleteRecordsRequest, version: int) -> list[Buffer]:
@@ -256,7 +256,7 @@ def _read_response_0(b: bytes, end: int) -> DeleteRecordsResponse:
         if n5 < 0:
             raise bad_length("name", n5, o)
         e = o + n5
-        v4 = b[o:e].decode()
+        v4 = b[o:e].decode("utf-8", "replace")
         o = e
         n6, = _u_i(b, o)
         o += 4
@@ -312,7 +312,7 @@ def _read_response_2(b: bytes, end: int) -> DeleteRecordsResponse:
         if not 0 < n5 < 128:
             n5, o = length_rest(b, o, n5, "name")
         e = o + n5 - 1
-        v4 = b[o:e].decode()
+        v4 = b[o:e].decode("utf-8", "replace")
         o = e
         n6 = b[o]
         o += 1
@@ -388,8 +388,8 @@ def decode_response(buf: Buffer, version: int) -> DeleteRecordsResponse:
     except WireError as wrong:
         wrong.inside("DeleteRecordsResponse", version)
         raise
-    except (IndexError, error, UnicodeDecodeError) as broken:
-        raise WireError("DeleteRecordsResponse", f"cut short or not text ({broken})", version=version) from broken
+    except (IndexError, error) as broken:
+        raise WireError("DeleteRecordsResponse", f"cut short ({broken})", version=version) from broken
 
 
 def encode_response(msg: DeleteRecordsResponse, version: int) -> list[Buffer]:

@@ -89,7 +89,7 @@ def _read_request_0(b: bytes, end: int) -> DeleteTopicsRequest:
         if n4 < 0:
             raise bad_length("topic_names", n4, o)
         e = o + n4
-        v3 = b[o:e].decode()
+        v3 = b[o:e].decode("utf-8", "replace")
         o = e
         l2.append(v3)
     v5, = _u_i(b, o)
@@ -130,7 +130,7 @@ def _read_request_4(b: bytes, end: int) -> DeleteTopicsRequest:
         if not 0 < n4 < 128:
             n4, o = length_rest(b, o, n4, "topic_names")
         e = o + n4 - 1
-        v3 = b[o:e].decode()
+        v3 = b[o:e].decode("utf-8", "replace")
         o = e
         l2.append(v3)
     v5, t6 = _u_iB(b, o)
@@ -180,7 +180,7 @@ def _read_request_6(b: bytes, end: int) -> DeleteTopicsRequest:
             n4, o = uvarint_rest(b, o, n4)
         if n4:
             e = o + n4 - 1
-            v3 = b[o:e].decode()
+            v3 = b[o:e].decode("utf-8", "replace")
             o = e
         else:
             v3 = None
@@ -237,8 +237,8 @@ def decode_request(buf: Buffer, version: int) -> DeleteTopicsRequest:
     except WireError as wrong:
         wrong.inside("DeleteTopicsRequest", version)
         raise
-    except (IndexError, error, UnicodeDecodeError) as broken:
-        raise WireError("DeleteTopicsRequest", f"cut short or not text ({broken})", version=version) from broken
+    except (IndexError, error) as broken:
+        raise WireError("DeleteTopicsRequest", f"cut short ({broken})", version=version) from broken
 
 
 def encode_request(msg: DeleteTopicsRequest, version: int) -> list[Buffer]:
@@ -267,7 +267,7 @@ def _read_response_0(b: bytes, end: int) -> DeleteTopicsResponse:
         if n4 < 0:
             raise bad_length("name", n4, o)
         e = o + n4
-        v3 = b[o:e].decode()
+        v3 = b[o:e].decode("utf-8", "replace")
         o = e
         v5, = _u_h(b, o)
         o += 2
@@ -309,7 +309,7 @@ def _read_response_1(b: bytes, end: int) -> DeleteTopicsResponse:
         if n5 < 0:
             raise bad_length("name", n5, o)
         e = o + n5
-        v4 = b[o:e].decode()
+        v4 = b[o:e].decode("utf-8", "replace")
         o = e
         v6, = _u_h(b, o)
         o += 2
@@ -352,7 +352,7 @@ def _read_response_4(b: bytes, end: int) -> DeleteTopicsResponse:
         if not 0 < n5 < 128:
             n5, o = length_rest(b, o, n5, "name")
         e = o + n5 - 1
-        v4 = b[o:e].decode()
+        v4 = b[o:e].decode("utf-8", "replace")
         o = e
         v6, t7 = _u_hB(b, o)
         o += 3
@@ -409,7 +409,7 @@ def _read_response_5(b: bytes, end: int) -> DeleteTopicsResponse:
         if not 0 < n5 < 128:
             n5, o = length_rest(b, o, n5, "name")
         e = o + n5 - 1
-        v4 = b[o:e].decode()
+        v4 = b[o:e].decode("utf-8", "replace")
         o = e
         v6, n8 = _u_hB(b, o)
         o += 3
@@ -417,7 +417,7 @@ def _read_response_5(b: bytes, end: int) -> DeleteTopicsResponse:
             n8, o = uvarint_rest(b, o, n8)
         if n8:
             e = o + n8 - 1
-            v7 = b[o:e].decode()
+            v7 = b[o:e].decode("utf-8", "replace")
             o = e
         else:
             v7 = None
@@ -489,7 +489,7 @@ def _read_response_6(b: bytes, end: int) -> DeleteTopicsResponse:
             n5, o = uvarint_rest(b, o, n5)
         if n5:
             e = o + n5 - 1
-            v4 = b[o:e].decode()
+            v4 = b[o:e].decode("utf-8", "replace")
             o = e
         else:
             v4 = None
@@ -499,7 +499,7 @@ def _read_response_6(b: bytes, end: int) -> DeleteTopicsResponse:
             n9, o = uvarint_rest(b, o, n9)
         if n9:
             e = o + n9 - 1
-            v8 = b[o:e].decode()
+            v8 = b[o:e].decode("utf-8", "replace")
             o = e
         else:
             v8 = None
@@ -571,8 +571,8 @@ def decode_response(buf: Buffer, version: int) -> DeleteTopicsResponse:
     except WireError as wrong:
         wrong.inside("DeleteTopicsResponse", version)
         raise
-    except (IndexError, error, UnicodeDecodeError) as broken:
-        raise WireError("DeleteTopicsResponse", f"cut short or not text ({broken})", version=version) from broken
+    except (IndexError, error) as broken:
+        raise WireError("DeleteTopicsResponse", f"cut short ({broken})", version=version) from broken
 
 
 def encode_response(msg: DeleteTopicsResponse, version: int) -> list[Buffer]:

@@ -92,7 +92,7 @@ def _read_request_0(b: bytes, end: int) -> DescribeAclsRequest:
         raise bad_length("resource_name_filter", n3, o)
     if n3 >= 0:
         e = o + n3
-        v2 = b[o:e].decode()
+        v2 = b[o:e].decode("utf-8", "replace")
         o = e
     else:
         v2 = None
@@ -102,7 +102,7 @@ def _read_request_0(b: bytes, end: int) -> DescribeAclsRequest:
         raise bad_length("principal_filter", n5, o)
     if n5 >= 0:
         e = o + n5
-        v4 = b[o:e].decode()
+        v4 = b[o:e].decode("utf-8", "replace")
         o = e
     else:
         v4 = None
@@ -112,7 +112,7 @@ def _read_request_0(b: bytes, end: int) -> DescribeAclsRequest:
         raise bad_length("host_filter", n7, o)
     if n7 >= 0:
         e = o + n7
-        v6 = b[o:e].decode()
+        v6 = b[o:e].decode("utf-8", "replace")
         o = e
     else:
         v6 = None
@@ -161,7 +161,7 @@ def _read_request_1(b: bytes, end: int) -> DescribeAclsRequest:
         raise bad_length("resource_name_filter", n3, o)
     if n3 >= 0:
         e = o + n3
-        v2 = b[o:e].decode()
+        v2 = b[o:e].decode("utf-8", "replace")
         o = e
     else:
         v2 = None
@@ -171,7 +171,7 @@ def _read_request_1(b: bytes, end: int) -> DescribeAclsRequest:
         raise bad_length("principal_filter", n6, o)
     if n6 >= 0:
         e = o + n6
-        v5 = b[o:e].decode()
+        v5 = b[o:e].decode("utf-8", "replace")
         o = e
     else:
         v5 = None
@@ -181,7 +181,7 @@ def _read_request_1(b: bytes, end: int) -> DescribeAclsRequest:
         raise bad_length("host_filter", n8, o)
     if n8 >= 0:
         e = o + n8
-        v7 = b[o:e].decode()
+        v7 = b[o:e].decode("utf-8", "replace")
         o = e
     else:
         v7 = None
@@ -230,7 +230,7 @@ def _read_request_2(b: bytes, end: int) -> DescribeAclsRequest:
         n3, o = uvarint_rest(b, o, n3)
     if n3:
         e = o + n3 - 1
-        v2 = b[o:e].decode()
+        v2 = b[o:e].decode("utf-8", "replace")
         o = e
     else:
         v2 = None
@@ -240,7 +240,7 @@ def _read_request_2(b: bytes, end: int) -> DescribeAclsRequest:
         n6, o = uvarint_rest(b, o, n6)
     if n6:
         e = o + n6 - 1
-        v5 = b[o:e].decode()
+        v5 = b[o:e].decode("utf-8", "replace")
         o = e
     else:
         v5 = None
@@ -250,7 +250,7 @@ def _read_request_2(b: bytes, end: int) -> DescribeAclsRequest:
         n8, o = uvarint_rest(b, o, n8)
     if n8:
         e = o + n8 - 1
-        v7 = b[o:e].decode()
+        v7 = b[o:e].decode("utf-8", "replace")
         o = e
     else:
         v7 = None
@@ -318,8 +318,8 @@ def decode_request(buf: Buffer, version: int) -> DescribeAclsRequest:
     except WireError as wrong:
         wrong.inside("DescribeAclsRequest", version)
         raise
-    except (IndexError, error, UnicodeDecodeError) as broken:
-        raise WireError("DescribeAclsRequest", f"cut short or not text ({broken})", version=version) from broken
+    except (IndexError, error) as broken:
+        raise WireError("DescribeAclsRequest", f"cut short ({broken})", version=version) from broken
 
 
 def encode_request(msg: DescribeAclsRequest, version: int) -> list[Buffer]:
@@ -341,7 +341,7 @@ def _read_response_0(b: bytes, end: int) -> DescribeAclsResponse:
         raise bad_length("error_message", n4, o)
     if n4 >= 0:
         e = o + n4
-        v3 = b[o:e].decode()
+        v3 = b[o:e].decode("utf-8", "replace")
         o = e
     else:
         v3 = None
@@ -358,7 +358,7 @@ def _read_response_0(b: bytes, end: int) -> DescribeAclsResponse:
         if n9 < 0:
             raise bad_length("resource_name", n9, o)
         e = o + n9
-        v8 = b[o:e].decode()
+        v8 = b[o:e].decode("utf-8", "replace")
         o = e
         n10, = _u_i(b, o)
         o += 4
@@ -373,14 +373,14 @@ def _read_response_0(b: bytes, end: int) -> DescribeAclsResponse:
             if n13 < 0:
                 raise bad_length("principal", n13, o)
             e = o + n13
-            v12 = b[o:e].decode()
+            v12 = b[o:e].decode("utf-8", "replace")
             o = e
             n15, = _u_h(b, o)
             o += 2
             if n15 < 0:
                 raise bad_length("host", n15, o)
             e = o + n15
-            v14 = b[o:e].decode()
+            v14 = b[o:e].decode("utf-8", "replace")
             o = e
             v16, v17 = _u_bb(b, o)
             o += 2
@@ -436,7 +436,7 @@ def _read_response_1(b: bytes, end: int) -> DescribeAclsResponse:
         raise bad_length("error_message", n4, o)
     if n4 >= 0:
         e = o + n4
-        v3 = b[o:e].decode()
+        v3 = b[o:e].decode("utf-8", "replace")
         o = e
     else:
         v3 = None
@@ -453,7 +453,7 @@ def _read_response_1(b: bytes, end: int) -> DescribeAclsResponse:
         if n9 < 0:
             raise bad_length("resource_name", n9, o)
         e = o + n9
-        v8 = b[o:e].decode()
+        v8 = b[o:e].decode("utf-8", "replace")
         o = e
         v10, n11 = _u_bi(b, o)
         o += 5
@@ -468,14 +468,14 @@ def _read_response_1(b: bytes, end: int) -> DescribeAclsResponse:
             if n14 < 0:
                 raise bad_length("principal", n14, o)
             e = o + n14
-            v13 = b[o:e].decode()
+            v13 = b[o:e].decode("utf-8", "replace")
             o = e
             n16, = _u_h(b, o)
             o += 2
             if n16 < 0:
                 raise bad_length("host", n16, o)
             e = o + n16
-            v15 = b[o:e].decode()
+            v15 = b[o:e].decode("utf-8", "replace")
             o = e
             v17, v18 = _u_bb(b, o)
             o += 2
@@ -531,7 +531,7 @@ def _read_response_2(b: bytes, end: int) -> DescribeAclsResponse:
         n4, o = uvarint_rest(b, o, n4)
     if n4:
         e = o + n4 - 1
-        v3 = b[o:e].decode()
+        v3 = b[o:e].decode("utf-8", "replace")
         o = e
     else:
         v3 = None
@@ -549,7 +549,7 @@ def _read_response_2(b: bytes, end: int) -> DescribeAclsResponse:
         if not 0 < n9 < 128:
             n9, o = length_rest(b, o, n9, "resource_name")
         e = o + n9 - 1
-        v8 = b[o:e].decode()
+        v8 = b[o:e].decode("utf-8", "replace")
         o = e
         v10, n11 = _u_bB(b, o)
         o += 2
@@ -565,14 +565,14 @@ def _read_response_2(b: bytes, end: int) -> DescribeAclsResponse:
             if not 0 < n14 < 128:
                 n14, o = length_rest(b, o, n14, "principal")
             e = o + n14 - 1
-            v13 = b[o:e].decode()
+            v13 = b[o:e].decode("utf-8", "replace")
             o = e
             n16 = b[o]
             o += 1
             if not 0 < n16 < 128:
                 n16, o = length_rest(b, o, n16, "host")
             e = o + n16 - 1
-            v15 = b[o:e].decode()
+            v15 = b[o:e].decode("utf-8", "replace")
             o = e
             v17, v18, t19 = _u_bbB(b, o)
             o += 3
@@ -666,8 +666,8 @@ def decode_response(buf: Buffer, version: int) -> DescribeAclsResponse:
     except WireError as wrong:
         wrong.inside("DescribeAclsResponse", version)
         raise
-    except (IndexError, error, UnicodeDecodeError) as broken:
-        raise WireError("DescribeAclsResponse", f"cut short or not text ({broken})", version=version) from broken
+    except (IndexError, error) as broken:
+        raise WireError("DescribeAclsResponse", f"cut short ({broken})", version=version) from broken
 
 
 def encode_response(msg: DescribeAclsResponse, version: int) -> list[Buffer]:

@@ -105,7 +105,7 @@ def _read_request_0(b: bytes, end: int) -> DescribeClientQuotasRequest:
         if n4 < 0:
             raise bad_length("entity_type", n4, o)
         e = o + n4
-        v3 = b[o:e].decode()
+        v3 = b[o:e].decode("utf-8", "replace")
         o = e
         v5, n7 = _u_bh(b, o)
         o += 3
@@ -113,7 +113,7 @@ def _read_request_0(b: bytes, end: int) -> DescribeClientQuotasRequest:
             raise bad_length("match", n7, o)
         if n7 >= 0:
             e = o + n7
-            v6 = b[o:e].decode()
+            v6 = b[o:e].decode("utf-8", "replace")
             o = e
         else:
             v6 = None
@@ -164,7 +164,7 @@ def _read_request_1(b: bytes, end: int) -> DescribeClientQuotasRequest:
         if not 0 < n4 < 128:
             n4, o = length_rest(b, o, n4, "entity_type")
         e = o + n4 - 1
-        v3 = b[o:e].decode()
+        v3 = b[o:e].decode("utf-8", "replace")
         o = e
         v5, n7 = _u_bB(b, o)
         o += 2
@@ -172,7 +172,7 @@ def _read_request_1(b: bytes, end: int) -> DescribeClientQuotasRequest:
             n7, o = uvarint_rest(b, o, n7)
         if n7:
             e = o + n7 - 1
-            v6 = b[o:e].decode()
+            v6 = b[o:e].decode("utf-8", "replace")
             o = e
         else:
             v6 = None
@@ -237,8 +237,8 @@ def decode_request(buf: Buffer, version: int) -> DescribeClientQuotasRequest:
     except WireError as wrong:
         wrong.inside("DescribeClientQuotasRequest", version)
         raise
-    except (IndexError, error, UnicodeDecodeError) as broken:
-        raise WireError("DescribeClientQuotasRequest", f"cut short or not text ({broken})", version=version) from broken
+    except (IndexError, error) as broken:
+        raise WireError("DescribeClientQuotasRequest", f"cut short ({broken})", version=version) from broken
 
 
 def encode_request(msg: DescribeClientQuotasRequest, version: int) -> list[Buffer]:
@@ -260,7 +260,7 @@ def _read_response_0(b: bytes, end: int) -> DescribeClientQuotasResponse:
         raise bad_length("error_message", n4, o)
     if n4 >= 0:
         e = o + n4
-        v3 = b[o:e].decode()
+        v3 = b[o:e].decode("utf-8", "replace")
         o = e
     else:
         v3 = None
@@ -286,7 +286,7 @@ def _read_response_0(b: bytes, end: int) -> DescribeClientQuotasResponse:
                 if n10 < 0:
                     raise bad_length("entity_type", n10, o)
                 e = o + n10
-                v9 = b[o:e].decode()
+                v9 = b[o:e].decode("utf-8", "replace")
                 o = e
                 n12, = _u_h(b, o)
                 o += 2
@@ -294,7 +294,7 @@ def _read_response_0(b: bytes, end: int) -> DescribeClientQuotasResponse:
                     raise bad_length("entity_name", n12, o)
                 if n12 >= 0:
                     e = o + n12
-                    v11 = b[o:e].decode()
+                    v11 = b[o:e].decode("utf-8", "replace")
                     o = e
                 else:
                     v11 = None
@@ -312,7 +312,7 @@ def _read_response_0(b: bytes, end: int) -> DescribeClientQuotasResponse:
                 if n16 < 0:
                     raise bad_length("key", n16, o)
                 e = o + n16
-                v15 = b[o:e].decode()
+                v15 = b[o:e].decode("utf-8", "replace")
                 o = e
                 v17, = _u_d(b, o)
                 o += 8
@@ -381,7 +381,7 @@ def _read_response_1(b: bytes, end: int) -> DescribeClientQuotasResponse:
         n4, o = uvarint_rest(b, o, n4)
     if n4:
         e = o + n4 - 1
-        v3 = b[o:e].decode()
+        v3 = b[o:e].decode("utf-8", "replace")
         o = e
     else:
         v3 = None
@@ -409,7 +409,7 @@ def _read_response_1(b: bytes, end: int) -> DescribeClientQuotasResponse:
                 if not 0 < n10 < 128:
                     n10, o = length_rest(b, o, n10, "entity_type")
                 e = o + n10 - 1
-                v9 = b[o:e].decode()
+                v9 = b[o:e].decode("utf-8", "replace")
                 o = e
                 n12 = b[o]
                 o += 1
@@ -417,7 +417,7 @@ def _read_response_1(b: bytes, end: int) -> DescribeClientQuotasResponse:
                     n12, o = uvarint_rest(b, o, n12)
                 if n12:
                     e = o + n12 - 1
-                    v11 = b[o:e].decode()
+                    v11 = b[o:e].decode("utf-8", "replace")
                     o = e
                 else:
                     v11 = None
@@ -440,7 +440,7 @@ def _read_response_1(b: bytes, end: int) -> DescribeClientQuotasResponse:
                 if not 0 < n17 < 128:
                     n17, o = length_rest(b, o, n17, "key")
                 e = o + n17 - 1
-                v16 = b[o:e].decode()
+                v16 = b[o:e].decode("utf-8", "replace")
                 o = e
                 v18, t19 = _u_dB(b, o)
                 o += 9
@@ -549,8 +549,8 @@ def decode_response(buf: Buffer, version: int) -> DescribeClientQuotasResponse:
     except WireError as wrong:
         wrong.inside("DescribeClientQuotasResponse", version)
         raise
-    except (IndexError, error, UnicodeDecodeError) as broken:
-        raise WireError("DescribeClientQuotasResponse", f"cut short or not text ({broken})", version=version) from broken
+    except (IndexError, error) as broken:
+        raise WireError("DescribeClientQuotasResponse", f"cut short ({broken})", version=version) from broken
 
 
 def encode_response(msg: DescribeClientQuotasResponse, version: int) -> list[Buffer]:

@@ -137,8 +137,8 @@ def decode_request(buf: Buffer, version: int) -> DescribeClusterRequest:
     except WireError as wrong:
         wrong.inside("DescribeClusterRequest", version)
         raise
-    except (IndexError, error, UnicodeDecodeError) as broken:
-        raise WireError("DescribeClusterRequest", f"cut short or not text ({broken})", version=version) from broken
+    except (IndexError, error) as broken:
+        raise WireError("DescribeClusterRequest", f"cut short ({broken})", version=version) from broken
 
 
 def encode_request(msg: DescribeClusterRequest, version: int) -> list[Buffer]:
@@ -160,7 +160,7 @@ def _read_response_0(b: bytes, end: int) -> DescribeClusterResponse:
         n4, o = uvarint_rest(b, o, n4)
     if n4:
         e = o + n4 - 1
-        v3 = b[o:e].decode()
+        v3 = b[o:e].decode("utf-8", "replace")
         o = e
     else:
         v3 = None
@@ -169,7 +169,7 @@ def _read_response_0(b: bytes, end: int) -> DescribeClusterResponse:
     if not 0 < n6 < 128:
         n6, o = length_rest(b, o, n6, "cluster_id")
     e = o + n6 - 1
-    v5 = b[o:e].decode()
+    v5 = b[o:e].decode("utf-8", "replace")
     o = e
     v7, n8 = _u_iB(b, o)
     o += 5
@@ -185,7 +185,7 @@ def _read_response_0(b: bytes, end: int) -> DescribeClusterResponse:
         if not 0 < n12 < 128:
             n12, o = length_rest(b, o, n12, "host")
         e = o + n12 - 1
-        v11 = b[o:e].decode()
+        v11 = b[o:e].decode("utf-8", "replace")
         o = e
         v13, n15 = _u_iB(b, o)
         o += 5
@@ -193,7 +193,7 @@ def _read_response_0(b: bytes, end: int) -> DescribeClusterResponse:
             n15, o = uvarint_rest(b, o, n15)
         if n15:
             e = o + n15 - 1
-            v14 = b[o:e].decode()
+            v14 = b[o:e].decode("utf-8", "replace")
             o = e
         else:
             v14 = None
@@ -276,7 +276,7 @@ def _read_response_1(b: bytes, end: int) -> DescribeClusterResponse:
         n4, o = uvarint_rest(b, o, n4)
     if n4:
         e = o + n4 - 1
-        v3 = b[o:e].decode()
+        v3 = b[o:e].decode("utf-8", "replace")
         o = e
     else:
         v3 = None
@@ -285,7 +285,7 @@ def _read_response_1(b: bytes, end: int) -> DescribeClusterResponse:
     if not 0 < n7 < 128:
         n7, o = length_rest(b, o, n7, "cluster_id")
     e = o + n7 - 1
-    v6 = b[o:e].decode()
+    v6 = b[o:e].decode("utf-8", "replace")
     o = e
     v8, n9 = _u_iB(b, o)
     o += 5
@@ -301,7 +301,7 @@ def _read_response_1(b: bytes, end: int) -> DescribeClusterResponse:
         if not 0 < n13 < 128:
             n13, o = length_rest(b, o, n13, "host")
         e = o + n13 - 1
-        v12 = b[o:e].decode()
+        v12 = b[o:e].decode("utf-8", "replace")
         o = e
         v14, n16 = _u_iB(b, o)
         o += 5
@@ -309,7 +309,7 @@ def _read_response_1(b: bytes, end: int) -> DescribeClusterResponse:
             n16, o = uvarint_rest(b, o, n16)
         if n16:
             e = o + n16 - 1
-            v15 = b[o:e].decode()
+            v15 = b[o:e].decode("utf-8", "replace")
             o = e
         else:
             v15 = None
@@ -393,7 +393,7 @@ def _read_response_2(b: bytes, end: int) -> DescribeClusterResponse:
         n4, o = uvarint_rest(b, o, n4)
     if n4:
         e = o + n4 - 1
-        v3 = b[o:e].decode()
+        v3 = b[o:e].decode("utf-8", "replace")
         o = e
     else:
         v3 = None
@@ -402,7 +402,7 @@ def _read_response_2(b: bytes, end: int) -> DescribeClusterResponse:
     if not 0 < n7 < 128:
         n7, o = length_rest(b, o, n7, "cluster_id")
     e = o + n7 - 1
-    v6 = b[o:e].decode()
+    v6 = b[o:e].decode("utf-8", "replace")
     o = e
     v8, n9 = _u_iB(b, o)
     o += 5
@@ -418,7 +418,7 @@ def _read_response_2(b: bytes, end: int) -> DescribeClusterResponse:
         if not 0 < n13 < 128:
             n13, o = length_rest(b, o, n13, "host")
         e = o + n13 - 1
-        v12 = b[o:e].decode()
+        v12 = b[o:e].decode("utf-8", "replace")
         o = e
         v14, n16 = _u_iB(b, o)
         o += 5
@@ -426,7 +426,7 @@ def _read_response_2(b: bytes, end: int) -> DescribeClusterResponse:
             n16, o = uvarint_rest(b, o, n16)
         if n16:
             e = o + n16 - 1
-            v15 = b[o:e].decode()
+            v15 = b[o:e].decode("utf-8", "replace")
             o = e
         else:
             v15 = None
@@ -515,8 +515,8 @@ def decode_response(buf: Buffer, version: int) -> DescribeClusterResponse:
     except WireError as wrong:
         wrong.inside("DescribeClusterResponse", version)
         raise
-    except (IndexError, error, UnicodeDecodeError) as broken:
-        raise WireError("DescribeClusterResponse", f"cut short or not text ({broken})", version=version) from broken
+    except (IndexError, error) as broken:
+        raise WireError("DescribeClusterResponse", f"cut short ({broken})", version=version) from broken
 
 
 def encode_response(msg: DescribeClusterResponse, version: int) -> list[Buffer]:

@@ -124,7 +124,7 @@ def _read_request_0(b: bytes, end: int) -> DescribeConfigsRequest:
         if n5 < 0:
             raise bad_length("resource_name", n5, o)
         e = o + n5
-        v4 = b[o:e].decode()
+        v4 = b[o:e].decode("utf-8", "replace")
         o = e
         n6, = _u_i(b, o)
         o += 4
@@ -140,7 +140,7 @@ def _read_request_0(b: bytes, end: int) -> DescribeConfigsRequest:
                 if n9 < 0:
                     raise bad_length("configuration_keys", n9, o)
                 e = o + n9
-                v8 = b[o:e].decode()
+                v8 = b[o:e].decode("utf-8", "replace")
                 o = e
                 l7.append(v8)
         else:
@@ -191,7 +191,7 @@ def _read_request_1(b: bytes, end: int) -> DescribeConfigsRequest:
         if n5 < 0:
             raise bad_length("resource_name", n5, o)
         e = o + n5
-        v4 = b[o:e].decode()
+        v4 = b[o:e].decode("utf-8", "replace")
         o = e
         n6, = _u_i(b, o)
         o += 4
@@ -207,7 +207,7 @@ def _read_request_1(b: bytes, end: int) -> DescribeConfigsRequest:
                 if n9 < 0:
                     raise bad_length("configuration_keys", n9, o)
                 e = o + n9
-                v8 = b[o:e].decode()
+                v8 = b[o:e].decode("utf-8", "replace")
                 o = e
                 l7.append(v8)
         else:
@@ -261,7 +261,7 @@ def _read_request_3(b: bytes, end: int) -> DescribeConfigsRequest:
         if n5 < 0:
             raise bad_length("resource_name", n5, o)
         e = o + n5
-        v4 = b[o:e].decode()
+        v4 = b[o:e].decode("utf-8", "replace")
         o = e
         n6, = _u_i(b, o)
         o += 4
@@ -277,7 +277,7 @@ def _read_request_3(b: bytes, end: int) -> DescribeConfigsRequest:
                 if n9 < 0:
                     raise bad_length("configuration_keys", n9, o)
                 e = o + n9
-                v8 = b[o:e].decode()
+                v8 = b[o:e].decode("utf-8", "replace")
                 o = e
                 l7.append(v8)
         else:
@@ -332,7 +332,7 @@ def _read_request_4(b: bytes, end: int) -> DescribeConfigsRequest:
         if not 0 < n5 < 128:
             n5, o = length_rest(b, o, n5, "resource_name")
         e = o + n5 - 1
-        v4 = b[o:e].decode()
+        v4 = b[o:e].decode("utf-8", "replace")
         o = e
         n6 = b[o]
         o += 1
@@ -349,7 +349,7 @@ def _read_request_4(b: bytes, end: int) -> DescribeConfigsRequest:
                 if not 0 < n9 < 128:
                     n9, o = length_rest(b, o, n9, "configuration_keys")
                 e = o + n9 - 1
-                v8 = b[o:e].decode()
+                v8 = b[o:e].decode("utf-8", "replace")
                 o = e
                 l7.append(v8)
         else:
@@ -421,8 +421,8 @@ def decode_request(buf: Buffer, version: int) -> DescribeConfigsRequest:
     except WireError as wrong:
         wrong.inside("DescribeConfigsRequest", version)
         raise
-    except (IndexError, error, UnicodeDecodeError) as broken:
-        raise WireError("DescribeConfigsRequest", f"cut short or not text ({broken})", version=version) from broken
+    except (IndexError, error) as broken:
+        raise WireError("DescribeConfigsRequest", f"cut short ({broken})", version=version) from broken
 
 
 def encode_request(msg: DescribeConfigsRequest, version: int) -> list[Buffer]:
@@ -452,7 +452,7 @@ def _read_response_0(b: bytes, end: int) -> DescribeConfigsResponse:
             raise bad_length("error_message", n6, o)
         if n6 >= 0:
             e = o + n6
-            v5 = b[o:e].decode()
+            v5 = b[o:e].decode("utf-8", "replace")
             o = e
         else:
             v5 = None
@@ -461,7 +461,7 @@ def _read_response_0(b: bytes, end: int) -> DescribeConfigsResponse:
         if n9 < 0:
             raise bad_length("resource_name", n9, o)
         e = o + n9
-        v8 = b[o:e].decode()
+        v8 = b[o:e].decode("utf-8", "replace")
         o = e
         n10, = _u_i(b, o)
         o += 4
@@ -476,7 +476,7 @@ def _read_response_0(b: bytes, end: int) -> DescribeConfigsResponse:
             if n13 < 0:
                 raise bad_length("name", n13, o)
             e = o + n13
-            v12 = b[o:e].decode()
+            v12 = b[o:e].decode("utf-8", "replace")
             o = e
             n15, = _u_h(b, o)
             o += 2
@@ -484,7 +484,7 @@ def _read_response_0(b: bytes, end: int) -> DescribeConfigsResponse:
                 raise bad_length("value", n15, o)
             if n15 >= 0:
                 e = o + n15
-                v14 = b[o:e].decode()
+                v14 = b[o:e].decode("utf-8", "replace")
                 o = e
             else:
                 v14 = None
@@ -554,7 +554,7 @@ def _read_response_1(b: bytes, end: int) -> DescribeConfigsResponse:
             raise bad_length("error_message", n6, o)
         if n6 >= 0:
             e = o + n6
-            v5 = b[o:e].decode()
+            v5 = b[o:e].decode("utf-8", "replace")
             o = e
         else:
             v5 = None
@@ -563,7 +563,7 @@ def _read_response_1(b: bytes, end: int) -> DescribeConfigsResponse:
         if n9 < 0:
             raise bad_length("resource_name", n9, o)
         e = o + n9
-        v8 = b[o:e].decode()
+        v8 = b[o:e].decode("utf-8", "replace")
         o = e
         n10, = _u_i(b, o)
         o += 4
@@ -578,7 +578,7 @@ def _read_response_1(b: bytes, end: int) -> DescribeConfigsResponse:
             if n13 < 0:
                 raise bad_length("name", n13, o)
             e = o + n13
-            v12 = b[o:e].decode()
+            v12 = b[o:e].decode("utf-8", "replace")
             o = e
             n15, = _u_h(b, o)
             o += 2
@@ -586,7 +586,7 @@ def _read_response_1(b: bytes, end: int) -> DescribeConfigsResponse:
                 raise bad_length("value", n15, o)
             if n15 >= 0:
                 e = o + n15
-                v14 = b[o:e].decode()
+                v14 = b[o:e].decode("utf-8", "replace")
                 o = e
             else:
                 v14 = None
@@ -603,7 +603,7 @@ def _read_response_1(b: bytes, end: int) -> DescribeConfigsResponse:
                 if n22 < 0:
                     raise bad_length("name", n22, o)
                 e = o + n22
-                v21 = b[o:e].decode()
+                v21 = b[o:e].decode("utf-8", "replace")
                 o = e
                 n24, = _u_h(b, o)
                 o += 2
@@ -611,7 +611,7 @@ def _read_response_1(b: bytes, end: int) -> DescribeConfigsResponse:
                     raise bad_length("value", n24, o)
                 if n24 >= 0:
                     e = o + n24
-                    v23 = b[o:e].decode()
+                    v23 = b[o:e].decode("utf-8", "replace")
                     o = e
                 else:
                     v23 = None
@@ -698,7 +698,7 @@ def _read_response_3(b: bytes, end: int) -> DescribeConfigsResponse:
             raise bad_length("error_message", n6, o)
         if n6 >= 0:
             e = o + n6
-            v5 = b[o:e].decode()
+            v5 = b[o:e].decode("utf-8", "replace")
             o = e
         else:
             v5 = None
@@ -707,7 +707,7 @@ def _read_response_3(b: bytes, end: int) -> DescribeConfigsResponse:
         if n9 < 0:
             raise bad_length("resource_name", n9, o)
         e = o + n9
-        v8 = b[o:e].decode()
+        v8 = b[o:e].decode("utf-8", "replace")
         o = e
         n10, = _u_i(b, o)
         o += 4
@@ -722,7 +722,7 @@ def _read_response_3(b: bytes, end: int) -> DescribeConfigsResponse:
             if n13 < 0:
                 raise bad_length("name", n13, o)
             e = o + n13
-            v12 = b[o:e].decode()
+            v12 = b[o:e].decode("utf-8", "replace")
             o = e
             n15, = _u_h(b, o)
             o += 2
@@ -730,7 +730,7 @@ def _read_response_3(b: bytes, end: int) -> DescribeConfigsResponse:
                 raise bad_length("value", n15, o)
             if n15 >= 0:
                 e = o + n15
-                v14 = b[o:e].decode()
+                v14 = b[o:e].decode("utf-8", "replace")
                 o = e
             else:
                 v14 = None
@@ -747,7 +747,7 @@ def _read_response_3(b: bytes, end: int) -> DescribeConfigsResponse:
                 if n22 < 0:
                     raise bad_length("name", n22, o)
                 e = o + n22
-                v21 = b[o:e].decode()
+                v21 = b[o:e].decode("utf-8", "replace")
                 o = e
                 n24, = _u_h(b, o)
                 o += 2
@@ -755,7 +755,7 @@ def _read_response_3(b: bytes, end: int) -> DescribeConfigsResponse:
                     raise bad_length("value", n24, o)
                 if n24 >= 0:
                     e = o + n24
-                    v23 = b[o:e].decode()
+                    v23 = b[o:e].decode("utf-8", "replace")
                     o = e
                 else:
                     v23 = None
@@ -768,7 +768,7 @@ def _read_response_3(b: bytes, end: int) -> DescribeConfigsResponse:
                 raise bad_length("documentation", n28, o)
             if n28 >= 0:
                 e = o + n28
-                v27 = b[o:e].decode()
+                v27 = b[o:e].decode("utf-8", "replace")
                 o = e
             else:
                 v27 = None
@@ -861,7 +861,7 @@ def _read_response_4(b: bytes, end: int) -> DescribeConfigsResponse:
             n6, o = uvarint_rest(b, o, n6)
         if n6:
             e = o + n6 - 1
-            v5 = b[o:e].decode()
+            v5 = b[o:e].decode("utf-8", "replace")
             o = e
         else:
             v5 = None
@@ -870,7 +870,7 @@ def _read_response_4(b: bytes, end: int) -> DescribeConfigsResponse:
         if not 0 < n9 < 128:
             n9, o = length_rest(b, o, n9, "resource_name")
         e = o + n9 - 1
-        v8 = b[o:e].decode()
+        v8 = b[o:e].decode("utf-8", "replace")
         o = e
         n10 = b[o]
         o += 1
@@ -886,7 +886,7 @@ def _read_response_4(b: bytes, end: int) -> DescribeConfigsResponse:
             if not 0 < n13 < 128:
                 n13, o = length_rest(b, o, n13, "name")
             e = o + n13 - 1
-            v12 = b[o:e].decode()
+            v12 = b[o:e].decode("utf-8", "replace")
             o = e
             n15 = b[o]
             o += 1
@@ -894,7 +894,7 @@ def _read_response_4(b: bytes, end: int) -> DescribeConfigsResponse:
                 n15, o = uvarint_rest(b, o, n15)
             if n15:
                 e = o + n15 - 1
-                v14 = b[o:e].decode()
+                v14 = b[o:e].decode("utf-8", "replace")
                 o = e
             else:
                 v14 = None
@@ -912,7 +912,7 @@ def _read_response_4(b: bytes, end: int) -> DescribeConfigsResponse:
                 if not 0 < n22 < 128:
                     n22, o = length_rest(b, o, n22, "name")
                 e = o + n22 - 1
-                v21 = b[o:e].decode()
+                v21 = b[o:e].decode("utf-8", "replace")
                 o = e
                 n24 = b[o]
                 o += 1
@@ -920,7 +920,7 @@ def _read_response_4(b: bytes, end: int) -> DescribeConfigsResponse:
                     n24, o = uvarint_rest(b, o, n24)
                 if n24:
                     e = o + n24 - 1
-                    v23 = b[o:e].decode()
+                    v23 = b[o:e].decode("utf-8", "replace")
                     o = e
                 else:
                     v23 = None
@@ -935,7 +935,7 @@ def _read_response_4(b: bytes, end: int) -> DescribeConfigsResponse:
                 n29, o = uvarint_rest(b, o, n29)
             if n29:
                 e = o + n29 - 1
-                v28 = b[o:e].decode()
+                v28 = b[o:e].decode("utf-8", "replace")
                 o = e
             else:
                 v28 = None
@@ -1074,8 +1074,8 @@ def decode_response(buf: Buffer, version: int) -> DescribeConfigsResponse:
     except WireError as wrong:
         wrong.inside("DescribeConfigsResponse", version)
         raise
-    except (IndexError, error, UnicodeDecodeError) as broken:
-        raise WireError("DescribeConfigsResponse", f"cut short or not text ({broken})", version=version) from broken
+    except (IndexError, error) as broken:
+        raise WireError("DescribeConfigsResponse", f"cut short ({broken})", version=version) from broken
 
 
 def encode_response(msg: DescribeConfigsResponse, version: int) -> list[Buffer]:

@@ -96,7 +96,7 @@ def _read_request_0(b: bytes, end: int) -> DescribeGroupsRequest:
         if n4 < 0:
             raise bad_length("groups", n4, o)
         e = o + n4
-        v3 = b[o:e].decode()
+        v3 = b[o:e].decode("utf-8", "replace")
         o = e
         l2.append(v3)
     if o > end:
@@ -133,7 +133,7 @@ def _read_request_3(b: bytes, end: int) -> DescribeGroupsRequest:
         if n4 < 0:
             raise bad_length("groups", n4, o)
         e = o + n4
-        v3 = b[o:e].decode()
+        v3 = b[o:e].decode("utf-8", "replace")
         o = e
         l2.append(v3)
     v5, = _u_t(b, o)
@@ -174,7 +174,7 @@ def _read_request_5(b: bytes, end: int) -> DescribeGroupsRequest:
         if not 0 < n4 < 128:
             n4, o = length_rest(b, o, n4, "groups")
         e = o + n4 - 1
-        v3 = b[o:e].decode()
+        v3 = b[o:e].decode("utf-8", "replace")
         o = e
         l2.append(v3)
     v5, t6 = _u_tB(b, o)
@@ -220,8 +220,8 @@ def decode_request(buf: Buffer, version: int) -> DescribeGroupsRequest:
     except WireError as wrong:
         wrong.inside("DescribeGroupsRequest", version)
         raise
-    except (IndexError, error, UnicodeDecodeError) as broken:
-        raise WireError("DescribeGroupsRequest", f"cut short or not text ({broken})", version=version) from broken
+    except (IndexError, error) as broken:
+        raise WireError("DescribeGroupsRequest", f"cut short ({broken})", version=version) from broken
 
 
 def encode_request(msg: DescribeGroupsRequest, version: int) -> list[Buffer]:
@@ -250,28 +250,28 @@ def _read_response_0(b: bytes, end: int) -> DescribeGroupsResponse:
         if n5 < 0:
             raise bad_length("group_id", n5, o)
         e = o + n5
-        v4 = b[o:e].decode()
+        v4 = b[o:e].decode("utf-8", "replace")
         o = e
         n7, = _u_h(b, o)
         o += 2
         if n7 < 0:
             raise bad_length("group_state", n7, o)
         e = o + n7
-        v6 = b[o:e].decode()
+        v6 = b[o:e].decode("utf-8", "replace")
         o = e
         n9, = _u_h(b, o)
         o += 2
         if n9 < 0:
             raise bad_length("protocol_type", n9, o)
         e = o + n9
-        v8 = b[o:e].decode()
+        v8 = b[o:e].decode("utf-8", "replace")
         o = e
         n11, = _u_h(b, o)
         o += 2
         if n11 < 0:
             raise bad_length("protocol_data", n11, o)
         e = o + n11
-        v10 = b[o:e].decode()
+        v10 = b[o:e].decode("utf-8", "replace")
         o = e
         n12, = _u_i(b, o)
         o += 4
@@ -286,21 +286,21 @@ def _read_response_0(b: bytes, end: int) -> DescribeGroupsResponse:
             if n15 < 0:
                 raise bad_length("member_id", n15, o)
             e = o + n15
-            v14 = b[o:e].decode()
+            v14 = b[o:e].decode("utf-8", "replace")
             o = e
             n17, = _u_h(b, o)
             o += 2
             if n17 < 0:
                 raise bad_length("client_id", n17, o)
             e = o + n17
-            v16 = b[o:e].decode()
+            v16 = b[o:e].decode("utf-8", "replace")
             o = e
             n19, = _u_h(b, o)
             o += 2
             if n19 < 0:
                 raise bad_length("client_host", n19, o)
             e = o + n19
-            v18 = b[o:e].decode()
+            v18 = b[o:e].decode("utf-8", "replace")
             o = e
             n21, = _u_i(b, o)
             o += 4
@@ -390,28 +390,28 @@ def _read_response_1(b: bytes, end: int) -> DescribeGroupsResponse:
         if n6 < 0:
             raise bad_length("group_id", n6, o)
         e = o + n6
-        v5 = b[o:e].decode()
+        v5 = b[o:e].decode("utf-8", "replace")
         o = e
         n8, = _u_h(b, o)
         o += 2
         if n8 < 0:
             raise bad_length("group_state", n8, o)
         e = o + n8
-        v7 = b[o:e].decode()
+        v7 = b[o:e].decode("utf-8", "replace")
         o = e
         n10, = _u_h(b, o)
         o += 2
         if n10 < 0:
             raise bad_length("protocol_type", n10, o)
         e = o + n10
-        v9 = b[o:e].decode()
+        v9 = b[o:e].decode("utf-8", "replace")
         o = e
         n12, = _u_h(b, o)
         o += 2
         if n12 < 0:
             raise bad_length("protocol_data", n12, o)
         e = o + n12
-        v11 = b[o:e].decode()
+        v11 = b[o:e].decode("utf-8", "replace")
         o = e
         n13, = _u_i(b, o)
         o += 4
@@ -426,21 +426,21 @@ def _read_response_1(b: bytes, end: int) -> DescribeGroupsResponse:
             if n16 < 0:
                 raise bad_length("member_id", n16, o)
             e = o + n16
-            v15 = b[o:e].decode()
+            v15 = b[o:e].decode("utf-8", "replace")
             o = e
             n18, = _u_h(b, o)
             o += 2
             if n18 < 0:
                 raise bad_length("client_id", n18, o)
             e = o + n18
-            v17 = b[o:e].decode()
+            v17 = b[o:e].decode("utf-8", "replace")
             o = e
             n20, = _u_h(b, o)
             o += 2
             if n20 < 0:
                 raise bad_length("client_host", n20, o)
             e = o + n20
-            v19 = b[o:e].decode()
+            v19 = b[o:e].decode("utf-8", "replace")
             o = e
             n22, = _u_i(b, o)
             o += 4
@@ -530,28 +530,28 @@ def _read_response_3(b: bytes, end: int) -> DescribeGroupsResponse:
         if n6 < 0:
             raise bad_length("group_id", n6, o)
         e = o + n6
-        v5 = b[o:e].decode()
+        v5 = b[o:e].decode("utf-8", "replace")
         o = e
         n8, = _u_h(b, o)
         o += 2
         if n8 < 0:
             raise bad_length("group_state", n8, o)
         e = o + n8
-        v7 = b[o:e].decode()
+        v7 = b[o:e].decode("utf-8", "replace")
         o = e
         n10, = _u_h(b, o)
         o += 2
         if n10 < 0:
             raise bad_length("protocol_type", n10, o)
         e = o + n10
-        v9 = b[o:e].decode()
+        v9 = b[o:e].decode("utf-8", "replace")
         o = e
         n12, = _u_h(b, o)
         o += 2
         if n12 < 0:
             raise bad_length("protocol_data", n12, o)
         e = o + n12
-        v11 = b[o:e].decode()
+        v11 = b[o:e].decode("utf-8", "replace")
         o = e
         n13, = _u_i(b, o)
         o += 4
@@ -566,21 +566,21 @@ def _read_response_3(b: bytes, end: int) -> DescribeGroupsResponse:
             if n16 < 0:
                 raise bad_length("member_id", n16, o)
             e = o + n16
-            v15 = b[o:e].decode()
+            v15 = b[o:e].decode("utf-8", "replace")
             o = e
             n18, = _u_h(b, o)
             o += 2
             if n18 < 0:
                 raise bad_length("client_id", n18, o)
             e = o + n18
-            v17 = b[o:e].decode()
+            v17 = b[o:e].decode("utf-8", "replace")
             o = e
             n20, = _u_h(b, o)
             o += 2
             if n20 < 0:
                 raise bad_length("client_host", n20, o)
             e = o + n20
-            v19 = b[o:e].decode()
+            v19 = b[o:e].decode("utf-8", "replace")
             o = e
             n22, = _u_i(b, o)
             o += 4
@@ -673,28 +673,28 @@ def _read_response_4(b: bytes, end: int) -> DescribeGroupsResponse:
         if n6 < 0:
             raise bad_length("group_id", n6, o)
         e = o + n6
-        v5 = b[o:e].decode()
+        v5 = b[o:e].decode("utf-8", "replace")
         o = e
         n8, = _u_h(b, o)
         o += 2
         if n8 < 0:
             raise bad_length("group_state", n8, o)
         e = o + n8
-        v7 = b[o:e].decode()
+        v7 = b[o:e].decode("utf-8", "replace")
         o = e
         n10, = _u_h(b, o)
         o += 2
         if n10 < 0:
             raise bad_length("protocol_type", n10, o)
         e = o + n10
-        v9 = b[o:e].decode()
+        v9 = b[o:e].decode("utf-8", "replace")
         o = e
         n12, = _u_h(b, o)
         o += 2
         if n12 < 0:
             raise bad_length("protocol_data", n12, o)
         e = o + n12
-        v11 = b[o:e].decode()
+        v11 = b[o:e].decode("utf-8", "replace")
         o = e
         n13, = _u_i(b, o)
         o += 4
@@ -709,7 +709,7 @@ def _read_response_4(b: bytes, end: int) -> DescribeGroupsResponse:
             if n16 < 0:
                 raise bad_length("member_id", n16, o)
             e = o + n16
-            v15 = b[o:e].decode()
+            v15 = b[o:e].decode("utf-8", "replace")
             o = e
             n18, = _u_h(b, o)
             o += 2
@@ -717,7 +717,7 @@ def _read_response_4(b: bytes, end: int) -> DescribeGroupsResponse:
                 raise bad_length("group_instance_id", n18, o)
             if n18 >= 0:
                 e = o + n18
-                v17 = b[o:e].decode()
+                v17 = b[o:e].decode("utf-8", "replace")
                 o = e
             else:
                 v17 = None
@@ -726,14 +726,14 @@ def _read_response_4(b: bytes, end: int) -> DescribeGroupsResponse:
             if n20 < 0:
                 raise bad_length("client_id", n20, o)
             e = o + n20
-            v19 = b[o:e].decode()
+            v19 = b[o:e].decode("utf-8", "replace")
             o = e
             n22, = _u_h(b, o)
             o += 2
             if n22 < 0:
                 raise bad_length("client_host", n22, o)
             e = o + n22
-            v21 = b[o:e].decode()
+            v21 = b[o:e].decode("utf-8", "replace")
             o = e
             n24, = _u_i(b, o)
             o += 4
@@ -835,28 +835,28 @@ def _read_response_5(b: bytes, end: int) -> DescribeGroupsResponse:
         if not 0 < n6 < 128:
             n6, o = length_rest(b, o, n6, "group_id")
         e = o + n6 - 1
-        v5 = b[o:e].decode()
+        v5 = b[o:e].decode("utf-8", "replace")
         o = e
         n8 = b[o]
         o += 1
         if not 0 < n8 < 128:
             n8, o = length_rest(b, o, n8, "group_state")
         e = o + n8 - 1
-        v7 = b[o:e].decode()
+        v7 = b[o:e].decode("utf-8", "replace")
         o = e
         n10 = b[o]
         o += 1
         if not 0 < n10 < 128:
             n10, o = length_rest(b, o, n10, "protocol_type")
         e = o + n10 - 1
-        v9 = b[o:e].decode()
+        v9 = b[o:e].decode("utf-8", "replace")
         o = e
         n12 = b[o]
         o += 1
         if not 0 < n12 < 128:
             n12, o = length_rest(b, o, n12, "protocol_data")
         e = o + n12 - 1
-        v11 = b[o:e].decode()
+        v11 = b[o:e].decode("utf-8", "replace")
         o = e
         n13 = b[o]
         o += 1
@@ -872,7 +872,7 @@ def _read_response_5(b: bytes, end: int) -> DescribeGroupsResponse:
             if not 0 < n16 < 128:
                 n16, o = length_rest(b, o, n16, "member_id")
             e = o + n16 - 1
-            v15 = b[o:e].decode()
+            v15 = b[o:e].decode("utf-8", "replace")
             o = e
             n18 = b[o]
             o += 1
@@ -880,7 +880,7 @@ def _read_response_5(b: bytes, end: int) -> DescribeGroupsResponse:
                 n18, o = uvarint_rest(b, o, n18)
             if n18:
                 e = o + n18 - 1
-                v17 = b[o:e].decode()
+                v17 = b[o:e].decode("utf-8", "replace")
                 o = e
             else:
                 v17 = None
@@ -889,14 +889,14 @@ def _read_response_5(b: bytes, end: int) -> DescribeGroupsResponse:
             if not 0 < n20 < 128:
                 n20, o = length_rest(b, o, n20, "client_id")
             e = o + n20 - 1
-            v19 = b[o:e].decode()
+            v19 = b[o:e].decode("utf-8", "replace")
             o = e
             n22 = b[o]
             o += 1
             if not 0 < n22 < 128:
                 n22, o = length_rest(b, o, n22, "client_host")
             e = o + n22 - 1
-            v21 = b[o:e].decode()
+            v21 = b[o:e].decode("utf-8", "replace")
             o = e
             n24 = b[o]
             o += 1
@@ -1049,7 +1049,7 @@ def _read_response_6(b: bytes, end: int) -> DescribeGroupsResponse:
             n6, o = uvarint_rest(b, o, n6)
         if n6:
             e = o + n6 - 1
-            v5 = b[o:e].decode()
+            v5 = b[o:e].decode("utf-8", "replace")
             o = e
         else:
             v5 = None
@@ -1058,28 +1058,28 @@ def _read_response_6(b: bytes, end: int) -> DescribeGroupsResponse:
         if not 0 < n8 < 128:
             n8, o = length_rest(b, o, n8, "group_id")
         e = o + n8 - 1
-        v7 = b[o:e].decode()
+        v7 = b[o:e].decode("utf-8", "replace")
         o = e
         n10 = b[o]
         o += 1
         if not 0 < n10 < 128:
             n10, o = length_rest(b, o, n10, "group_state")
         e = o + n10 - 1
-        v9 = b[o:e].decode()
+        v9 = b[o:e].decode("utf-8", "replace")
         o = e
         n12 = b[o]
         o += 1
         if not 0 < n12 < 128:
             n12, o = length_rest(b, o, n12, "protocol_type")
         e = o + n12 - 1
-        v11 = b[o:e].decode()
+        v11 = b[o:e].decode("utf-8", "replace")
         o = e
         n14 = b[o]
         o += 1
         if not 0 < n14 < 128:
             n14, o = length_rest(b, o, n14, "protocol_data")
         e = o + n14 - 1
-        v13 = b[o:e].decode()
+        v13 = b[o:e].decode("utf-8", "replace")
         o = e
         n15 = b[o]
         o += 1
@@ -1095,7 +1095,7 @@ def _read_response_6(b: bytes, end: int) -> DescribeGroupsResponse:
             if not 0 < n18 < 128:
                 n18, o = length_rest(b, o, n18, "member_id")
             e = o + n18 - 1
-            v17 = b[o:e].decode()
+            v17 = b[o:e].decode("utf-8", "replace")
             o = e
             n20 = b[o]
             o += 1
@@ -1103,7 +1103,7 @@ def _read_response_6(b: bytes, end: int) -> DescribeGroupsResponse:
                 n20, o = uvarint_rest(b, o, n20)
             if n20:
                 e = o + n20 - 1
-                v19 = b[o:e].decode()
+                v19 = b[o:e].decode("utf-8", "replace")
                 o = e
             else:
                 v19 = None
@@ -1112,14 +1112,14 @@ def _read_response_6(b: bytes, end: int) -> DescribeGroupsResponse:
             if not 0 < n22 < 128:
                 n22, o = length_rest(b, o, n22, "client_id")
             e = o + n22 - 1
-            v21 = b[o:e].decode()
+            v21 = b[o:e].decode("utf-8", "replace")
             o = e
             n24 = b[o]
             o += 1
             if not 0 < n24 < 128:
                 n24, o = length_rest(b, o, n24, "client_host")
             e = o + n24 - 1
-            v23 = b[o:e].decode()
+            v23 = b[o:e].decode("utf-8", "replace")
             o = e
             n26 = b[o]
             o += 1
@@ -1279,8 +1279,8 @@ def decode_response(buf: Buffer, version: int) -> DescribeGroupsResponse:
     except WireError as wrong:
         wrong.inside("DescribeGroupsResponse", version)
         raise
-    except (IndexError, error, UnicodeDecodeError) as broken:
-        raise WireError("DescribeGroupsResponse", f"cut short or not text ({broken})", version=version) from broken
+    except (IndexError, error) as broken:
+        raise WireError("DescribeGroupsResponse", f"cut short ({broken})", version=version) from broken
 
 
 def encode_response(msg: DescribeGroupsResponse, version: int) -> list[Buffer]:

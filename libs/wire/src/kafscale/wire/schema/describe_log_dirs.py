@@ -112,7 +112,7 @@ def _read_request_0(b: bytes, end: int) -> DescribeLogDirsRequest:
             if n4 < 0:
                 raise bad_length("topic", n4, o)
             e = o + n4
-            v3 = b[o:e].decode()
+            v3 = b[o:e].decode("utf-8", "replace")
             o = e
             n5, = _u_i(b, o)
             o += 4
@@ -169,7 +169,7 @@ def _read_request_2(b: bytes, end: int) -> DescribeLogDirsRequest:
             if not 0 < n4 < 128:
                 n4, o = length_rest(b, o, n4, "topic")
             e = o + n4 - 1
-            v3 = b[o:e].decode()
+            v3 = b[o:e].decode("utf-8", "replace")
             o = e
             n5 = b[o]
             o += 1
@@ -242,8 +242,8 @@ def decode_request(buf: Buffer, version: int) -> DescribeLogDirsRequest:
     except WireError as wrong:
         wrong.inside("DescribeLogDirsRequest", version)
         raise
-    except (IndexError, error, UnicodeDecodeError) as broken:
-        raise WireError("DescribeLogDirsRequest", f"cut short or not text ({broken})", version=version) from broken
+    except (IndexError, error) as broken:
+        raise WireError("DescribeLogDirsRequest", f"cut short ({broken})", version=version) from broken
 
 
 def encode_request(msg: DescribeLogDirsRequest, version: int) -> list[Buffer]:
@@ -272,7 +272,7 @@ def _read_response_0(b: bytes, end: int) -> DescribeLogDirsResponse:
         if n6 < 0:
             raise bad_length("log_dir", n6, o)
         e = o + n6
-        v5 = b[o:e].decode()
+        v5 = b[o:e].decode("utf-8", "replace")
         o = e
         n7, = _u_i(b, o)
         o += 4
@@ -287,7 +287,7 @@ def _read_response_0(b: bytes, end: int) -> DescribeLogDirsResponse:
             if n10 < 0:
                 raise bad_length("name", n10, o)
             e = o + n10
-            v9 = b[o:e].decode()
+            v9 = b[o:e].decode("utf-8", "replace")
             o = e
             n11, = _u_i(b, o)
             o += 4
@@ -352,7 +352,7 @@ def _read_response_2(b: bytes, end: int) -> DescribeLogDirsResponse:
         if not 0 < n6 < 128:
             n6, o = length_rest(b, o, n6, "log_dir")
         e = o + n6 - 1
-        v5 = b[o:e].decode()
+        v5 = b[o:e].decode("utf-8", "replace")
         o = e
         n7 = b[o]
         o += 1
@@ -368,7 +368,7 @@ def _read_response_2(b: bytes, end: int) -> DescribeLogDirsResponse:
             if not 0 < n10 < 128:
                 n10, o = length_rest(b, o, n10, "name")
             e = o + n10 - 1
-            v9 = b[o:e].decode()
+            v9 = b[o:e].decode("utf-8", "replace")
             o = e
             n11 = b[o]
             o += 1
@@ -468,7 +468,7 @@ def _read_response_3(b: bytes, end: int) -> DescribeLogDirsResponse:
         if not 0 < n7 < 128:
             n7, o = length_rest(b, o, n7, "log_dir")
         e = o + n7 - 1
-        v6 = b[o:e].decode()
+        v6 = b[o:e].decode("utf-8", "replace")
         o = e
         n8 = b[o]
         o += 1
@@ -484,7 +484,7 @@ def _read_response_3(b: bytes, end: int) -> DescribeLogDirsResponse:
             if not 0 < n11 < 128:
                 n11, o = length_rest(b, o, n11, "name")
             e = o + n11 - 1
-            v10 = b[o:e].decode()
+            v10 = b[o:e].decode("utf-8", "replace")
             o = e
             n12 = b[o]
             o += 1
@@ -584,7 +584,7 @@ def _read_response_4(b: bytes, end: int) -> DescribeLogDirsResponse:
         if not 0 < n7 < 128:
             n7, o = length_rest(b, o, n7, "log_dir")
         e = o + n7 - 1
-        v6 = b[o:e].decode()
+        v6 = b[o:e].decode("utf-8", "replace")
         o = e
         n8 = b[o]
         o += 1
@@ -600,7 +600,7 @@ def _read_response_4(b: bytes, end: int) -> DescribeLogDirsResponse:
             if not 0 < n11 < 128:
                 n11, o = length_rest(b, o, n11, "name")
             e = o + n11 - 1
-            v10 = b[o:e].decode()
+            v10 = b[o:e].decode("utf-8", "replace")
             o = e
             n12 = b[o]
             o += 1
@@ -700,7 +700,7 @@ def _read_response_5(b: bytes, end: int) -> DescribeLogDirsResponse:
         if not 0 < n7 < 128:
             n7, o = length_rest(b, o, n7, "log_dir")
         e = o + n7 - 1
-        v6 = b[o:e].decode()
+        v6 = b[o:e].decode("utf-8", "replace")
         o = e
         n8 = b[o]
         o += 1
@@ -716,7 +716,7 @@ def _read_response_5(b: bytes, end: int) -> DescribeLogDirsResponse:
             if not 0 < n11 < 128:
                 n11, o = length_rest(b, o, n11, "name")
             e = o + n11 - 1
-            v10 = b[o:e].decode()
+            v10 = b[o:e].decode("utf-8", "replace")
             o = e
             n12 = b[o]
             o += 1
@@ -813,8 +813,8 @@ def decode_response(buf: Buffer, version: int) -> DescribeLogDirsResponse:
     except WireError as wrong:
         wrong.inside("DescribeLogDirsResponse", version)
         raise
-    except (IndexError, error, UnicodeDecodeError) as broken:
-        raise WireError("DescribeLogDirsResponse", f"cut short or not text ({broken})", version=version) from broken
+    except (IndexError, error) as broken:
+        raise WireError("DescribeLogDirsResponse", f"cut short ({broken})", version=version) from broken
 
 
 def encode_response(msg: DescribeLogDirsResponse, version: int) -> list[Buffer]:

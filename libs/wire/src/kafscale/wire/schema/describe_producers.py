@@ -95,7 +95,7 @@ def _read_request_0(b: bytes, end: int) -> DescribeProducersRequest:
         if not 0 < n4 < 128:
             n4, o = length_rest(b, o, n4, "name")
         e = o + n4 - 1
-        v3 = b[o:e].decode()
+        v3 = b[o:e].decode("utf-8", "replace")
         o = e
         n5 = b[o]
         o += 1
@@ -163,8 +163,8 @@ def decode_request(buf: Buffer, version: int) -> DescribeProducersRequest:
     except WireError as wrong:
         wrong.inside("DescribeProducersRequest", version)
         raise
-    except (IndexError, error, UnicodeDecodeError) as broken:
-        raise WireError("DescribeProducersRequest", f"cut short or not text ({broken})", version=version) from broken
+    except (IndexError, error) as broken:
+        raise WireError("DescribeProducersRequest", f"cut short ({broken})", version=version) from broken
 
 
 def encode_request(msg: DescribeProducersRequest, version: int) -> list[Buffer]:
@@ -194,7 +194,7 @@ def _read_response_0(b: bytes, end: int) -> DescribeProducersResponse:
         if not 0 < n5 < 128:
             n5, o = length_rest(b, o, n5, "name")
         e = o + n5 - 1
-        v4 = b[o:e].decode()
+        v4 = b[o:e].decode("utf-8", "replace")
         o = e
         n6 = b[o]
         o += 1
@@ -211,7 +211,7 @@ def _read_response_0(b: bytes, end: int) -> DescribeProducersResponse:
                 n11, o = uvarint_rest(b, o, n11)
             if n11:
                 e = o + n11 - 1
-                v10 = b[o:e].decode()
+                v10 = b[o:e].decode("utf-8", "replace")
                 o = e
             else:
                 v10 = None
@@ -314,8 +314,8 @@ def decode_response(buf: Buffer, version: int) -> DescribeProducersResponse:
     except WireError as wrong:
         wrong.inside("DescribeProducersResponse", version)
         raise
-    except (IndexError, error, UnicodeDecodeError) as broken:
-        raise WireError("DescribeProducersResponse", f"cut short or not text ({broken})", version=version) from broken
+    except (IndexError, error) as broken:
+        raise WireError("DescribeProducersResponse", f"cut short ({broken})", version=version) from broken
 
 
 def encode_response(msg: DescribeProducersResponse, version: int) -> list[Buffer]:

@@ -120,7 +120,7 @@ def _read_request_0(b: bytes, end: int) -> DescribeTopicPartitionsRequest:
         if not 0 < n4 < 128:
             n4, o = length_rest(b, o, n4, "name")
         e = o + n4 - 1
-        v3 = b[o:e].decode()
+        v3 = b[o:e].decode("utf-8", "replace")
         o = e
         t5 = b[o]
         o += 1
@@ -137,7 +137,7 @@ def _read_request_0(b: bytes, end: int) -> DescribeTopicPartitionsRequest:
         if not 0 < n10 < 128:
             n10, o = length_rest(b, o, n10, "topic_name")
         e = o + n10 - 1
-        v9 = b[o:e].decode()
+        v9 = b[o:e].decode("utf-8", "replace")
         o = e
         v11, t12 = _u_iB(b, o)
         o += 5
@@ -202,8 +202,8 @@ def decode_request(buf: Buffer, version: int) -> DescribeTopicPartitionsRequest:
     except WireError as wrong:
         wrong.inside("DescribeTopicPartitionsRequest", version)
         raise
-    except (IndexError, error, UnicodeDecodeError) as broken:
-        raise WireError("DescribeTopicPartitionsRequest", f"cut short or not text ({broken})", version=version) from broken
+    except (IndexError, error) as broken:
+        raise WireError("DescribeTopicPartitionsRequest", f"cut short ({broken})", version=version) from broken
 
 
 def encode_request(msg: DescribeTopicPartitionsRequest, version: int) -> list[Buffer]:
@@ -234,7 +234,7 @@ def _read_response_0(b: bytes, end: int) -> DescribeTopicPartitionsResponse:
             n6, o = uvarint_rest(b, o, n6)
         if n6:
             e = o + n6 - 1
-            v5 = b[o:e].decode()
+            v5 = b[o:e].decode("utf-8", "replace")
             o = e
         else:
             v5 = None
@@ -318,7 +318,7 @@ def _read_response_0(b: bytes, end: int) -> DescribeTopicPartitionsResponse:
         if not 0 < n31 < 128:
             n31, o = length_rest(b, o, n31, "topic_name")
         e = o + n31 - 1
-        v30 = b[o:e].decode()
+        v30 = b[o:e].decode("utf-8", "replace")
         o = e
         v32, t33 = _u_iB(b, o)
         o += 5
@@ -446,8 +446,8 @@ def decode_response(buf: Buffer, version: int) -> DescribeTopicPartitionsRespons
     except WireError as wrong:
         wrong.inside("DescribeTopicPartitionsResponse", version)
         raise
-    except (IndexError, error, UnicodeDecodeError) as broken:
-        raise WireError("DescribeTopicPartitionsResponse", f"cut short or not text ({broken})", version=version) from broken
+    except (IndexError, error) as broken:
+        raise WireError("DescribeTopicPartitionsResponse", f"cut short ({broken})", version=version) from broken
 
 
 def encode_response(msg: DescribeTopicPartitionsResponse, version: int) -> list[Buffer]:

@@ -86,7 +86,7 @@ def _read_request_0(b: bytes, end: int) -> DescribeUserScramCredentialsRequest:
             if not 0 < n4 < 128:
                 n4, o = length_rest(b, o, n4, "name")
             e = o + n4 - 1
-            v3 = b[o:e].decode()
+            v3 = b[o:e].decode("utf-8", "replace")
             o = e
             t5 = b[o]
             o += 1
@@ -142,8 +142,8 @@ def decode_request(buf: Buffer, version: int) -> DescribeUserScramCredentialsReq
     except WireError as wrong:
         wrong.inside("DescribeUserScramCredentialsRequest", version)
         raise
-    except (IndexError, error, UnicodeDecodeError) as broken:
-        raise WireError("DescribeUserScramCredentialsRequest", f"cut short or not text ({broken})", version=version) from broken
+    except (IndexError, error) as broken:
+        raise WireError("DescribeUserScramCredentialsRequest", f"cut short ({broken})", version=version) from broken
 
 
 def encode_request(msg: DescribeUserScramCredentialsRequest, version: int) -> list[Buffer]:
@@ -165,7 +165,7 @@ def _read_response_0(b: bytes, end: int) -> DescribeUserScramCredentialsResponse
         n4, o = uvarint_rest(b, o, n4)
     if n4:
         e = o + n4 - 1
-        v3 = b[o:e].decode()
+        v3 = b[o:e].decode("utf-8", "replace")
         o = e
     else:
         v3 = None
@@ -183,7 +183,7 @@ def _read_response_0(b: bytes, end: int) -> DescribeUserScramCredentialsResponse
         if not 0 < n8 < 128:
             n8, o = length_rest(b, o, n8, "user")
         e = o + n8 - 1
-        v7 = b[o:e].decode()
+        v7 = b[o:e].decode("utf-8", "replace")
         o = e
         v9, n11 = _u_hB(b, o)
         o += 3
@@ -191,7 +191,7 @@ def _read_response_0(b: bytes, end: int) -> DescribeUserScramCredentialsResponse
             n11, o = uvarint_rest(b, o, n11)
         if n11:
             e = o + n11 - 1
-            v10 = b[o:e].decode()
+            v10 = b[o:e].decode("utf-8", "replace")
             o = e
         else:
             v10 = None
@@ -292,8 +292,8 @@ def decode_response(buf: Buffer, version: int) -> DescribeUserScramCredentialsRe
     except WireError as wrong:
         wrong.inside("DescribeUserScramCredentialsResponse", version)
         raise
-    except (IndexError, error, UnicodeDecodeError) as broken:
-        raise WireError("DescribeUserScramCredentialsResponse", f"cut short or not text ({broken})", version=version) from broken
+    except (IndexError, error) as broken:
+        raise WireError("DescribeUserScramCredentialsResponse", f"cut short ({broken})", version=version) from broken
 
 
 def encode_response(msg: DescribeUserScramCredentialsResponse, version: int) -> list[Buffer]:

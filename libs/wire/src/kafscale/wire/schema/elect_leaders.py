@@ -101,7 +101,7 @@ def _read_request_0(b: bytes, end: int) -> ElectLeadersRequest:
             if n4 < 0:
                 raise bad_length("topic", n4, o)
             e = o + n4
-            v3 = b[o:e].decode()
+            v3 = b[o:e].decode("utf-8", "replace")
             o = e
             n5, = _u_i(b, o)
             o += 4
@@ -160,7 +160,7 @@ def _read_request_1(b: bytes, end: int) -> ElectLeadersRequest:
             if n5 < 0:
                 raise bad_length("topic", n5, o)
             e = o + n5
-            v4 = b[o:e].decode()
+            v4 = b[o:e].decode("utf-8", "replace")
             o = e
             n6, = _u_i(b, o)
             o += 4
@@ -220,7 +220,7 @@ def _read_request_2(b: bytes, end: int) -> ElectLeadersRequest:
             if not 0 < n5 < 128:
                 n5, o = length_rest(b, o, n5, "topic")
             e = o + n5 - 1
-            v4 = b[o:e].decode()
+            v4 = b[o:e].decode("utf-8", "replace")
             o = e
             n6 = b[o]
             o += 1
@@ -294,8 +294,8 @@ def decode_request(buf: Buffer, version: int) -> ElectLeadersRequest:
     except WireError as wrong:
         wrong.inside("ElectLeadersRequest", version)
         raise
-    except (IndexError, error, UnicodeDecodeError) as broken:
-        raise WireError("ElectLeadersRequest", f"cut short or not text ({broken})", version=version) from broken
+    except (IndexError, error) as broken:
+        raise WireError("ElectLeadersRequest", f"cut short ({broken})", version=version) from broken
 
 
 def encode_request(msg: ElectLeadersRequest, version: int) -> list[Buffer]:
@@ -324,7 +324,7 @@ def _read_response_0(b: bytes, end: int) -> ElectLeadersResponse:
         if n5 < 0:
             raise bad_length("topic", n5, o)
         e = o + n5
-        v4 = b[o:e].decode()
+        v4 = b[o:e].decode("utf-8", "replace")
         o = e
         n6, = _u_i(b, o)
         o += 4
@@ -340,7 +340,7 @@ def _read_response_0(b: bytes, end: int) -> ElectLeadersResponse:
                 raise bad_length("error_message", n11, o)
             if n11 >= 0:
                 e = o + n11
-                v10 = b[o:e].decode()
+                v10 = b[o:e].decode("utf-8", "replace")
                 o = e
             else:
                 v10 = None
@@ -394,7 +394,7 @@ def _read_response_1(b: bytes, end: int) -> ElectLeadersResponse:
         if n6 < 0:
             raise bad_length("topic", n6, o)
         e = o + n6
-        v5 = b[o:e].decode()
+        v5 = b[o:e].decode("utf-8", "replace")
         o = e
         n7, = _u_i(b, o)
         o += 4
@@ -410,7 +410,7 @@ def _read_response_1(b: bytes, end: int) -> ElectLeadersResponse:
                 raise bad_length("error_message", n12, o)
             if n12 >= 0:
                 e = o + n12
-                v11 = b[o:e].decode()
+                v11 = b[o:e].decode("utf-8", "replace")
                 o = e
             else:
                 v11 = None
@@ -465,7 +465,7 @@ def _read_response_2(b: bytes, end: int) -> ElectLeadersResponse:
         if not 0 < n6 < 128:
             n6, o = length_rest(b, o, n6, "topic")
         e = o + n6 - 1
-        v5 = b[o:e].decode()
+        v5 = b[o:e].decode("utf-8", "replace")
         o = e
         n7 = b[o]
         o += 1
@@ -482,7 +482,7 @@ def _read_response_2(b: bytes, end: int) -> ElectLeadersResponse:
                 n12, o = uvarint_rest(b, o, n12)
             if n12:
                 e = o + n12 - 1
-                v11 = b[o:e].decode()
+                v11 = b[o:e].decode("utf-8", "replace")
                 o = e
             else:
                 v11 = None
@@ -563,8 +563,8 @@ def decode_response(buf: Buffer, version: int) -> ElectLeadersResponse:
     except WireError as wrong:
         wrong.inside("ElectLeadersResponse", version)
         raise
-    except (IndexError, error, UnicodeDecodeError) as broken:
-        raise WireError("ElectLeadersResponse", f"cut short or not text ({broken})", version=version) from broken
+    except (IndexError, error) as broken:
+        raise WireError("ElectLeadersResponse", f"cut short ({broken})", version=version) from broken
 
 
 def encode_response(msg: ElectLeadersResponse, version: int) -> list[Buffer]:

@@ -222,7 +222,7 @@ def _read_request_0(b: bytes, end: int) -> FetchRequest:
         if n7 < 0:
             raise bad_length("topic", n7, o)
         e = o + n7
-        v6 = b[o:e].decode()
+        v6 = b[o:e].decode("utf-8", "replace")
         o = e
         n8, = _u_i(b, o)
         o += 4
@@ -275,7 +275,7 @@ def _read_request_3(b: bytes, end: int) -> FetchRequest:
         if n8 < 0:
             raise bad_length("topic", n8, o)
         e = o + n8
-        v7 = b[o:e].decode()
+        v7 = b[o:e].decode("utf-8", "replace")
         o = e
         n9, = _u_i(b, o)
         o += 4
@@ -328,7 +328,7 @@ def _read_request_4(b: bytes, end: int) -> FetchRequest:
         if n9 < 0:
             raise bad_length("topic", n9, o)
         e = o + n9
-        v8 = b[o:e].decode()
+        v8 = b[o:e].decode("utf-8", "replace")
         o = e
         n10, = _u_i(b, o)
         o += 4
@@ -381,7 +381,7 @@ def _read_request_5(b: bytes, end: int) -> FetchRequest:
         if n9 < 0:
             raise bad_length("topic", n9, o)
         e = o + n9
-        v8 = b[o:e].decode()
+        v8 = b[o:e].decode("utf-8", "replace")
         o = e
         n10, = _u_i(b, o)
         o += 4
@@ -434,7 +434,7 @@ def _read_request_7(b: bytes, end: int) -> FetchRequest:
         if n11 < 0:
             raise bad_length("topic", n11, o)
         e = o + n11
-        v10 = b[o:e].decode()
+        v10 = b[o:e].decode("utf-8", "replace")
         o = e
         n12, = _u_i(b, o)
         o += 4
@@ -461,7 +461,7 @@ def _read_request_7(b: bytes, end: int) -> FetchRequest:
         if n21 < 0:
             raise bad_length("topic", n21, o)
         e = o + n21
-        v20 = b[o:e].decode()
+        v20 = b[o:e].decode("utf-8", "replace")
         o = e
         n22, = _u_i(b, o)
         o += 4
@@ -524,7 +524,7 @@ def _read_request_9(b: bytes, end: int) -> FetchRequest:
         if n11 < 0:
             raise bad_length("topic", n11, o)
         e = o + n11
-        v10 = b[o:e].decode()
+        v10 = b[o:e].decode("utf-8", "replace")
         o = e
         n12, = _u_i(b, o)
         o += 4
@@ -551,7 +551,7 @@ def _read_request_9(b: bytes, end: int) -> FetchRequest:
         if n22 < 0:
             raise bad_length("topic", n22, o)
         e = o + n22
-        v21 = b[o:e].decode()
+        v21 = b[o:e].decode("utf-8", "replace")
         o = e
         n23, = _u_i(b, o)
         o += 4
@@ -614,7 +614,7 @@ def _read_request_11(b: bytes, end: int) -> FetchRequest:
         if n11 < 0:
             raise bad_length("topic", n11, o)
         e = o + n11
-        v10 = b[o:e].decode()
+        v10 = b[o:e].decode("utf-8", "replace")
         o = e
         n12, = _u_i(b, o)
         o += 4
@@ -641,7 +641,7 @@ def _read_request_11(b: bytes, end: int) -> FetchRequest:
         if n22 < 0:
             raise bad_length("topic", n22, o)
         e = o + n22
-        v21 = b[o:e].decode()
+        v21 = b[o:e].decode("utf-8", "replace")
         o = e
         n23, = _u_i(b, o)
         o += 4
@@ -657,7 +657,7 @@ def _read_request_11(b: bytes, end: int) -> FetchRequest:
     if n26 < 0:
         raise bad_length("rack_id", n26, o)
     e = o + n26
-    v25 = b[o:e].decode()
+    v25 = b[o:e].decode("utf-8", "replace")
     o = e
     if o > end:
         raise WireError("FetchRequest", "cut short", offset=end)
@@ -716,7 +716,7 @@ def _read_request_12(b: bytes, end: int) -> FetchRequest:
         if not 0 < n11 < 128:
             n11, o = length_rest(b, o, n11, "topic")
         e = o + n11 - 1
-        v10 = b[o:e].decode()
+        v10 = b[o:e].decode("utf-8", "replace")
         o = e
         n12 = b[o]
         o += 1
@@ -751,7 +751,7 @@ def _read_request_12(b: bytes, end: int) -> FetchRequest:
         if not 0 < n25 < 128:
             n25, o = length_rest(b, o, n25, "topic")
         e = o + n25 - 1
-        v24 = b[o:e].decode()
+        v24 = b[o:e].decode("utf-8", "replace")
         o = e
         n26 = b[o]
         o += 1
@@ -772,7 +772,7 @@ def _read_request_12(b: bytes, end: int) -> FetchRequest:
     if not 0 < n30 < 128:
         n30, o = length_rest(b, o, n30, "rack_id")
     e = o + n30 - 1
-    v29 = b[o:e].decode()
+    v29 = b[o:e].decode("utf-8", "replace")
     o = e
     t31 = b[o]
     o += 1
@@ -790,7 +790,7 @@ def _read_request_12(b: bytes, end: int) -> FetchRequest:
                     n36, o = uvarint_rest(b, o, n36)
                 if n36:
                     e = o + n36 - 1
-                    v35 = b[o:e].decode()
+                    v35 = b[o:e].decode("utf-8", "replace")
                     o = e
                 else:
                     v35 = None
@@ -939,7 +939,7 @@ def _read_request_13(b: bytes, end: int) -> FetchRequest:
     if not 0 < n28 < 128:
         n28, o = length_rest(b, o, n28, "rack_id")
     e = o + n28 - 1
-    v27 = b[o:e].decode()
+    v27 = b[o:e].decode("utf-8", "replace")
     o = e
     t29 = b[o]
     o += 1
@@ -957,7 +957,7 @@ def _read_request_13(b: bytes, end: int) -> FetchRequest:
                     n34, o = uvarint_rest(b, o, n34)
                 if n34:
                     e = o + n34 - 1
-                    v33 = b[o:e].decode()
+                    v33 = b[o:e].decode("utf-8", "replace")
                     o = e
                 else:
                     v33 = None
@@ -1094,7 +1094,7 @@ def _read_request_15(b: bytes, end: int) -> FetchRequest:
     if not 0 < n27 < 128:
         n27, o = length_rest(b, o, n27, "rack_id")
     e = o + n27 - 1
-    v26 = b[o:e].decode()
+    v26 = b[o:e].decode("utf-8", "replace")
     o = e
     t28 = b[o]
     o += 1
@@ -1113,7 +1113,7 @@ def _read_request_15(b: bytes, end: int) -> FetchRequest:
                     n34, o = uvarint_rest(b, o, n34)
                 if n34:
                     e = o + n34 - 1
-                    v33 = b[o:e].decode()
+                    v33 = b[o:e].decode("utf-8", "replace")
                     o = e
                 else:
                     v33 = None
@@ -1278,7 +1278,7 @@ def _read_request_17(b: bytes, end: int) -> FetchRequest:
     if not 0 < n31 < 128:
         n31, o = length_rest(b, o, n31, "rack_id")
     e = o + n31 - 1
-    v30 = b[o:e].decode()
+    v30 = b[o:e].decode("utf-8", "replace")
     o = e
     t32 = b[o]
     o += 1
@@ -1297,7 +1297,7 @@ def _read_request_17(b: bytes, end: int) -> FetchRequest:
                     n38, o = uvarint_rest(b, o, n38)
                 if n38:
                     e = o + n38 - 1
-                    v37 = b[o:e].decode()
+                    v37 = b[o:e].decode("utf-8", "replace")
                     o = e
                 else:
                     v37 = None
@@ -1475,7 +1475,7 @@ def _read_request_18(b: bytes, end: int) -> FetchRequest:
     if not 0 < n33 < 128:
         n33, o = length_rest(b, o, n33, "rack_id")
     e = o + n33 - 1
-    v32 = b[o:e].decode()
+    v32 = b[o:e].decode("utf-8", "replace")
     o = e
     t34 = b[o]
     o += 1
@@ -1494,7 +1494,7 @@ def _read_request_18(b: bytes, end: int) -> FetchRequest:
                     n40, o = uvarint_rest(b, o, n40)
                 if n40:
                     e = o + n40 - 1
-                    v39 = b[o:e].decode()
+                    v39 = b[o:e].decode("utf-8", "replace")
                     o = e
                 else:
                     v39 = None
@@ -1613,8 +1613,8 @@ def decode_request(buf: Buffer, version: int) -> FetchRequest:
     except WireError as wrong:
         wrong.inside("FetchRequest", version)
         raise
-    except (IndexError, error, UnicodeDecodeError) as broken:
-        raise WireError("FetchRequest", f"cut short or not text ({broken})", version=version) from broken
+    except (IndexError, error) as broken:
+        raise WireError("FetchRequest", f"cut short ({broken})", version=version) from broken
 
 
 def encode_request(msg: FetchRequest, version: int) -> list[Buffer]:
@@ -1643,7 +1643,7 @@ def _read_response_0(b: memoryview, end: int) -> FetchResponse:
         if n4 < 0:
             raise bad_length("topic", n4, o)
         e = o + n4
-        v3 = str(b[o:e], "utf-8")
+        v3 = str(b[o:e], "utf-8", "replace")
         o = e
         n5, = _u_i(b, o)
         o += 4
@@ -1721,7 +1721,7 @@ def _read_response_1(b: memoryview, end: int) -> FetchResponse:
         if n5 < 0:
             raise bad_length("topic", n5, o)
         e = o + n5
-        v4 = str(b[o:e], "utf-8")
+        v4 = str(b[o:e], "utf-8", "replace")
         o = e
         n6, = _u_i(b, o)
         o += 4
@@ -1799,7 +1799,7 @@ def _read_response_4(b: memoryview, end: int) -> FetchResponse:
         if n5 < 0:
             raise bad_length("topic", n5, o)
         e = o + n5
-        v4 = str(b[o:e], "utf-8")
+        v4 = str(b[o:e], "utf-8", "replace")
         o = e
         n6, = _u_i(b, o)
         o += 4
@@ -1899,7 +1899,7 @@ def _read_response_5(b: memoryview, end: int) -> FetchResponse:
         if n5 < 0:
             raise bad_length("topic", n5, o)
         e = o + n5
-        v4 = str(b[o:e], "utf-8")
+        v4 = str(b[o:e], "utf-8", "replace")
         o = e
         n6, = _u_i(b, o)
         o += 4
@@ -1999,7 +1999,7 @@ def _read_response_7(b: memoryview, end: int) -> FetchResponse:
         if n7 < 0:
             raise bad_length("topic", n7, o)
         e = o + n7
-        v6 = str(b[o:e], "utf-8")
+        v6 = str(b[o:e], "utf-8", "replace")
         o = e
         n8, = _u_i(b, o)
         o += 4
@@ -2099,7 +2099,7 @@ def _read_response_11(b: memoryview, end: int) -> FetchResponse:
         if n7 < 0:
             raise bad_length("topic", n7, o)
         e = o + n7
-        v6 = str(b[o:e], "utf-8")
+        v6 = str(b[o:e], "utf-8", "replace")
         o = e
         n8, = _u_i(b, o)
         o += 4
@@ -2200,7 +2200,7 @@ def _read_response_12(b: memoryview, end: int) -> FetchResponse:
         if not 0 < n7 < 128:
             n7, o = length_rest(b, o, n7, "topic")
         e = o + n7 - 1
-        v6 = str(b[o:e], "utf-8")
+        v6 = str(b[o:e], "utf-8", "replace")
         o = e
         n8 = b[o]
         o += 1
@@ -2669,7 +2669,7 @@ def _read_response_16(b: memoryview, end: int) -> FetchResponse:
                     if not 0 < n46 < 128:
                         n46, o = length_rest(b, o, n46, "host")
                     e = o + n46 - 1
-                    v45 = str(b[o:e], "utf-8")
+                    v45 = str(b[o:e], "utf-8", "replace")
                     o = e
                     v47, n49 = _u_iB(b, o)
                     o += 5
@@ -2677,7 +2677,7 @@ def _read_response_16(b: memoryview, end: int) -> FetchResponse:
                         n49, o = uvarint_rest(b, o, n49)
                     if n49:
                         e = o + n49 - 1
-                        v48 = str(b[o:e], "utf-8")
+                        v48 = str(b[o:e], "utf-8", "replace")
                         o = e
                     else:
                         v48 = None
@@ -2822,8 +2822,8 @@ def decode_response(buf: Buffer, version: int) -> FetchResponse:
     except WireError as wrong:
         wrong.inside("FetchResponse", version)
         raise
-    except (IndexError, error, UnicodeDecodeError) as broken:
-        raise WireError("FetchResponse", f"cut short or not text ({broken})", version=version) from broken
+    except (IndexError, error) as broken:
+        raise WireError("FetchResponse", f"cut short ({broken})", version=version) from broken
 
 
 def encode_response(msg: FetchResponse, version: int) -> list[Buffer]:

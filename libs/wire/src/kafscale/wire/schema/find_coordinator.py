@@ -84,7 +84,7 @@ def _read_request_0(b: bytes, end: int) -> FindCoordinatorRequest:
     if n2 < 0:
         raise bad_length("key", n2, o)
     e = o + n2
-    v1 = b[o:e].decode()
+    v1 = b[o:e].decode("utf-8", "replace")
     o = e
     if o > end:
         raise WireError("FindCoordinatorRequest", "cut short", offset=end)
@@ -107,7 +107,7 @@ def _read_request_1(b: bytes, end: int) -> FindCoordinatorRequest:
     if n2 < 0:
         raise bad_length("key", n2, o)
     e = o + n2
-    v1 = b[o:e].decode()
+    v1 = b[o:e].decode("utf-8", "replace")
     o = e
     v3, = _u_b(b, o)
     o += 1
@@ -133,7 +133,7 @@ def _read_request_3(b: bytes, end: int) -> FindCoordinatorRequest:
     if not 0 < n2 < 128:
         n2, o = length_rest(b, o, n2, "key")
     e = o + n2 - 1
-    v1 = b[o:e].decode()
+    v1 = b[o:e].decode("utf-8", "replace")
     o = e
     v3, t4 = _u_bB(b, o)
     o += 2
@@ -174,7 +174,7 @@ def _read_request_4(b: bytes, end: int) -> FindCoordinatorRequest:
         if not 0 < n5 < 128:
             n5, o = length_rest(b, o, n5, "coordinator_keys")
         e = o + n5 - 1
-        v4 = b[o:e].decode()
+        v4 = b[o:e].decode("utf-8", "replace")
         o = e
         l3.append(v4)
     t6 = b[o]
@@ -221,8 +221,8 @@ def decode_request(buf: Buffer, version: int) -> FindCoordinatorRequest:
     except WireError as wrong:
         wrong.inside("FindCoordinatorRequest", version)
         raise
-    except (IndexError, error, UnicodeDecodeError) as broken:
-        raise WireError("FindCoordinatorRequest", f"cut short or not text ({broken})", version=version) from broken
+    except (IndexError, error) as broken:
+        raise WireError("FindCoordinatorRequest", f"cut short ({broken})", version=version) from broken
 
 
 def encode_request(msg: FindCoordinatorRequest, version: int) -> list[Buffer]:
@@ -242,7 +242,7 @@ def _read_response_0(b: bytes, end: int) -> FindCoordinatorResponse:
     if n4 < 0:
         raise bad_length("host", n4, o)
     e = o + n4
-    v3 = b[o:e].decode()
+    v3 = b[o:e].decode("utf-8", "replace")
     o = e
     v5, = _u_i(b, o)
     o += 4
@@ -271,7 +271,7 @@ def _read_response_1(b: bytes, end: int) -> FindCoordinatorResponse:
         raise bad_length("error_message", n4, o)
     if n4 >= 0:
         e = o + n4
-        v3 = b[o:e].decode()
+        v3 = b[o:e].decode("utf-8", "replace")
         o = e
     else:
         v3 = None
@@ -280,7 +280,7 @@ def _read_response_1(b: bytes, end: int) -> FindCoordinatorResponse:
     if n7 < 0:
         raise bad_length("host", n7, o)
     e = o + n7
-    v6 = b[o:e].decode()
+    v6 = b[o:e].decode("utf-8", "replace")
     o = e
     v8, = _u_i(b, o)
     o += 4
@@ -317,7 +317,7 @@ def _read_response_3(b: bytes, end: int) -> FindCoordinatorResponse:
         n4, o = uvarint_rest(b, o, n4)
     if n4:
         e = o + n4 - 1
-        v3 = b[o:e].decode()
+        v3 = b[o:e].decode("utf-8", "replace")
         o = e
     else:
         v3 = None
@@ -326,7 +326,7 @@ def _read_response_3(b: bytes, end: int) -> FindCoordinatorResponse:
     if not 0 < n7 < 128:
         n7, o = length_rest(b, o, n7, "host")
     e = o + n7 - 1
-    v6 = b[o:e].decode()
+    v6 = b[o:e].decode("utf-8", "replace")
     o = e
     v8, t9 = _u_iB(b, o)
     o += 5
@@ -382,14 +382,14 @@ def _read_response_4(b: bytes, end: int) -> FindCoordinatorResponse:
         if not 0 < n5 < 128:
             n5, o = length_rest(b, o, n5, "key")
         e = o + n5 - 1
-        v4 = b[o:e].decode()
+        v4 = b[o:e].decode("utf-8", "replace")
         o = e
         v6, n8 = _u_iB(b, o)
         o += 5
         if not 0 < n8 < 128:
             n8, o = length_rest(b, o, n8, "host")
         e = o + n8 - 1
-        v7 = b[o:e].decode()
+        v7 = b[o:e].decode("utf-8", "replace")
         o = e
         v9, v10, n12 = _u_ihB(b, o)
         o += 7
@@ -397,7 +397,7 @@ def _read_response_4(b: bytes, end: int) -> FindCoordinatorResponse:
             n12, o = uvarint_rest(b, o, n12)
         if n12:
             e = o + n12 - 1
-            v11 = b[o:e].decode()
+            v11 = b[o:e].decode("utf-8", "replace")
             o = e
         else:
             v11 = None
@@ -473,8 +473,8 @@ def decode_response(buf: Buffer, version: int) -> FindCoordinatorResponse:
     except WireError as wrong:
         wrong.inside("FindCoordinatorResponse", version)
         raise
-    except (IndexError, error, UnicodeDecodeError) as broken:
-        raise WireError("FindCoordinatorResponse", f"cut short or not text ({broken})", version=version) from broken
+    except (IndexError, error) as broken:
+        raise WireError("FindCoordinatorResponse", f"cut short ({broken})", version=version) from broken
 
 
 def encode_response(msg: FindCoordinatorResponse, version: int) -> list[Buffer]:

@@ -59,14 +59,14 @@ def _read_request_0(b: bytes, end: int) -> HeartbeatRequest:
     if n2 < 0:
         raise bad_length("group_id", n2, o)
     e = o + n2
-    v1 = b[o:e].decode()
+    v1 = b[o:e].decode("utf-8", "replace")
     o = e
     v3, n5 = _u_ih(b, o)
     o += 6
     if n5 < 0:
         raise bad_length("member_id", n5, o)
     e = o + n5
-    v4 = b[o:e].decode()
+    v4 = b[o:e].decode("utf-8", "replace")
     o = e
     if o > end:
         raise WireError("HeartbeatRequest", "cut short", offset=end)
@@ -93,14 +93,14 @@ def _read_request_3(b: bytes, end: int) -> HeartbeatRequest:
     if n2 < 0:
         raise bad_length("group_id", n2, o)
     e = o + n2
-    v1 = b[o:e].decode()
+    v1 = b[o:e].decode("utf-8", "replace")
     o = e
     v3, n5 = _u_ih(b, o)
     o += 6
     if n5 < 0:
         raise bad_length("member_id", n5, o)
     e = o + n5
-    v4 = b[o:e].decode()
+    v4 = b[o:e].decode("utf-8", "replace")
     o = e
     n7, = _u_h(b, o)
     o += 2
@@ -108,7 +108,7 @@ def _read_request_3(b: bytes, end: int) -> HeartbeatRequest:
         raise bad_length("group_instance_id", n7, o)
     if n7 >= 0:
         e = o + n7
-        v6 = b[o:e].decode()
+        v6 = b[o:e].decode("utf-8", "replace")
         o = e
     else:
         v6 = None
@@ -145,14 +145,14 @@ def _read_request_4(b: bytes, end: int) -> HeartbeatRequest:
     if not 0 < n2 < 128:
         n2, o = length_rest(b, o, n2, "group_id")
     e = o + n2 - 1
-    v1 = b[o:e].decode()
+    v1 = b[o:e].decode("utf-8", "replace")
     o = e
     v3, n5 = _u_iB(b, o)
     o += 5
     if not 0 < n5 < 128:
         n5, o = length_rest(b, o, n5, "member_id")
     e = o + n5 - 1
-    v4 = b[o:e].decode()
+    v4 = b[o:e].decode("utf-8", "replace")
     o = e
     n7 = b[o]
     o += 1
@@ -160,7 +160,7 @@ def _read_request_4(b: bytes, end: int) -> HeartbeatRequest:
         n7, o = uvarint_rest(b, o, n7)
     if n7:
         e = o + n7 - 1
-        v6 = b[o:e].decode()
+        v6 = b[o:e].decode("utf-8", "replace")
         o = e
     else:
         v6 = None
@@ -219,8 +219,8 @@ def decode_request(buf: Buffer, version: int) -> HeartbeatRequest:
     except WireError as wrong:
         wrong.inside("HeartbeatRequest", version)
         raise
-    except (IndexError, error, UnicodeDecodeError) as broken:
-        raise WireError("HeartbeatRequest", f"cut short or not text ({broken})", version=version) from broken
+    except (IndexError, error) as broken:
+        raise WireError("HeartbeatRequest", f"cut short ({broken})", version=version) from broken
 
 
 def encode_request(msg: HeartbeatRequest, version: int) -> list[Buffer]:
@@ -300,8 +300,8 @@ def decode_response(buf: Buffer, version: int) -> HeartbeatResponse:
     except WireError as wrong:
         wrong.inside("HeartbeatResponse", version)
         raise
-    except (IndexError, error, UnicodeDecodeError) as broken:
-        raise WireError("HeartbeatResponse", f"cut short or not text ({broken})", version=version) from broken
+    except (IndexError, error) as broken:
+        raise WireError("HeartbeatResponse", f"cut short ({broken})", version=version) from broken
 
 
 def encode_response(msg: HeartbeatResponse, version: int) -> list[Buffer]:

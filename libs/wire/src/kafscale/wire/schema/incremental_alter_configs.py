@@ -100,7 +100,7 @@ def _read_request_0(b: bytes, end: int) -> IncrementalAlterConfigsRequest:
         if n5 < 0:
             raise bad_length("resource_name", n5, o)
         e = o + n5
-        v4 = b[o:e].decode()
+        v4 = b[o:e].decode("utf-8", "replace")
         o = e
         n6, = _u_i(b, o)
         o += 4
@@ -115,7 +115,7 @@ def _read_request_0(b: bytes, end: int) -> IncrementalAlterConfigsRequest:
             if n9 < 0:
                 raise bad_length("name", n9, o)
             e = o + n9
-            v8 = b[o:e].decode()
+            v8 = b[o:e].decode("utf-8", "replace")
             o = e
             v10, n12 = _u_bh(b, o)
             o += 3
@@ -123,7 +123,7 @@ def _read_request_0(b: bytes, end: int) -> IncrementalAlterConfigsRequest:
                 raise bad_length("value", n12, o)
             if n12 >= 0:
                 e = o + n12
-                v11 = b[o:e].decode()
+                v11 = b[o:e].decode("utf-8", "replace")
                 o = e
             else:
                 v11 = None
@@ -183,7 +183,7 @@ def _read_request_1(b: bytes, end: int) -> IncrementalAlterConfigsRequest:
         if not 0 < n5 < 128:
             n5, o = length_rest(b, o, n5, "resource_name")
         e = o + n5 - 1
-        v4 = b[o:e].decode()
+        v4 = b[o:e].decode("utf-8", "replace")
         o = e
         n6 = b[o]
         o += 1
@@ -199,7 +199,7 @@ def _read_request_1(b: bytes, end: int) -> IncrementalAlterConfigsRequest:
             if not 0 < n9 < 128:
                 n9, o = length_rest(b, o, n9, "name")
             e = o + n9 - 1
-            v8 = b[o:e].decode()
+            v8 = b[o:e].decode("utf-8", "replace")
             o = e
             v10, n12 = _u_bB(b, o)
             o += 2
@@ -207,7 +207,7 @@ def _read_request_1(b: bytes, end: int) -> IncrementalAlterConfigsRequest:
                 n12, o = uvarint_rest(b, o, n12)
             if n12:
                 e = o + n12 - 1
-                v11 = b[o:e].decode()
+                v11 = b[o:e].decode("utf-8", "replace")
                 o = e
             else:
                 v11 = None
@@ -293,8 +293,8 @@ def decode_request(buf: Buffer, version: int) -> IncrementalAlterConfigsRequest:
     except WireError as wrong:
         wrong.inside("IncrementalAlterConfigsRequest", version)
         raise
-    except (IndexError, error, UnicodeDecodeError) as broken:
-        raise WireError("IncrementalAlterConfigsRequest", f"cut short or not text ({broken})", version=version) from broken
+    except (IndexError, error) as broken:
+        raise WireError("IncrementalAlterConfigsRequest", f"cut short ({broken})", version=version) from broken
 
 
 def encode_request(msg: IncrementalAlterConfigsRequest, version: int) -> list[Buffer]:
@@ -324,7 +324,7 @@ def _read_response_0(b: bytes, end: int) -> IncrementalAlterConfigsResponse:
             raise bad_length("error_message", n6, o)
         if n6 >= 0:
             e = o + n6
-            v5 = b[o:e].decode()
+            v5 = b[o:e].decode("utf-8", "replace")
             o = e
         else:
             v5 = None
@@ -333,7 +333,7 @@ def _read_response_0(b: bytes, end: int) -> IncrementalAlterConfigsResponse:
         if n9 < 0:
             raise bad_length("resource_name", n9, o)
         e = o + n9
-        v8 = b[o:e].decode()
+        v8 = b[o:e].decode("utf-8", "replace")
         o = e
         l3.append(IncrementalAlterConfigsResponseResource(v4, v5, v7, v8))
     if o > end:
@@ -382,7 +382,7 @@ def _read_response_1(b: bytes, end: int) -> IncrementalAlterConfigsResponse:
             n6, o = uvarint_rest(b, o, n6)
         if n6:
             e = o + n6 - 1
-            v5 = b[o:e].decode()
+            v5 = b[o:e].decode("utf-8", "replace")
             o = e
         else:
             v5 = None
@@ -391,7 +391,7 @@ def _read_response_1(b: bytes, end: int) -> IncrementalAlterConfigsResponse:
         if not 0 < n9 < 128:
             n9, o = length_rest(b, o, n9, "resource_name")
         e = o + n9 - 1
-        v8 = b[o:e].decode()
+        v8 = b[o:e].decode("utf-8", "replace")
         o = e
         t10 = b[o]
         o += 1
@@ -458,8 +458,8 @@ def decode_response(buf: Buffer, version: int) -> IncrementalAlterConfigsRespons
     except WireError as wrong:
         wrong.inside("IncrementalAlterConfigsResponse", version)
         raise
-    except (IndexError, error, UnicodeDecodeError) as broken:
-        raise WireError("IncrementalAlterConfigsResponse", f"cut short or not text ({broken})", version=version) from broken
+    except (IndexError, error) as broken:
+        raise WireError("IncrementalAlterConfigsResponse", f"cut short ({broken})", version=version) from broken
 
 
 def encode_response(msg: IncrementalAlterConfigsResponse, version: int) -> list[Buffer]:

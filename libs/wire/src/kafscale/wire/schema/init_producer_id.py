@@ -64,7 +64,7 @@ def _read_request_0(b: bytes, end: int) -> InitProducerIdRequest:
         raise bad_length("transactional_id", n2, o)
     if n2 >= 0:
         e = o + n2
-        v1 = b[o:e].decode()
+        v1 = b[o:e].decode("utf-8", "replace")
         o = e
     else:
         v1 = None
@@ -97,7 +97,7 @@ def _read_request_2(b: bytes, end: int) -> InitProducerIdRequest:
         n2, o = uvarint_rest(b, o, n2)
     if n2:
         e = o + n2 - 1
-        v1 = b[o:e].decode()
+        v1 = b[o:e].decode("utf-8", "replace")
         o = e
     else:
         v1 = None
@@ -135,7 +135,7 @@ def _read_request_3(b: bytes, end: int) -> InitProducerIdRequest:
         n2, o = uvarint_rest(b, o, n2)
     if n2:
         e = o + n2 - 1
-        v1 = b[o:e].decode()
+        v1 = b[o:e].decode("utf-8", "replace")
         o = e
     else:
         v1 = None
@@ -179,8 +179,8 @@ def decode_request(buf: Buffer, version: int) -> InitProducerIdRequest:
     except WireError as wrong:
         wrong.inside("InitProducerIdRequest", version)
         raise
-    except (IndexError, error, UnicodeDecodeError) as broken:
-        raise WireError("InitProducerIdRequest", f"cut short or not text ({broken})", version=version) from broken
+    except (IndexError, error) as broken:
+        raise WireError("InitProducerIdRequest", f"cut short ({broken})", version=version) from broken
 
 
 def encode_request(msg: InitProducerIdRequest, version: int) -> list[Buffer]:
@@ -243,8 +243,8 @@ def decode_response(buf: Buffer, version: int) -> InitProducerIdResponse:
     except WireError as wrong:
         wrong.inside("InitProducerIdResponse", version)
         raise
-    except (IndexError, error, UnicodeDecodeError) as broken:
-        raise WireError("InitProducerIdResponse", f"cut short or not text ({broken})", version=version) from broken
+    except (IndexError, error) as broken:
+        raise WireError("InitProducerIdResponse", f"cut short ({broken})", version=version) from broken
 
 
 def encode_response(msg: InitProducerIdResponse, version: int) -> list[Buffer]:

@@ -97,21 +97,21 @@ def _read_request_0(b: bytes, end: int) -> JoinGroupRequest:
     if n2 < 0:
         raise bad_length("group_id", n2, o)
     e = o + n2
-    v1 = b[o:e].decode()
+    v1 = b[o:e].decode("utf-8", "replace")
     o = e
     v3, n5 = _u_ih(b, o)
     o += 6
     if n5 < 0:
         raise bad_length("member_id", n5, o)
     e = o + n5
-    v4 = b[o:e].decode()
+    v4 = b[o:e].decode("utf-8", "replace")
     o = e
     n7, = _u_h(b, o)
     o += 2
     if n7 < 0:
         raise bad_length("protocol_type", n7, o)
     e = o + n7
-    v6 = b[o:e].decode()
+    v6 = b[o:e].decode("utf-8", "replace")
     o = e
     n8, = _u_i(b, o)
     o += 4
@@ -126,7 +126,7 @@ def _read_request_0(b: bytes, end: int) -> JoinGroupRequest:
         if n11 < 0:
             raise bad_length("name", n11, o)
         e = o + n11
-        v10 = b[o:e].decode()
+        v10 = b[o:e].decode("utf-8", "replace")
         o = e
         n13, = _u_i(b, o)
         o += 4
@@ -178,21 +178,21 @@ def _read_request_1(b: bytes, end: int) -> JoinGroupRequest:
     if n2 < 0:
         raise bad_length("group_id", n2, o)
     e = o + n2
-    v1 = b[o:e].decode()
+    v1 = b[o:e].decode("utf-8", "replace")
     o = e
     v3, v4, n6 = _u_iih(b, o)
     o += 10
     if n6 < 0:
         raise bad_length("member_id", n6, o)
     e = o + n6
-    v5 = b[o:e].decode()
+    v5 = b[o:e].decode("utf-8", "replace")
     o = e
     n8, = _u_h(b, o)
     o += 2
     if n8 < 0:
         raise bad_length("protocol_type", n8, o)
     e = o + n8
-    v7 = b[o:e].decode()
+    v7 = b[o:e].decode("utf-8", "replace")
     o = e
     n9, = _u_i(b, o)
     o += 4
@@ -207,7 +207,7 @@ def _read_request_1(b: bytes, end: int) -> JoinGroupRequest:
         if n12 < 0:
             raise bad_length("name", n12, o)
         e = o + n12
-        v11 = b[o:e].decode()
+        v11 = b[o:e].decode("utf-8", "replace")
         o = e
         n14, = _u_i(b, o)
         o += 4
@@ -259,14 +259,14 @@ def _read_request_5(b: bytes, end: int) -> JoinGroupRequest:
     if n2 < 0:
         raise bad_length("group_id", n2, o)
     e = o + n2
-    v1 = b[o:e].decode()
+    v1 = b[o:e].decode("utf-8", "replace")
     o = e
     v3, v4, n6 = _u_iih(b, o)
     o += 10
     if n6 < 0:
         raise bad_length("member_id", n6, o)
     e = o + n6
-    v5 = b[o:e].decode()
+    v5 = b[o:e].decode("utf-8", "replace")
     o = e
     n8, = _u_h(b, o)
     o += 2
@@ -274,7 +274,7 @@ def _read_request_5(b: bytes, end: int) -> JoinGroupRequest:
         raise bad_length("group_instance_id", n8, o)
     if n8 >= 0:
         e = o + n8
-        v7 = b[o:e].decode()
+        v7 = b[o:e].decode("utf-8", "replace")
         o = e
     else:
         v7 = None
@@ -283,7 +283,7 @@ def _read_request_5(b: bytes, end: int) -> JoinGroupRequest:
     if n10 < 0:
         raise bad_length("protocol_type", n10, o)
     e = o + n10
-    v9 = b[o:e].decode()
+    v9 = b[o:e].decode("utf-8", "replace")
     o = e
     n11, = _u_i(b, o)
     o += 4
@@ -298,7 +298,7 @@ def _read_request_5(b: bytes, end: int) -> JoinGroupRequest:
         if n14 < 0:
             raise bad_length("name", n14, o)
         e = o + n14
-        v13 = b[o:e].decode()
+        v13 = b[o:e].decode("utf-8", "replace")
         o = e
         n16, = _u_i(b, o)
         o += 4
@@ -358,14 +358,14 @@ def _read_request_6(b: bytes, end: int) -> JoinGroupRequest:
     if not 0 < n2 < 128:
         n2, o = length_rest(b, o, n2, "group_id")
     e = o + n2 - 1
-    v1 = b[o:e].decode()
+    v1 = b[o:e].decode("utf-8", "replace")
     o = e
     v3, v4, n6 = _u_iiB(b, o)
     o += 9
     if not 0 < n6 < 128:
         n6, o = length_rest(b, o, n6, "member_id")
     e = o + n6 - 1
-    v5 = b[o:e].decode()
+    v5 = b[o:e].decode("utf-8", "replace")
     o = e
     n8 = b[o]
     o += 1
@@ -373,7 +373,7 @@ def _read_request_6(b: bytes, end: int) -> JoinGroupRequest:
         n8, o = uvarint_rest(b, o, n8)
     if n8:
         e = o + n8 - 1
-        v7 = b[o:e].decode()
+        v7 = b[o:e].decode("utf-8", "replace")
         o = e
     else:
         v7 = None
@@ -382,7 +382,7 @@ def _read_request_6(b: bytes, end: int) -> JoinGroupRequest:
     if not 0 < n10 < 128:
         n10, o = length_rest(b, o, n10, "protocol_type")
     e = o + n10 - 1
-    v9 = b[o:e].decode()
+    v9 = b[o:e].decode("utf-8", "replace")
     o = e
     n11 = b[o]
     o += 1
@@ -398,7 +398,7 @@ def _read_request_6(b: bytes, end: int) -> JoinGroupRequest:
         if not 0 < n14 < 128:
             n14, o = length_rest(b, o, n14, "name")
         e = o + n14 - 1
-        v13 = b[o:e].decode()
+        v13 = b[o:e].decode("utf-8", "replace")
         o = e
         n16 = b[o]
         o += 1
@@ -490,14 +490,14 @@ def _read_request_8(b: bytes, end: int) -> JoinGroupRequest:
     if not 0 < n2 < 128:
         n2, o = length_rest(b, o, n2, "group_id")
     e = o + n2 - 1
-    v1 = b[o:e].decode()
+    v1 = b[o:e].decode("utf-8", "replace")
     o = e
     v3, v4, n6 = _u_iiB(b, o)
     o += 9
     if not 0 < n6 < 128:
         n6, o = length_rest(b, o, n6, "member_id")
     e = o + n6 - 1
-    v5 = b[o:e].decode()
+    v5 = b[o:e].decode("utf-8", "replace")
     o = e
     n8 = b[o]
     o += 1
@@ -505,7 +505,7 @@ def _read_request_8(b: bytes, end: int) -> JoinGroupRequest:
         n8, o = uvarint_rest(b, o, n8)
     if n8:
         e = o + n8 - 1
-        v7 = b[o:e].decode()
+        v7 = b[o:e].decode("utf-8", "replace")
         o = e
     else:
         v7 = None
@@ -514,7 +514,7 @@ def _read_request_8(b: bytes, end: int) -> JoinGroupRequest:
     if not 0 < n10 < 128:
         n10, o = length_rest(b, o, n10, "protocol_type")
     e = o + n10 - 1
-    v9 = b[o:e].decode()
+    v9 = b[o:e].decode("utf-8", "replace")
     o = e
     n11 = b[o]
     o += 1
@@ -530,7 +530,7 @@ def _read_request_8(b: bytes, end: int) -> JoinGroupRequest:
         if not 0 < n14 < 128:
             n14, o = length_rest(b, o, n14, "name")
         e = o + n14 - 1
-        v13 = b[o:e].decode()
+        v13 = b[o:e].decode("utf-8", "replace")
         o = e
         n16 = b[o]
         o += 1
@@ -550,7 +550,7 @@ def _read_request_8(b: bytes, end: int) -> JoinGroupRequest:
         n19, o = uvarint_rest(b, o, n19)
     if n19:
         e = o + n19 - 1
-        v18 = b[o:e].decode()
+        v18 = b[o:e].decode("utf-8", "replace")
         o = e
     else:
         v18 = None
@@ -649,8 +649,8 @@ def decode_request(buf: Buffer, version: int) -> JoinGroupRequest:
     except WireError as wrong:
         wrong.inside("JoinGroupRequest", version)
         raise
-    except (IndexError, error, UnicodeDecodeError) as broken:
-        raise WireError("JoinGroupRequest", f"cut short or not text ({broken})", version=version) from broken
+    except (IndexError, error) as broken:
+        raise WireError("JoinGroupRequest", f"cut short ({broken})", version=version) from broken
 
 
 def encode_request(msg: JoinGroupRequest, version: int) -> list[Buffer]:
@@ -671,21 +671,21 @@ def _read_response_0(b: bytes, end: int) -> JoinGroupResponse:
     if n4 < 0:
         raise bad_length("protocol_name", n4, o)
     e = o + n4
-    v3 = b[o:e].decode()
+    v3 = b[o:e].decode("utf-8", "replace")
     o = e
     n6, = _u_h(b, o)
     o += 2
     if n6 < 0:
         raise bad_length("leader", n6, o)
     e = o + n6
-    v5 = b[o:e].decode()
+    v5 = b[o:e].decode("utf-8", "replace")
     o = e
     n8, = _u_h(b, o)
     o += 2
     if n8 < 0:
         raise bad_length("member_id", n8, o)
     e = o + n8
-    v7 = b[o:e].decode()
+    v7 = b[o:e].decode("utf-8", "replace")
     o = e
     n9, = _u_i(b, o)
     o += 4
@@ -700,7 +700,7 @@ def _read_response_0(b: bytes, end: int) -> JoinGroupResponse:
         if n12 < 0:
             raise bad_length("member_id", n12, o)
         e = o + n12
-        v11 = b[o:e].decode()
+        v11 = b[o:e].decode("utf-8", "replace")
         o = e
         n14, = _u_i(b, o)
         o += 4
@@ -754,21 +754,21 @@ def _read_response_2(b: bytes, end: int) -> JoinGroupResponse:
     if n5 < 0:
         raise bad_length("protocol_name", n5, o)
     e = o + n5
-    v4 = b[o:e].decode()
+    v4 = b[o:e].decode("utf-8", "replace")
     o = e
     n7, = _u_h(b, o)
     o += 2
     if n7 < 0:
         raise bad_length("leader", n7, o)
     e = o + n7
-    v6 = b[o:e].decode()
+    v6 = b[o:e].decode("utf-8", "replace")
     o = e
     n9, = _u_h(b, o)
     o += 2
     if n9 < 0:
         raise bad_length("member_id", n9, o)
     e = o + n9
-    v8 = b[o:e].decode()
+    v8 = b[o:e].decode("utf-8", "replace")
     o = e
     n10, = _u_i(b, o)
     o += 4
@@ -783,7 +783,7 @@ def _read_response_2(b: bytes, end: int) -> JoinGroupResponse:
         if n13 < 0:
             raise bad_length("member_id", n13, o)
         e = o + n13
-        v12 = b[o:e].decode()
+        v12 = b[o:e].decode("utf-8", "replace")
         o = e
         n15, = _u_i(b, o)
         o += 4
@@ -837,21 +837,21 @@ def _read_response_5(b: bytes, end: int) -> JoinGroupResponse:
     if n5 < 0:
         raise bad_length("protocol_name", n5, o)
     e = o + n5
-    v4 = b[o:e].decode()
+    v4 = b[o:e].decode("utf-8", "replace")
     o = e
     n7, = _u_h(b, o)
     o += 2
     if n7 < 0:
         raise bad_length("leader", n7, o)
     e = o + n7
-    v6 = b[o:e].decode()
+    v6 = b[o:e].decode("utf-8", "replace")
     o = e
     n9, = _u_h(b, o)
     o += 2
     if n9 < 0:
         raise bad_length("member_id", n9, o)
     e = o + n9
-    v8 = b[o:e].decode()
+    v8 = b[o:e].decode("utf-8", "replace")
     o = e
     n10, = _u_i(b, o)
     o += 4
@@ -866,7 +866,7 @@ def _read_response_5(b: bytes, end: int) -> JoinGroupResponse:
         if n13 < 0:
             raise bad_length("member_id", n13, o)
         e = o + n13
-        v12 = b[o:e].decode()
+        v12 = b[o:e].decode("utf-8", "replace")
         o = e
         n15, = _u_h(b, o)
         o += 2
@@ -874,7 +874,7 @@ def _read_response_5(b: bytes, end: int) -> JoinGroupResponse:
             raise bad_length("group_instance_id", n15, o)
         if n15 >= 0:
             e = o + n15
-            v14 = b[o:e].decode()
+            v14 = b[o:e].decode("utf-8", "replace")
             o = e
         else:
             v14 = None
@@ -938,21 +938,21 @@ def _read_response_6(b: bytes, end: int) -> JoinGroupResponse:
     if not 0 < n5 < 128:
         n5, o = length_rest(b, o, n5, "protocol_name")
     e = o + n5 - 1
-    v4 = b[o:e].decode()
+    v4 = b[o:e].decode("utf-8", "replace")
     o = e
     n7 = b[o]
     o += 1
     if not 0 < n7 < 128:
         n7, o = length_rest(b, o, n7, "leader")
     e = o + n7 - 1
-    v6 = b[o:e].decode()
+    v6 = b[o:e].decode("utf-8", "replace")
     o = e
     n9 = b[o]
     o += 1
     if not 0 < n9 < 128:
         n9, o = length_rest(b, o, n9, "member_id")
     e = o + n9 - 1
-    v8 = b[o:e].decode()
+    v8 = b[o:e].decode("utf-8", "replace")
     o = e
     n10 = b[o]
     o += 1
@@ -968,7 +968,7 @@ def _read_response_6(b: bytes, end: int) -> JoinGroupResponse:
         if not 0 < n13 < 128:
             n13, o = length_rest(b, o, n13, "member_id")
         e = o + n13 - 1
-        v12 = b[o:e].decode()
+        v12 = b[o:e].decode("utf-8", "replace")
         o = e
         n15 = b[o]
         o += 1
@@ -976,7 +976,7 @@ def _read_response_6(b: bytes, end: int) -> JoinGroupResponse:
             n15, o = uvarint_rest(b, o, n15)
         if n15:
             e = o + n15 - 1
-            v14 = b[o:e].decode()
+            v14 = b[o:e].decode("utf-8", "replace")
             o = e
         else:
             v14 = None
@@ -1073,7 +1073,7 @@ def _read_response_7(b: bytes, end: int) -> JoinGroupResponse:
         n5, o = uvarint_rest(b, o, n5)
     if n5:
         e = o + n5 - 1
-        v4 = b[o:e].decode()
+        v4 = b[o:e].decode("utf-8", "replace")
         o = e
     else:
         v4 = None
@@ -1083,7 +1083,7 @@ def _read_response_7(b: bytes, end: int) -> JoinGroupResponse:
         n7, o = uvarint_rest(b, o, n7)
     if n7:
         e = o + n7 - 1
-        v6 = b[o:e].decode()
+        v6 = b[o:e].decode("utf-8", "replace")
         o = e
     else:
         v6 = None
@@ -1092,14 +1092,14 @@ def _read_response_7(b: bytes, end: int) -> JoinGroupResponse:
     if not 0 < n9 < 128:
         n9, o = length_rest(b, o, n9, "leader")
     e = o + n9 - 1
-    v8 = b[o:e].decode()
+    v8 = b[o:e].decode("utf-8", "replace")
     o = e
     n11 = b[o]
     o += 1
     if not 0 < n11 < 128:
         n11, o = length_rest(b, o, n11, "member_id")
     e = o + n11 - 1
-    v10 = b[o:e].decode()
+    v10 = b[o:e].decode("utf-8", "replace")
     o = e
     n12 = b[o]
     o += 1
@@ -1115,7 +1115,7 @@ def _read_response_7(b: bytes, end: int) -> JoinGroupResponse:
         if not 0 < n15 < 128:
             n15, o = length_rest(b, o, n15, "member_id")
         e = o + n15 - 1
-        v14 = b[o:e].decode()
+        v14 = b[o:e].decode("utf-8", "replace")
         o = e
         n17 = b[o]
         o += 1
@@ -1123,7 +1123,7 @@ def _read_response_7(b: bytes, end: int) -> JoinGroupResponse:
             n17, o = uvarint_rest(b, o, n17)
         if n17:
             e = o + n17 - 1
-            v16 = b[o:e].decode()
+            v16 = b[o:e].decode("utf-8", "replace")
             o = e
         else:
             v16 = None
@@ -1235,7 +1235,7 @@ def _read_response_9(b: bytes, end: int) -> JoinGroupResponse:
         n5, o = uvarint_rest(b, o, n5)
     if n5:
         e = o + n5 - 1
-        v4 = b[o:e].decode()
+        v4 = b[o:e].decode("utf-8", "replace")
         o = e
     else:
         v4 = None
@@ -1245,7 +1245,7 @@ def _read_response_9(b: bytes, end: int) -> JoinGroupResponse:
         n7, o = uvarint_rest(b, o, n7)
     if n7:
         e = o + n7 - 1
-        v6 = b[o:e].decode()
+        v6 = b[o:e].decode("utf-8", "replace")
         o = e
     else:
         v6 = None
@@ -1254,14 +1254,14 @@ def _read_response_9(b: bytes, end: int) -> JoinGroupResponse:
     if not 0 < n9 < 128:
         n9, o = length_rest(b, o, n9, "leader")
     e = o + n9 - 1
-    v8 = b[o:e].decode()
+    v8 = b[o:e].decode("utf-8", "replace")
     o = e
     v10, n12 = _u_tB(b, o)
     o += 2
     if not 0 < n12 < 128:
         n12, o = length_rest(b, o, n12, "member_id")
     e = o + n12 - 1
-    v11 = b[o:e].decode()
+    v11 = b[o:e].decode("utf-8", "replace")
     o = e
     n13 = b[o]
     o += 1
@@ -1277,7 +1277,7 @@ def _read_response_9(b: bytes, end: int) -> JoinGroupResponse:
         if not 0 < n16 < 128:
             n16, o = length_rest(b, o, n16, "member_id")
         e = o + n16 - 1
-        v15 = b[o:e].decode()
+        v15 = b[o:e].decode("utf-8", "replace")
         o = e
         n18 = b[o]
         o += 1
@@ -1285,7 +1285,7 @@ def _read_response_9(b: bytes, end: int) -> JoinGroupResponse:
             n18, o = uvarint_rest(b, o, n18)
         if n18:
             e = o + n18 - 1
-            v17 = b[o:e].decode()
+            v17 = b[o:e].decode("utf-8", "replace")
             o = e
         else:
             v17 = None
@@ -1403,8 +1403,8 @@ def decode_response(buf: Buffer, version: int) -> JoinGroupResponse:
     except WireError as wrong:
         wrong.inside("JoinGroupResponse", version)
         raise
-    except (IndexError, error, UnicodeDecodeError) as broken:
-        raise WireError("JoinGroupResponse", f"cut short or not text ({broken})", version=version) from broken
+    except (IndexError, error) as broken:
+        raise WireError("JoinGroupResponse", f"cut short ({broken})", version=version) from broken
 
 
 def encode_response(msg: JoinGroupResponse, version: int) -> list[Buffer]:

@@ -77,14 +77,14 @@ def _read_request_0(b: bytes, end: int) -> LeaveGroupRequest:
     if n2 < 0:
         raise bad_length("group_id", n2, o)
     e = o + n2
-    v1 = b[o:e].decode()
+    v1 = b[o:e].decode("utf-8", "replace")
     o = e
     n4, = _u_h(b, o)
     o += 2
     if n4 < 0:
         raise bad_length("member_id", n4, o)
     e = o + n4
-    v3 = b[o:e].decode()
+    v3 = b[o:e].decode("utf-8", "replace")
     o = e
     if o > end:
         raise WireError("LeaveGroupRequest", "cut short", offset=end)
@@ -112,7 +112,7 @@ def _read_request_3(b: bytes, end: int) -> LeaveGroupRequest:
     if n2 < 0:
         raise bad_length("group_id", n2, o)
     e = o + n2
-    v1 = b[o:e].decode()
+    v1 = b[o:e].decode("utf-8", "replace")
     o = e
     n3, = _u_i(b, o)
     o += 4
@@ -127,7 +127,7 @@ def _read_request_3(b: bytes, end: int) -> LeaveGroupRequest:
         if n6 < 0:
             raise bad_length("member_id", n6, o)
         e = o + n6
-        v5 = b[o:e].decode()
+        v5 = b[o:e].decode("utf-8", "replace")
         o = e
         n8, = _u_h(b, o)
         o += 2
@@ -135,7 +135,7 @@ def _read_request_3(b: bytes, end: int) -> LeaveGroupRequest:
             raise bad_length("group_instance_id", n8, o)
         if n8 >= 0:
             e = o + n8
-            v7 = b[o:e].decode()
+            v7 = b[o:e].decode("utf-8", "replace")
             o = e
         else:
             v7 = None
@@ -178,7 +178,7 @@ def _read_request_4(b: bytes, end: int) -> LeaveGroupRequest:
     if not 0 < n2 < 128:
         n2, o = length_rest(b, o, n2, "group_id")
     e = o + n2 - 1
-    v1 = b[o:e].decode()
+    v1 = b[o:e].decode("utf-8", "replace")
     o = e
     n3 = b[o]
     o += 1
@@ -194,7 +194,7 @@ def _read_request_4(b: bytes, end: int) -> LeaveGroupRequest:
         if not 0 < n6 < 128:
             n6, o = length_rest(b, o, n6, "member_id")
         e = o + n6 - 1
-        v5 = b[o:e].decode()
+        v5 = b[o:e].decode("utf-8", "replace")
         o = e
         n8 = b[o]
         o += 1
@@ -202,7 +202,7 @@ def _read_request_4(b: bytes, end: int) -> LeaveGroupRequest:
             n8, o = uvarint_rest(b, o, n8)
         if n8:
             e = o + n8 - 1
-            v7 = b[o:e].decode()
+            v7 = b[o:e].decode("utf-8", "replace")
             o = e
         else:
             v7 = None
@@ -267,7 +267,7 @@ def _read_request_5(b: bytes, end: int) -> LeaveGroupRequest:
     if not 0 < n2 < 128:
         n2, o = length_rest(b, o, n2, "group_id")
     e = o + n2 - 1
-    v1 = b[o:e].decode()
+    v1 = b[o:e].decode("utf-8", "replace")
     o = e
     n3 = b[o]
     o += 1
@@ -283,7 +283,7 @@ def _read_request_5(b: bytes, end: int) -> LeaveGroupRequest:
         if not 0 < n6 < 128:
             n6, o = length_rest(b, o, n6, "member_id")
         e = o + n6 - 1
-        v5 = b[o:e].decode()
+        v5 = b[o:e].decode("utf-8", "replace")
         o = e
         n8 = b[o]
         o += 1
@@ -291,7 +291,7 @@ def _read_request_5(b: bytes, end: int) -> LeaveGroupRequest:
             n8, o = uvarint_rest(b, o, n8)
         if n8:
             e = o + n8 - 1
-            v7 = b[o:e].decode()
+            v7 = b[o:e].decode("utf-8", "replace")
             o = e
         else:
             v7 = None
@@ -301,7 +301,7 @@ def _read_request_5(b: bytes, end: int) -> LeaveGroupRequest:
             n10, o = uvarint_rest(b, o, n10)
         if n10:
             e = o + n10 - 1
-            v9 = b[o:e].decode()
+            v9 = b[o:e].decode("utf-8", "replace")
             o = e
         else:
             v9 = None
@@ -383,8 +383,8 @@ def decode_request(buf: Buffer, version: int) -> LeaveGroupRequest:
     except WireError as wrong:
         wrong.inside("LeaveGroupRequest", version)
         raise
-    except (IndexError, error, UnicodeDecodeError) as broken:
-        raise WireError("LeaveGroupRequest", f"cut short or not text ({broken})", version=version) from broken
+    except (IndexError, error) as broken:
+        raise WireError("LeaveGroupRequest", f"cut short ({broken})", version=version) from broken
 
 
 def encode_request(msg: LeaveGroupRequest, version: int) -> list[Buffer]:
@@ -447,7 +447,7 @@ def _read_response_3(b: bytes, end: int) -> LeaveGroupResponse:
         if n6 < 0:
             raise bad_length("member_id", n6, o)
         e = o + n6
-        v5 = b[o:e].decode()
+        v5 = b[o:e].decode("utf-8", "replace")
         o = e
         n8, = _u_h(b, o)
         o += 2
@@ -455,7 +455,7 @@ def _read_response_3(b: bytes, end: int) -> LeaveGroupResponse:
             raise bad_length("group_instance_id", n8, o)
         if n8 >= 0:
             e = o + n8
-            v7 = b[o:e].decode()
+            v7 = b[o:e].decode("utf-8", "replace")
             o = e
         else:
             v7 = None
@@ -508,7 +508,7 @@ def _read_response_4(b: bytes, end: int) -> LeaveGroupResponse:
         if not 0 < n6 < 128:
             n6, o = length_rest(b, o, n6, "member_id")
         e = o + n6 - 1
-        v5 = b[o:e].decode()
+        v5 = b[o:e].decode("utf-8", "replace")
         o = e
         n8 = b[o]
         o += 1
@@ -516,7 +516,7 @@ def _read_response_4(b: bytes, end: int) -> LeaveGroupResponse:
             n8, o = uvarint_rest(b, o, n8)
         if n8:
             e = o + n8 - 1
-            v7 = b[o:e].decode()
+            v7 = b[o:e].decode("utf-8", "replace")
             o = e
         else:
             v7 = None
@@ -583,8 +583,8 @@ def decode_response(buf: Buffer, version: int) -> LeaveGroupResponse:
     except WireError as wrong:
         wrong.inside("LeaveGroupResponse", version)
         raise
-    except (IndexError, error, UnicodeDecodeError) as broken:
-        raise WireError("LeaveGroupResponse", f"cut short or not text ({broken})", version=version) from broken
+    except (IndexError, error) as broken:
+        raise WireError("LeaveGroupResponse", f"cut short ({broken})", version=version) from broken
 
 
 def encode_response(msg: LeaveGroupResponse, version: int) -> list[Buffer]:

@@ -120,8 +120,8 @@ def decode_request(buf: Buffer, version: int) -> ListConfigResourcesRequest:
     except WireError as wrong:
         wrong.inside("ListConfigResourcesRequest", version)
         raise
-    except (IndexError, error, UnicodeDecodeError) as broken:
-        raise WireError("ListConfigResourcesRequest", f"cut short or not text ({broken})", version=version) from broken
+    except (IndexError, error) as broken:
+        raise WireError("ListConfigResourcesRequest", f"cut short ({broken})", version=version) from broken
 
 
 def encode_request(msg: ListConfigResourcesRequest, version: int) -> list[Buffer]:
@@ -151,7 +151,7 @@ def _read_response_0(b: bytes, end: int) -> ListConfigResourcesResponse:
         if not 0 < n6 < 128:
             n6, o = length_rest(b, o, n6, "resource_name")
         e = o + n6 - 1
-        v5 = b[o:e].decode()
+        v5 = b[o:e].decode("utf-8", "replace")
         o = e
         t7 = b[o]
         o += 1
@@ -208,7 +208,7 @@ def _read_response_1(b: bytes, end: int) -> ListConfigResourcesResponse:
         if not 0 < n6 < 128:
             n6, o = length_rest(b, o, n6, "resource_name")
         e = o + n6 - 1
-        v5 = b[o:e].decode()
+        v5 = b[o:e].decode("utf-8", "replace")
         o = e
         v7, t8 = _u_bB(b, o)
         o += 2
@@ -262,8 +262,8 @@ def decode_response(buf: Buffer, version: int) -> ListConfigResourcesResponse:
     except WireError as wrong:
         wrong.inside("ListConfigResourcesResponse", version)
         raise
-    except (IndexError, error, UnicodeDecodeError) as broken:
-        raise WireError("ListConfigResourcesResponse", f"cut short or not text ({broken})", version=version) from broken
+    except (IndexError, error) as broken:
+        raise WireError("ListConfigResourcesResponse", f"cut short ({broken})", version=version) from broken
 
 
 def encode_response(msg: ListConfigResourcesResponse, version: int) -> list[Buffer]:

@@ -106,7 +106,7 @@ def _read_request_4(b: bytes, end: int) -> ListGroupsRequest:
         if not 0 < n4 < 128:
             n4, o = length_rest(b, o, n4, "states_filter")
         e = o + n4 - 1
-        v3 = b[o:e].decode()
+        v3 = b[o:e].decode("utf-8", "replace")
         o = e
         l2.append(v3)
     t5 = b[o]
@@ -155,7 +155,7 @@ def _read_request_5(b: bytes, end: int) -> ListGroupsRequest:
         if not 0 < n4 < 128:
             n4, o = length_rest(b, o, n4, "states_filter")
         e = o + n4 - 1
-        v3 = b[o:e].decode()
+        v3 = b[o:e].decode("utf-8", "replace")
         o = e
         l2.append(v3)
     n5 = b[o]
@@ -172,7 +172,7 @@ def _read_request_5(b: bytes, end: int) -> ListGroupsRequest:
         if not 0 < n8 < 128:
             n8, o = length_rest(b, o, n8, "types_filter")
         e = o + n8 - 1
-        v7 = b[o:e].decode()
+        v7 = b[o:e].decode("utf-8", "replace")
         o = e
         l6.append(v7)
     t9 = b[o]
@@ -232,8 +232,8 @@ def decode_request(buf: Buffer, version: int) -> ListGroupsRequest:
     except WireError as wrong:
         wrong.inside("ListGroupsRequest", version)
         raise
-    except (IndexError, error, UnicodeDecodeError) as broken:
-        raise WireError("ListGroupsRequest", f"cut short or not text ({broken})", version=version) from broken
+    except (IndexError, error) as broken:
+        raise WireError("ListGroupsRequest", f"cut short ({broken})", version=version) from broken
 
 
 def encode_request(msg: ListGroupsRequest, version: int) -> list[Buffer]:
@@ -262,14 +262,14 @@ def _read_response_0(b: bytes, end: int) -> ListGroupsResponse:
         if n5 < 0:
             raise bad_length("group_id", n5, o)
         e = o + n5
-        v4 = b[o:e].decode()
+        v4 = b[o:e].decode("utf-8", "replace")
         o = e
         n7, = _u_h(b, o)
         o += 2
         if n7 < 0:
             raise bad_length("protocol_type", n7, o)
         e = o + n7
-        v6 = b[o:e].decode()
+        v6 = b[o:e].decode("utf-8", "replace")
         o = e
         l3.append(ListGroupsResponseListedGroup(v4, v6))
     if o > end:
@@ -312,14 +312,14 @@ def _read_response_1(b: bytes, end: int) -> ListGroupsResponse:
         if n6 < 0:
             raise bad_length("group_id", n6, o)
         e = o + n6
-        v5 = b[o:e].decode()
+        v5 = b[o:e].decode("utf-8", "replace")
         o = e
         n8, = _u_h(b, o)
         o += 2
         if n8 < 0:
             raise bad_length("protocol_type", n8, o)
         e = o + n8
-        v7 = b[o:e].decode()
+        v7 = b[o:e].decode("utf-8", "replace")
         o = e
         l4.append(ListGroupsResponseListedGroup(v5, v7))
     if o > end:
@@ -363,14 +363,14 @@ def _read_response_3(b: bytes, end: int) -> ListGroupsResponse:
         if not 0 < n6 < 128:
             n6, o = length_rest(b, o, n6, "group_id")
         e = o + n6 - 1
-        v5 = b[o:e].decode()
+        v5 = b[o:e].decode("utf-8", "replace")
         o = e
         n8 = b[o]
         o += 1
         if not 0 < n8 < 128:
             n8, o = length_rest(b, o, n8, "protocol_type")
         e = o + n8 - 1
-        v7 = b[o:e].decode()
+        v7 = b[o:e].decode("utf-8", "replace")
         o = e
         t9 = b[o]
         o += 1
@@ -434,21 +434,21 @@ def _read_response_4(b: bytes, end: int) -> ListGroupsResponse:
         if not 0 < n6 < 128:
             n6, o = length_rest(b, o, n6, "group_id")
         e = o + n6 - 1
-        v5 = b[o:e].decode()
+        v5 = b[o:e].decode("utf-8", "replace")
         o = e
         n8 = b[o]
         o += 1
         if not 0 < n8 < 128:
             n8, o = length_rest(b, o, n8, "protocol_type")
         e = o + n8 - 1
-        v7 = b[o:e].decode()
+        v7 = b[o:e].decode("utf-8", "replace")
         o = e
         n10 = b[o]
         o += 1
         if not 0 < n10 < 128:
             n10, o = length_rest(b, o, n10, "group_state")
         e = o + n10 - 1
-        v9 = b[o:e].decode()
+        v9 = b[o:e].decode("utf-8", "replace")
         o = e
         t11 = b[o]
         o += 1
@@ -519,28 +519,28 @@ def _read_response_5(b: bytes, end: int) -> ListGroupsResponse:
         if not 0 < n6 < 128:
             n6, o = length_rest(b, o, n6, "group_id")
         e = o + n6 - 1
-        v5 = b[o:e].decode()
+        v5 = b[o:e].decode("utf-8", "replace")
         o = e
         n8 = b[o]
         o += 1
         if not 0 < n8 < 128:
             n8, o = length_rest(b, o, n8, "protocol_type")
         e = o + n8 - 1
-        v7 = b[o:e].decode()
+        v7 = b[o:e].decode("utf-8", "replace")
         o = e
         n10 = b[o]
         o += 1
         if not 0 < n10 < 128:
             n10, o = length_rest(b, o, n10, "group_state")
         e = o + n10 - 1
-        v9 = b[o:e].decode()
+        v9 = b[o:e].decode("utf-8", "replace")
         o = e
         n12 = b[o]
         o += 1
         if not 0 < n12 < 128:
             n12, o = length_rest(b, o, n12, "group_type")
         e = o + n12 - 1
-        v11 = b[o:e].decode()
+        v11 = b[o:e].decode("utf-8", "replace")
         o = e
         t13 = b[o]
         o += 1
@@ -615,8 +615,8 @@ def decode_response(buf: Buffer, version: int) -> ListGroupsResponse:
     except WireError as wrong:
         wrong.inside("ListGroupsResponse", version)
         raise
-    except (IndexError, error, UnicodeDecodeError) as broken:
-        raise WireError("ListGroupsResponse", f"cut short or not text ({broken})", version=version) from broken
+    except (IndexError, error) as broken:
+        raise WireError("ListGroupsResponse", f"cut short ({broken})", version=version) from broken
 
 
 def encode_response(msg: ListGroupsResponse, version: int) -> list[Buffer]:

@@ -118,7 +118,7 @@ def _read_request_0(b: bytes, end: int) -> ListOffsetsRequest:
         if n5 < 0:
             raise bad_length("name", n5, o)
         e = o + n5
-        v4 = b[o:e].decode()
+        v4 = b[o:e].decode("utf-8", "replace")
         o = e
         n6, = _u_i(b, o)
         o += 4
@@ -171,7 +171,7 @@ def _read_request_1(b: bytes, end: int) -> ListOffsetsRequest:
         if n5 < 0:
             raise bad_length("name", n5, o)
         e = o + n5
-        v4 = b[o:e].decode()
+        v4 = b[o:e].decode("utf-8", "replace")
         o = e
         n6, = _u_i(b, o)
         o += 4
@@ -224,7 +224,7 @@ def _read_request_2(b: bytes, end: int) -> ListOffsetsRequest:
         if n6 < 0:
             raise bad_length("name", n6, o)
         e = o + n6
-        v5 = b[o:e].decode()
+        v5 = b[o:e].decode("utf-8", "replace")
         o = e
         n7, = _u_i(b, o)
         o += 4
@@ -277,7 +277,7 @@ def _read_request_4(b: bytes, end: int) -> ListOffsetsRequest:
         if n6 < 0:
             raise bad_length("name", n6, o)
         e = o + n6
-        v5 = b[o:e].decode()
+        v5 = b[o:e].decode("utf-8", "replace")
         o = e
         n7, = _u_i(b, o)
         o += 4
@@ -331,7 +331,7 @@ def _read_request_6(b: bytes, end: int) -> ListOffsetsRequest:
         if not 0 < n6 < 128:
             n6, o = length_rest(b, o, n6, "name")
         e = o + n6 - 1
-        v5 = b[o:e].decode()
+        v5 = b[o:e].decode("utf-8", "replace")
         o = e
         n7 = b[o]
         o += 1
@@ -408,7 +408,7 @@ def _read_request_10(b: bytes, end: int) -> ListOffsetsRequest:
         if not 0 < n6 < 128:
             n6, o = length_rest(b, o, n6, "name")
         e = o + n6 - 1
-        v5 = b[o:e].decode()
+        v5 = b[o:e].decode("utf-8", "replace")
         o = e
         n7 = b[o]
         o += 1
@@ -482,8 +482,8 @@ def decode_request(buf: Buffer, version: int) -> ListOffsetsRequest:
     except WireError as wrong:
         wrong.inside("ListOffsetsRequest", version)
         raise
-    except (IndexError, error, UnicodeDecodeError) as broken:
-        raise WireError("ListOffsetsRequest", f"cut short or not text ({broken})", version=version) from broken
+    except (IndexError, error) as broken:
+        raise WireError("ListOffsetsRequest", f"cut short ({broken})", version=version) from broken
 
 
 def encode_request(msg: ListOffsetsRequest, version: int) -> list[Buffer]:
@@ -512,7 +512,7 @@ def _read_response_0(b: bytes, end: int) -> ListOffsetsResponse:
         if n4 < 0:
             raise bad_length("name", n4, o)
         e = o + n4
-        v3 = b[o:e].decode()
+        v3 = b[o:e].decode("utf-8", "replace")
         o = e
         n5, = _u_i(b, o)
         o += 4
@@ -577,7 +577,7 @@ def _read_response_1(b: bytes, end: int) -> ListOffsetsResponse:
         if n4 < 0:
             raise bad_length("name", n4, o)
         e = o + n4
-        v3 = b[o:e].decode()
+        v3 = b[o:e].decode("utf-8", "replace")
         o = e
         n5, = _u_i(b, o)
         o += 4
@@ -632,7 +632,7 @@ def _read_response_2(b: bytes, end: int) -> ListOffsetsResponse:
         if n5 < 0:
             raise bad_length("name", n5, o)
         e = o + n5
-        v4 = b[o:e].decode()
+        v4 = b[o:e].decode("utf-8", "replace")
         o = e
         n6, = _u_i(b, o)
         o += 4
@@ -687,7 +687,7 @@ def _read_response_4(b: bytes, end: int) -> ListOffsetsResponse:
         if n5 < 0:
             raise bad_length("name", n5, o)
         e = o + n5
-        v4 = b[o:e].decode()
+        v4 = b[o:e].decode("utf-8", "replace")
         o = e
         n6, = _u_i(b, o)
         o += 4
@@ -743,7 +743,7 @@ def _read_response_6(b: bytes, end: int) -> ListOffsetsResponse:
         if not 0 < n5 < 128:
             n5, o = length_rest(b, o, n5, "name")
         e = o + n5 - 1
-        v4 = b[o:e].decode()
+        v4 = b[o:e].decode("utf-8", "replace")
         o = e
         n6 = b[o]
         o += 1
@@ -819,8 +819,8 @@ def decode_response(buf: Buffer, version: int) -> ListOffsetsResponse:
     except WireError as wrong:
         wrong.inside("ListOffsetsResponse", version)
         raise
-    except (IndexError, error, UnicodeDecodeError) as broken:
-        raise WireError("ListOffsetsResponse", f"cut short or not text ({broken})", version=version) from broken
+    except (IndexError, error) as broken:
+        raise WireError("ListOffsetsResponse", f"cut short ({broken})", version=version) from broken
 
 
 def encode_response(msg: ListOffsetsResponse, version: int) -> list[Buffer]:

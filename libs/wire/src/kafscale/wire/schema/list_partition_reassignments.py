@@ -88,7 +88,7 @@ def _read_request_0(b: bytes, end: int) -> ListPartitionReassignmentsRequest:
             if not 0 < n5 < 128:
                 n5, o = length_rest(b, o, n5, "name")
             e = o + n5 - 1
-            v4 = b[o:e].decode()
+            v4 = b[o:e].decode("utf-8", "replace")
             o = e
             n6 = b[o]
             o += 1
@@ -162,8 +162,8 @@ def decode_request(buf: Buffer, version: int) -> ListPartitionReassignmentsReque
     except WireError as wrong:
         wrong.inside("ListPartitionReassignmentsRequest", version)
         raise
-    except (IndexError, error, UnicodeDecodeError) as broken:
-        raise WireError("ListPartitionReassignmentsRequest", f"cut short or not text ({broken})", version=version) from broken
+    except (IndexError, error) as broken:
+        raise WireError("ListPartitionReassignmentsRequest", f"cut short ({broken})", version=version) from broken
 
 
 def encode_request(msg: ListPartitionReassignmentsRequest, version: int) -> list[Buffer]:
@@ -185,7 +185,7 @@ def _read_response_0(b: bytes, end: int) -> ListPartitionReassignmentsResponse:
         n4, o = uvarint_rest(b, o, n4)
     if n4:
         e = o + n4 - 1
-        v3 = b[o:e].decode()
+        v3 = b[o:e].decode("utf-8", "replace")
         o = e
     else:
         v3 = None
@@ -203,7 +203,7 @@ def _read_response_0(b: bytes, end: int) -> ListPartitionReassignmentsResponse:
         if not 0 < n8 < 128:
             n8, o = length_rest(b, o, n8, "name")
         e = o + n8 - 1
-        v7 = b[o:e].decode()
+        v7 = b[o:e].decode("utf-8", "replace")
         o = e
         n9 = b[o]
         o += 1
@@ -342,8 +342,8 @@ def decode_response(buf: Buffer, version: int) -> ListPartitionReassignmentsResp
     except WireError as wrong:
         wrong.inside("ListPartitionReassignmentsResponse", version)
         raise
-    except (IndexError, error, UnicodeDecodeError) as broken:
-        raise WireError("ListPartitionReassignmentsResponse", f"cut short or not text ({broken})", version=version) from broken
+    except (IndexError, error) as broken:
+        raise WireError("ListPartitionReassignmentsResponse", f"cut short ({broken})", version=version) from broken
 
 
 def encode_response(msg: ListPartitionReassignmentsResponse, version: int) -> list[Buffer]:

@@ -139,7 +139,7 @@ def _read_request_0(b: bytes, end: int) -> MetadataRequest:
         if n4 < 0:
             raise bad_length("name", n4, o)
         e = o + n4
-        v3 = b[o:e].decode()
+        v3 = b[o:e].decode("utf-8", "replace")
         o = e
         l2.append(MetadataRequestTopic(ZERO_UUID, v3))
     if o > end:
@@ -177,7 +177,7 @@ def _read_request_1(b: bytes, end: int) -> MetadataRequest:
             if n4 < 0:
                 raise bad_length("name", n4, o)
             e = o + n4
-            v3 = b[o:e].decode()
+            v3 = b[o:e].decode("utf-8", "replace")
             o = e
             l2.append(MetadataRequestTopic(ZERO_UUID, v3))
     else:
@@ -220,7 +220,7 @@ def _read_request_4(b: bytes, end: int) -> MetadataRequest:
             if n4 < 0:
                 raise bad_length("name", n4, o)
             e = o + n4
-            v3 = b[o:e].decode()
+            v3 = b[o:e].decode("utf-8", "replace")
             o = e
             l2.append(MetadataRequestTopic(ZERO_UUID, v3))
     else:
@@ -266,7 +266,7 @@ def _read_request_8(b: bytes, end: int) -> MetadataRequest:
             if n4 < 0:
                 raise bad_length("name", n4, o)
             e = o + n4
-            v3 = b[o:e].decode()
+            v3 = b[o:e].decode("utf-8", "replace")
             o = e
             l2.append(MetadataRequestTopic(ZERO_UUID, v3))
     else:
@@ -313,7 +313,7 @@ def _read_request_9(b: bytes, end: int) -> MetadataRequest:
             if not 0 < n4 < 128:
                 n4, o = length_rest(b, o, n4, "name")
             e = o + n4 - 1
-            v3 = b[o:e].decode()
+            v3 = b[o:e].decode("utf-8", "replace")
             o = e
             t5 = b[o]
             o += 1
@@ -374,7 +374,7 @@ def _read_request_10(b: bytes, end: int) -> MetadataRequest:
                 n5, o = uvarint_rest(b, o, n5)
             if n5:
                 e = o + n5 - 1
-                v4 = b[o:e].decode()
+                v4 = b[o:e].decode("utf-8", "replace")
                 o = e
             else:
                 v4 = None
@@ -442,7 +442,7 @@ def _read_request_11(b: bytes, end: int) -> MetadataRequest:
                 n5, o = uvarint_rest(b, o, n5)
             if n5:
                 e = o + n5 - 1
-                v4 = b[o:e].decode()
+                v4 = b[o:e].decode("utf-8", "replace")
                 o = e
             else:
                 v4 = None
@@ -505,8 +505,8 @@ def decode_request(buf: Buffer, version: int) -> MetadataRequest:
     except WireError as wrong:
         wrong.inside("MetadataRequest", version)
         raise
-    except (IndexError, error, UnicodeDecodeError) as broken:
-        raise WireError("MetadataRequest", f"cut short or not text ({broken})", version=version) from broken
+    except (IndexError, error) as broken:
+        raise WireError("MetadataRequest", f"cut short ({broken})", version=version) from broken
 
 
 def encode_request(msg: MetadataRequest, version: int) -> list[Buffer]:
@@ -535,7 +535,7 @@ def _read_response_0(b: bytes, end: int) -> MetadataResponse:
         if n5 < 0:
             raise bad_length("host", n5, o)
         e = o + n5
-        v4 = b[o:e].decode()
+        v4 = b[o:e].decode("utf-8", "replace")
         o = e
         v6, = _u_i(b, o)
         o += 4
@@ -553,7 +553,7 @@ def _read_response_0(b: bytes, end: int) -> MetadataResponse:
         if n11 < 0:
             raise bad_length("name", n11, o)
         e = o + n11
-        v10 = b[o:e].decode()
+        v10 = b[o:e].decode("utf-8", "replace")
         o = e
         n12, = _u_i(b, o)
         o += 4
@@ -640,7 +640,7 @@ def _read_response_1(b: bytes, end: int) -> MetadataResponse:
         if n5 < 0:
             raise bad_length("host", n5, o)
         e = o + n5
-        v4 = b[o:e].decode()
+        v4 = b[o:e].decode("utf-8", "replace")
         o = e
         v6, n8 = _u_ih(b, o)
         o += 6
@@ -648,7 +648,7 @@ def _read_response_1(b: bytes, end: int) -> MetadataResponse:
             raise bad_length("rack", n8, o)
         if n8 >= 0:
             e = o + n8
-            v7 = b[o:e].decode()
+            v7 = b[o:e].decode("utf-8", "replace")
             o = e
         else:
             v7 = None
@@ -666,7 +666,7 @@ def _read_response_1(b: bytes, end: int) -> MetadataResponse:
         if n14 < 0:
             raise bad_length("name", n14, o)
         e = o + n14
-        v13 = b[o:e].decode()
+        v13 = b[o:e].decode("utf-8", "replace")
         o = e
         v15, n16 = _u_ti(b, o)
         o += 5
@@ -760,7 +760,7 @@ def _read_response_2(b: bytes, end: int) -> MetadataResponse:
         if n5 < 0:
             raise bad_length("host", n5, o)
         e = o + n5
-        v4 = b[o:e].decode()
+        v4 = b[o:e].decode("utf-8", "replace")
         o = e
         v6, n8 = _u_ih(b, o)
         o += 6
@@ -768,7 +768,7 @@ def _read_response_2(b: bytes, end: int) -> MetadataResponse:
             raise bad_length("rack", n8, o)
         if n8 >= 0:
             e = o + n8
-            v7 = b[o:e].decode()
+            v7 = b[o:e].decode("utf-8", "replace")
             o = e
         else:
             v7 = None
@@ -779,7 +779,7 @@ def _read_response_2(b: bytes, end: int) -> MetadataResponse:
         raise bad_length("cluster_id", n10, o)
     if n10 >= 0:
         e = o + n10
-        v9 = b[o:e].decode()
+        v9 = b[o:e].decode("utf-8", "replace")
         o = e
     else:
         v9 = None
@@ -796,7 +796,7 @@ def _read_response_2(b: bytes, end: int) -> MetadataResponse:
         if n16 < 0:
             raise bad_length("name", n16, o)
         e = o + n16
-        v15 = b[o:e].decode()
+        v15 = b[o:e].decode("utf-8", "replace")
         o = e
         v17, n18 = _u_ti(b, o)
         o += 5
@@ -898,7 +898,7 @@ def _read_response_3(b: bytes, end: int) -> MetadataResponse:
         if n6 < 0:
             raise bad_length("host", n6, o)
         e = o + n6
-        v5 = b[o:e].decode()
+        v5 = b[o:e].decode("utf-8", "replace")
         o = e
         v7, n9 = _u_ih(b, o)
         o += 6
@@ -906,7 +906,7 @@ def _read_response_3(b: bytes, end: int) -> MetadataResponse:
             raise bad_length("rack", n9, o)
         if n9 >= 0:
             e = o + n9
-            v8 = b[o:e].decode()
+            v8 = b[o:e].decode("utf-8", "replace")
             o = e
         else:
             v8 = None
@@ -917,7 +917,7 @@ def _read_response_3(b: bytes, end: int) -> MetadataResponse:
         raise bad_length("cluster_id", n11, o)
     if n11 >= 0:
         e = o + n11
-        v10 = b[o:e].decode()
+        v10 = b[o:e].decode("utf-8", "replace")
         o = e
     else:
         v10 = None
@@ -934,7 +934,7 @@ def _read_response_3(b: bytes, end: int) -> MetadataResponse:
         if n17 < 0:
             raise bad_length("name", n17, o)
         e = o + n17
-        v16 = b[o:e].decode()
+        v16 = b[o:e].decode("utf-8", "replace")
         o = e
         v18, n19 = _u_ti(b, o)
         o += 5
@@ -1036,7 +1036,7 @@ def _read_response_5(b: bytes, end: int) -> MetadataResponse:
         if n6 < 0:
             raise bad_length("host", n6, o)
         e = o + n6
-        v5 = b[o:e].decode()
+        v5 = b[o:e].decode("utf-8", "replace")
         o = e
         v7, n9 = _u_ih(b, o)
         o += 6
@@ -1044,7 +1044,7 @@ def _read_response_5(b: bytes, end: int) -> MetadataResponse:
             raise bad_length("rack", n9, o)
         if n9 >= 0:
             e = o + n9
-            v8 = b[o:e].decode()
+            v8 = b[o:e].decode("utf-8", "replace")
             o = e
         else:
             v8 = None
@@ -1055,7 +1055,7 @@ def _read_response_5(b: bytes, end: int) -> MetadataResponse:
         raise bad_length("cluster_id", n11, o)
     if n11 >= 0:
         e = o + n11
-        v10 = b[o:e].decode()
+        v10 = b[o:e].decode("utf-8", "replace")
         o = e
     else:
         v10 = None
@@ -1072,7 +1072,7 @@ def _read_response_5(b: bytes, end: int) -> MetadataResponse:
         if n17 < 0:
             raise bad_length("name", n17, o)
         e = o + n17
-        v16 = b[o:e].decode()
+        v16 = b[o:e].decode("utf-8", "replace")
         o = e
         v18, n19 = _u_ti(b, o)
         o += 5
@@ -1187,7 +1187,7 @@ def _read_response_7(b: bytes, end: int) -> MetadataResponse:
         if n6 < 0:
             raise bad_length("host", n6, o)
         e = o + n6
-        v5 = b[o:e].decode()
+        v5 = b[o:e].decode("utf-8", "replace")
         o = e
         v7, n9 = _u_ih(b, o)
         o += 6
@@ -1195,7 +1195,7 @@ def _read_response_7(b: bytes, end: int) -> MetadataResponse:
             raise bad_length("rack", n9, o)
         if n9 >= 0:
             e = o + n9
-            v8 = b[o:e].decode()
+            v8 = b[o:e].decode("utf-8", "replace")
             o = e
         else:
             v8 = None
@@ -1206,7 +1206,7 @@ def _read_response_7(b: bytes, end: int) -> MetadataResponse:
         raise bad_length("cluster_id", n11, o)
     if n11 >= 0:
         e = o + n11
-        v10 = b[o:e].decode()
+        v10 = b[o:e].decode("utf-8", "replace")
         o = e
     else:
         v10 = None
@@ -1223,7 +1223,7 @@ def _read_response_7(b: bytes, end: int) -> MetadataResponse:
         if n17 < 0:
             raise bad_length("name", n17, o)
         e = o + n17
-        v16 = b[o:e].decode()
+        v16 = b[o:e].decode("utf-8", "replace")
         o = e
         v18, n19 = _u_ti(b, o)
         o += 5
@@ -1338,7 +1338,7 @@ def _read_response_8(b: bytes, end: int) -> MetadataResponse:
         if n6 < 0:
             raise bad_length("host", n6, o)
         e = o + n6
-        v5 = b[o:e].decode()
+        v5 = b[o:e].decode("utf-8", "replace")
         o = e
         v7, n9 = _u_ih(b, o)
         o += 6
@@ -1346,7 +1346,7 @@ def _read_response_8(b: bytes, end: int) -> MetadataResponse:
             raise bad_length("rack", n9, o)
         if n9 >= 0:
             e = o + n9
-            v8 = b[o:e].decode()
+            v8 = b[o:e].decode("utf-8", "replace")
             o = e
         else:
             v8 = None
@@ -1357,7 +1357,7 @@ def _read_response_8(b: bytes, end: int) -> MetadataResponse:
         raise bad_length("cluster_id", n11, o)
     if n11 >= 0:
         e = o + n11
-        v10 = b[o:e].decode()
+        v10 = b[o:e].decode("utf-8", "replace")
         o = e
     else:
         v10 = None
@@ -1374,7 +1374,7 @@ def _read_response_8(b: bytes, end: int) -> MetadataResponse:
         if n17 < 0:
             raise bad_length("name", n17, o)
         e = o + n17
-        v16 = b[o:e].decode()
+        v16 = b[o:e].decode("utf-8", "replace")
         o = e
         v18, n19 = _u_ti(b, o)
         o += 5
@@ -1496,7 +1496,7 @@ def _read_response_9(b: bytes, end: int) -> MetadataResponse:
         if not 0 < n6 < 128:
             n6, o = length_rest(b, o, n6, "host")
         e = o + n6 - 1
-        v5 = b[o:e].decode()
+        v5 = b[o:e].decode("utf-8", "replace")
         o = e
         v7, n9 = _u_iB(b, o)
         o += 5
@@ -1504,7 +1504,7 @@ def _read_response_9(b: bytes, end: int) -> MetadataResponse:
             n9, o = uvarint_rest(b, o, n9)
         if n9:
             e = o + n9 - 1
-            v8 = b[o:e].decode()
+            v8 = b[o:e].decode("utf-8", "replace")
             o = e
         else:
             v8 = None
@@ -1519,7 +1519,7 @@ def _read_response_9(b: bytes, end: int) -> MetadataResponse:
         n12, o = uvarint_rest(b, o, n12)
     if n12:
         e = o + n12 - 1
-        v11 = b[o:e].decode()
+        v11 = b[o:e].decode("utf-8", "replace")
         o = e
     else:
         v11 = None
@@ -1537,7 +1537,7 @@ def _read_response_9(b: bytes, end: int) -> MetadataResponse:
         if not 0 < n18 < 128:
             n18, o = length_rest(b, o, n18, "name")
         e = o + n18 - 1
-        v17 = b[o:e].decode()
+        v17 = b[o:e].decode("utf-8", "replace")
         o = e
         v19, n20 = _u_tB(b, o)
         o += 2
@@ -1710,7 +1710,7 @@ def _read_response_10(b: bytes, end: int) -> MetadataResponse:
         if not 0 < n6 < 128:
             n6, o = length_rest(b, o, n6, "host")
         e = o + n6 - 1
-        v5 = b[o:e].decode()
+        v5 = b[o:e].decode("utf-8", "replace")
         o = e
         v7, n9 = _u_iB(b, o)
         o += 5
@@ -1718,7 +1718,7 @@ def _read_response_10(b: bytes, end: int) -> MetadataResponse:
             n9, o = uvarint_rest(b, o, n9)
         if n9:
             e = o + n9 - 1
-            v8 = b[o:e].decode()
+            v8 = b[o:e].decode("utf-8", "replace")
             o = e
         else:
             v8 = None
@@ -1733,7 +1733,7 @@ def _read_response_10(b: bytes, end: int) -> MetadataResponse:
         n12, o = uvarint_rest(b, o, n12)
     if n12:
         e = o + n12 - 1
-        v11 = b[o:e].decode()
+        v11 = b[o:e].decode("utf-8", "replace")
         o = e
     else:
         v11 = None
@@ -1751,7 +1751,7 @@ def _read_response_10(b: bytes, end: int) -> MetadataResponse:
         if not 0 < n18 < 128:
             n18, o = length_rest(b, o, n18, "name")
         e = o + n18 - 1
-        v17 = b[o:e].decode()
+        v17 = b[o:e].decode("utf-8", "replace")
         o = e
         v19, v20, n21 = _u_16stB(b, o)
         o += 18
@@ -1924,7 +1924,7 @@ def _read_response_11(b: bytes, end: int) -> MetadataResponse:
         if not 0 < n6 < 128:
             n6, o = length_rest(b, o, n6, "host")
         e = o + n6 - 1
-        v5 = b[o:e].decode()
+        v5 = b[o:e].decode("utf-8", "replace")
         o = e
         v7, n9 = _u_iB(b, o)
         o += 5
@@ -1932,7 +1932,7 @@ def _read_response_11(b: bytes, end: int) -> MetadataResponse:
             n9, o = uvarint_rest(b, o, n9)
         if n9:
             e = o + n9 - 1
-            v8 = b[o:e].decode()
+            v8 = b[o:e].decode("utf-8", "replace")
             o = e
         else:
             v8 = None
@@ -1947,7 +1947,7 @@ def _read_response_11(b: bytes, end: int) -> MetadataResponse:
         n12, o = uvarint_rest(b, o, n12)
     if n12:
         e = o + n12 - 1
-        v11 = b[o:e].decode()
+        v11 = b[o:e].decode("utf-8", "replace")
         o = e
     else:
         v11 = None
@@ -1965,7 +1965,7 @@ def _read_response_11(b: bytes, end: int) -> MetadataResponse:
         if not 0 < n18 < 128:
             n18, o = length_rest(b, o, n18, "name")
         e = o + n18 - 1
-        v17 = b[o:e].decode()
+        v17 = b[o:e].decode("utf-8", "replace")
         o = e
         v19, v20, n21 = _u_16stB(b, o)
         o += 18
@@ -2138,7 +2138,7 @@ def _read_response_12(b: bytes, end: int) -> MetadataResponse:
         if not 0 < n6 < 128:
             n6, o = length_rest(b, o, n6, "host")
         e = o + n6 - 1
-        v5 = b[o:e].decode()
+        v5 = b[o:e].decode("utf-8", "replace")
         o = e
         v7, n9 = _u_iB(b, o)
         o += 5
@@ -2146,7 +2146,7 @@ def _read_response_12(b: bytes, end: int) -> MetadataResponse:
             n9, o = uvarint_rest(b, o, n9)
         if n9:
             e = o + n9 - 1
-            v8 = b[o:e].decode()
+            v8 = b[o:e].decode("utf-8", "replace")
             o = e
         else:
             v8 = None
@@ -2161,7 +2161,7 @@ def _read_response_12(b: bytes, end: int) -> MetadataResponse:
         n12, o = uvarint_rest(b, o, n12)
     if n12:
         e = o + n12 - 1
-        v11 = b[o:e].decode()
+        v11 = b[o:e].decode("utf-8", "replace")
         o = e
     else:
         v11 = None
@@ -2180,7 +2180,7 @@ def _read_response_12(b: bytes, end: int) -> MetadataResponse:
             n18, o = uvarint_rest(b, o, n18)
         if n18:
             e = o + n18 - 1
-            v17 = b[o:e].decode()
+            v17 = b[o:e].decode("utf-8", "replace")
             o = e
         else:
             v17 = None
@@ -2359,7 +2359,7 @@ def _read_response_13(b: bytes, end: int) -> MetadataResponse:
         if not 0 < n6 < 128:
             n6, o = length_rest(b, o, n6, "host")
         e = o + n6 - 1
-        v5 = b[o:e].decode()
+        v5 = b[o:e].decode("utf-8", "replace")
         o = e
         v7, n9 = _u_iB(b, o)
         o += 5
@@ -2367,7 +2367,7 @@ def _read_response_13(b: bytes, end: int) -> MetadataResponse:
             n9, o = uvarint_rest(b, o, n9)
         if n9:
             e = o + n9 - 1
-            v8 = b[o:e].decode()
+            v8 = b[o:e].decode("utf-8", "replace")
             o = e
         else:
             v8 = None
@@ -2382,7 +2382,7 @@ def _read_response_13(b: bytes, end: int) -> MetadataResponse:
         n12, o = uvarint_rest(b, o, n12)
     if n12:
         e = o + n12 - 1
-        v11 = b[o:e].decode()
+        v11 = b[o:e].decode("utf-8", "replace")
         o = e
     else:
         v11 = None
@@ -2401,7 +2401,7 @@ def _read_response_13(b: bytes, end: int) -> MetadataResponse:
             n18, o = uvarint_rest(b, o, n18)
         if n18:
             e = o + n18 - 1
-            v17 = b[o:e].decode()
+            v17 = b[o:e].decode("utf-8", "replace")
             o = e
         else:
             v17 = None
@@ -2577,8 +2577,8 @@ def decode_response(buf: Buffer, version: int) -> MetadataResponse:
     except WireError as wrong:
         wrong.inside("MetadataResponse", version)
         raise
-    except (IndexError, error, UnicodeDecodeError) as broken:
-        raise WireError("MetadataResponse", f"cut short or not text ({broken})", version=version) from broken
+    except (IndexError, error) as broken:
+        raise WireError("MetadataResponse", f"cut short ({broken})", version=version) from broken
 
 
 def encode_response(msg: MetadataResponse, version: int) -> list[Buffer]:

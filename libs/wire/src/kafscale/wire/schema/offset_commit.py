@@ -108,7 +108,7 @@ def _read_request_0(b: bytes, end: int) -> OffsetCommitRequest:
     if n2 < 0:
         raise bad_length("group_id", n2, o)
     e = o + n2
-    v1 = b[o:e].decode()
+    v1 = b[o:e].decode("utf-8", "replace")
     o = e
     n3, = _u_i(b, o)
     o += 4
@@ -123,7 +123,7 @@ def _read_request_0(b: bytes, end: int) -> OffsetCommitRequest:
         if n6 < 0:
             raise bad_length("name", n6, o)
         e = o + n6
-        v5 = b[o:e].decode()
+        v5 = b[o:e].decode("utf-8", "replace")
         o = e
         n7, = _u_i(b, o)
         o += 4
@@ -139,7 +139,7 @@ def _read_request_0(b: bytes, end: int) -> OffsetCommitRequest:
                 raise bad_length("committed_metadata", n12, o)
             if n12 >= 0:
                 e = o + n12
-                v11 = b[o:e].decode()
+                v11 = b[o:e].decode("utf-8", "replace")
                 o = e
             else:
                 v11 = None
@@ -187,14 +187,14 @@ def _read_request_1(b: bytes, end: int) -> OffsetCommitRequest:
     if n2 < 0:
         raise bad_length("group_id", n2, o)
     e = o + n2
-    v1 = b[o:e].decode()
+    v1 = b[o:e].decode("utf-8", "replace")
     o = e
     v3, n5 = _u_ih(b, o)
     o += 6
     if n5 < 0:
         raise bad_length("member_id", n5, o)
     e = o + n5
-    v4 = b[o:e].decode()
+    v4 = b[o:e].decode("utf-8", "replace")
     o = e
     n6, = _u_i(b, o)
     o += 4
@@ -209,7 +209,7 @@ def _read_request_1(b: bytes, end: int) -> OffsetCommitRequest:
         if n9 < 0:
             raise bad_length("name", n9, o)
         e = o + n9
-        v8 = b[o:e].decode()
+        v8 = b[o:e].decode("utf-8", "replace")
         o = e
         n10, = _u_i(b, o)
         o += 4
@@ -225,7 +225,7 @@ def _read_request_1(b: bytes, end: int) -> OffsetCommitRequest:
                 raise bad_length("committed_metadata", n16, o)
             if n16 >= 0:
                 e = o + n16
-                v15 = b[o:e].decode()
+                v15 = b[o:e].decode("utf-8", "replace")
                 o = e
             else:
                 v15 = None
@@ -277,14 +277,14 @@ def _read_request_2(b: bytes, end: int) -> OffsetCommitRequest:
     if n2 < 0:
         raise bad_length("group_id", n2, o)
     e = o + n2
-    v1 = b[o:e].decode()
+    v1 = b[o:e].decode("utf-8", "replace")
     o = e
     v3, n5 = _u_ih(b, o)
     o += 6
     if n5 < 0:
         raise bad_length("member_id", n5, o)
     e = o + n5
-    v4 = b[o:e].decode()
+    v4 = b[o:e].decode("utf-8", "replace")
     o = e
     v6, n7 = _u_qi(b, o)
     o += 12
@@ -299,7 +299,7 @@ def _read_request_2(b: bytes, end: int) -> OffsetCommitRequest:
         if n10 < 0:
             raise bad_length("name", n10, o)
         e = o + n10
-        v9 = b[o:e].decode()
+        v9 = b[o:e].decode("utf-8", "replace")
         o = e
         n11, = _u_i(b, o)
         o += 4
@@ -315,7 +315,7 @@ def _read_request_2(b: bytes, end: int) -> OffsetCommitRequest:
                 raise bad_length("committed_metadata", n16, o)
             if n16 >= 0:
                 e = o + n16
-                v15 = b[o:e].decode()
+                v15 = b[o:e].decode("utf-8", "replace")
                 o = e
             else:
                 v15 = None
@@ -367,14 +367,14 @@ def _read_request_5(b: bytes, end: int) -> OffsetCommitRequest:
     if n2 < 0:
         raise bad_length("group_id", n2, o)
     e = o + n2
-    v1 = b[o:e].decode()
+    v1 = b[o:e].decode("utf-8", "replace")
     o = e
     v3, n5 = _u_ih(b, o)
     o += 6
     if n5 < 0:
         raise bad_length("member_id", n5, o)
     e = o + n5
-    v4 = b[o:e].decode()
+    v4 = b[o:e].decode("utf-8", "replace")
     o = e
     n6, = _u_i(b, o)
     o += 4
@@ -389,7 +389,7 @@ def _read_request_5(b: bytes, end: int) -> OffsetCommitRequest:
         if n9 < 0:
             raise bad_length("name", n9, o)
         e = o + n9
-        v8 = b[o:e].decode()
+        v8 = b[o:e].decode("utf-8", "replace")
         o = e
         n10, = _u_i(b, o)
         o += 4
@@ -405,7 +405,7 @@ def _read_request_5(b: bytes, end: int) -> OffsetCommitRequest:
                 raise bad_length("committed_metadata", n15, o)
             if n15 >= 0:
                 e = o + n15
-                v14 = b[o:e].decode()
+                v14 = b[o:e].decode("utf-8", "replace")
                 o = e
             else:
                 v14 = None
@@ -457,14 +457,14 @@ def _read_request_6(b: bytes, end: int) -> OffsetCommitRequest:
     if n2 < 0:
         raise bad_length("group_id", n2, o)
     e = o + n2
-    v1 = b[o:e].decode()
+    v1 = b[o:e].decode("utf-8", "replace")
     o = e
     v3, n5 = _u_ih(b, o)
     o += 6
     if n5 < 0:
         raise bad_length("member_id", n5, o)
     e = o + n5
-    v4 = b[o:e].decode()
+    v4 = b[o:e].decode("utf-8", "replace")
     o = e
     n6, = _u_i(b, o)
     o += 4
@@ -479,7 +479,7 @@ def _read_request_6(b: bytes, end: int) -> OffsetCommitRequest:
         if n9 < 0:
             raise bad_length("name", n9, o)
         e = o + n9
-        v8 = b[o:e].decode()
+        v8 = b[o:e].decode("utf-8", "replace")
         o = e
         n10, = _u_i(b, o)
         o += 4
@@ -495,7 +495,7 @@ def _read_request_6(b: bytes, end: int) -> OffsetCommitRequest:
                 raise bad_length("committed_metadata", n16, o)
             if n16 >= 0:
                 e = o + n16
-                v15 = b[o:e].decode()
+                v15 = b[o:e].decode("utf-8", "replace")
                 o = e
             else:
                 v15 = None
@@ -547,14 +547,14 @@ def _read_request_7(b: bytes, end: int) -> OffsetCommitRequest:
     if n2 < 0:
         raise bad_length("group_id", n2, o)
     e = o + n2
-    v1 = b[o:e].decode()
+    v1 = b[o:e].decode("utf-8", "replace")
     o = e
     v3, n5 = _u_ih(b, o)
     o += 6
     if n5 < 0:
         raise bad_length("member_id", n5, o)
     e = o + n5
-    v4 = b[o:e].decode()
+    v4 = b[o:e].decode("utf-8", "replace")
     o = e
     n7, = _u_h(b, o)
     o += 2
@@ -562,7 +562,7 @@ def _read_request_7(b: bytes, end: int) -> OffsetCommitRequest:
         raise bad_length("group_instance_id", n7, o)
     if n7 >= 0:
         e = o + n7
-        v6 = b[o:e].decode()
+        v6 = b[o:e].decode("utf-8", "replace")
         o = e
     else:
         v6 = None
@@ -579,7 +579,7 @@ def _read_request_7(b: bytes, end: int) -> OffsetCommitRequest:
         if n11 < 0:
             raise bad_length("name", n11, o)
         e = o + n11
-        v10 = b[o:e].decode()
+        v10 = b[o:e].decode("utf-8", "replace")
         o = e
         n12, = _u_i(b, o)
         o += 4
@@ -595,7 +595,7 @@ def _read_request_7(b: bytes, end: int) -> OffsetCommitRequest:
                 raise bad_length("committed_metadata", n18, o)
             if n18 >= 0:
                 e = o + n18
-                v17 = b[o:e].decode()
+                v17 = b[o:e].decode("utf-8", "replace")
                 o = e
             else:
                 v17 = None
@@ -655,14 +655,14 @@ def _read_request_8(b: bytes, end: int) -> OffsetCommitRequest:
     if not 0 < n2 < 128:
         n2, o = length_rest(b, o, n2, "group_id")
     e = o + n2 - 1
-    v1 = b[o:e].decode()
+    v1 = b[o:e].decode("utf-8", "replace")
     o = e
     v3, n5 = _u_iB(b, o)
     o += 5
     if not 0 < n5 < 128:
         n5, o = length_rest(b, o, n5, "member_id")
     e = o + n5 - 1
-    v4 = b[o:e].decode()
+    v4 = b[o:e].decode("utf-8", "replace")
     o = e
     n7 = b[o]
     o += 1
@@ -670,7 +670,7 @@ def _read_request_8(b: bytes, end: int) -> OffsetCommitRequest:
         n7, o = uvarint_rest(b, o, n7)
     if n7:
         e = o + n7 - 1
-        v6 = b[o:e].decode()
+        v6 = b[o:e].decode("utf-8", "replace")
         o = e
     else:
         v6 = None
@@ -688,7 +688,7 @@ def _read_request_8(b: bytes, end: int) -> OffsetCommitRequest:
         if not 0 < n11 < 128:
             n11, o = length_rest(b, o, n11, "name")
         e = o + n11 - 1
-        v10 = b[o:e].decode()
+        v10 = b[o:e].decode("utf-8", "replace")
         o = e
         n12 = b[o]
         o += 1
@@ -705,7 +705,7 @@ def _read_request_8(b: bytes, end: int) -> OffsetCommitRequest:
                 n18, o = uvarint_rest(b, o, n18)
             if n18:
                 e = o + n18 - 1
-                v17 = b[o:e].decode()
+                v17 = b[o:e].decode("utf-8", "replace")
                 o = e
             else:
                 v17 = None
@@ -803,14 +803,14 @@ def _read_request_10(b: bytes, end: int) -> OffsetCommitRequest:
     if not 0 < n2 < 128:
         n2, o = length_rest(b, o, n2, "group_id")
     e = o + n2 - 1
-    v1 = b[o:e].decode()
+    v1 = b[o:e].decode("utf-8", "replace")
     o = e
     v3, n5 = _u_iB(b, o)
     o += 5
     if not 0 < n5 < 128:
         n5, o = length_rest(b, o, n5, "member_id")
     e = o + n5 - 1
-    v4 = b[o:e].decode()
+    v4 = b[o:e].decode("utf-8", "replace")
     o = e
     n7 = b[o]
     o += 1
@@ -818,7 +818,7 @@ def _read_request_10(b: bytes, end: int) -> OffsetCommitRequest:
         n7, o = uvarint_rest(b, o, n7)
     if n7:
         e = o + n7 - 1
-        v6 = b[o:e].decode()
+        v6 = b[o:e].decode("utf-8", "replace")
         o = e
     else:
         v6 = None
@@ -846,7 +846,7 @@ def _read_request_10(b: bytes, end: int) -> OffsetCommitRequest:
                 n17, o = uvarint_rest(b, o, n17)
             if n17:
                 e = o + n17 - 1
-                v16 = b[o:e].decode()
+                v16 = b[o:e].decode("utf-8", "replace")
                 o = e
             else:
                 v16 = None
@@ -944,8 +944,8 @@ def decode_request(buf: Buffer, version: int) -> OffsetCommitRequest:
     except WireError as wrong:
         wrong.inside("OffsetCommitRequest", version)
         raise
-    except (IndexError, error, UnicodeDecodeError) as broken:
-        raise WireError("OffsetCommitRequest", f"cut short or not text ({broken})", version=version) from broken
+    except (IndexError, error) as broken:
+        raise WireError("OffsetCommitRequest", f"cut short ({broken})", version=version) from broken
 
 
 def encode_request(msg: OffsetCommitRequest, version: int) -> list[Buffer]:
@@ -974,7 +974,7 @@ def _read_response_0(b: bytes, end: int) -> OffsetCommitResponse:
         if n4 < 0:
             raise bad_length("name", n4, o)
         e = o + n4
-        v3 = b[o:e].decode()
+        v3 = b[o:e].decode("utf-8", "replace")
         o = e
         n5, = _u_i(b, o)
         o += 4
@@ -1029,7 +1029,7 @@ def _read_response_3(b: bytes, end: int) -> OffsetCommitResponse:
         if n5 < 0:
             raise bad_length("name", n5, o)
         e = o + n5
-        v4 = b[o:e].decode()
+        v4 = b[o:e].decode("utf-8", "replace")
         o = e
         n6, = _u_i(b, o)
         o += 4
@@ -1085,7 +1085,7 @@ def _read_response_8(b: bytes, end: int) -> OffsetCommitResponse:
         if not 0 < n5 < 128:
             n5, o = length_rest(b, o, n5, "name")
         e = o + n5 - 1
-        v4 = b[o:e].decode()
+        v4 = b[o:e].decode("utf-8", "replace")
         o = e
         n6 = b[o]
         o += 1
@@ -1227,8 +1227,8 @@ def decode_response(buf: Buffer, version: int) -> OffsetCommitResponse:
     except WireError as wrong:
         wrong.inside("OffsetCommitResponse", version)
         raise
-    except (IndexError, error, UnicodeDecodeError) as broken:
-        raise WireError("OffsetCommitResponse", f"cut short or not text ({broken})", version=version) from broken
+    except (IndexError, error) as broken:
+        raise WireError("OffsetCommitResponse", f"cut short ({broken})", version=version) from broken
 
 
 def encode_response(msg: OffsetCommitResponse, version: int) -> list[Buffer]:

@@ -75,7 +75,7 @@ def _read_request_0(b: bytes, end: int) -> OffsetDeleteRequest:
     if n2 < 0:
         raise bad_length("group_id", n2, o)
     e = o + n2
-    v1 = b[o:e].decode()
+    v1 = b[o:e].decode("utf-8", "replace")
     o = e
     n3, = _u_i(b, o)
     o += 4
@@ -90,7 +90,7 @@ def _read_request_0(b: bytes, end: int) -> OffsetDeleteRequest:
         if n6 < 0:
             raise bad_length("name", n6, o)
         e = o + n6
-        v5 = b[o:e].decode()
+        v5 = b[o:e].decode("utf-8", "replace")
         o = e
         n7, = _u_i(b, o)
         o += 4
@@ -145,8 +145,8 @@ def decode_request(buf: Buffer, version: int) -> OffsetDeleteRequest:
     except WireError as wrong:
         wrong.inside("OffsetDeleteRequest", version)
         raise
-    except (IndexError, error, UnicodeDecodeError) as broken:
-        raise WireError("OffsetDeleteRequest", f"cut short or not text ({broken})", version=version) from broken
+    except (IndexError, error) as broken:
+        raise WireError("OffsetDeleteRequest", f"cut short ({broken})", version=version) from broken
 
 
 def encode_request(msg: OffsetDeleteRequest, version: int) -> list[Buffer]:
@@ -175,7 +175,7 @@ def _read_response_0(b: bytes, end: int) -> OffsetDeleteResponse:
         if n6 < 0:
             raise bad_length("name", n6, o)
         e = o + n6
-        v5 = b[o:e].decode()
+        v5 = b[o:e].decode("utf-8", "replace")
         o = e
         n7, = _u_i(b, o)
         o += 4
@@ -228,8 +228,8 @@ def decode_response(buf: Buffer, version: int) -> OffsetDeleteResponse:
     except WireError as wrong:
         wrong.inside("OffsetDeleteResponse", version)
         raise
-    except (IndexError, error, UnicodeDecodeError) as broken:
-        raise WireError("OffsetDeleteResponse", f"cut short or not text ({broken})", version=version) from broken
+    except (IndexError, error) as broken:
+        raise WireError("OffsetDeleteResponse", f"cut short ({broken})", version=version) from broken
 
 
 def encode_response(msg: OffsetDeleteResponse, version: int) -> list[Buffer]:

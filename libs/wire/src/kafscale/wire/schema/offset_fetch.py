@@ -132,7 +132,7 @@ def _read_request_0(b: bytes, end: int) -> OffsetFetchRequest:
     if n2 < 0:
         raise bad_length("group_id", n2, o)
     e = o + n2
-    v1 = b[o:e].decode()
+    v1 = b[o:e].decode("utf-8", "replace")
     o = e
     n3, = _u_i(b, o)
     o += 4
@@ -147,7 +147,7 @@ def _read_request_0(b: bytes, end: int) -> OffsetFetchRequest:
         if n6 < 0:
             raise bad_length("name", n6, o)
         e = o + n6
-        v5 = b[o:e].decode()
+        v5 = b[o:e].decode("utf-8", "replace")
         o = e
         n7, = _u_i(b, o)
         o += 4
@@ -193,7 +193,7 @@ def _read_request_2(b: bytes, end: int) -> OffsetFetchRequest:
     if n2 < 0:
         raise bad_length("group_id", n2, o)
     e = o + n2
-    v1 = b[o:e].decode()
+    v1 = b[o:e].decode("utf-8", "replace")
     o = e
     n3, = _u_i(b, o)
     o += 4
@@ -209,7 +209,7 @@ def _read_request_2(b: bytes, end: int) -> OffsetFetchRequest:
             if n6 < 0:
                 raise bad_length("name", n6, o)
             e = o + n6
-            v5 = b[o:e].decode()
+            v5 = b[o:e].decode("utf-8", "replace")
             o = e
             n7, = _u_i(b, o)
             o += 4
@@ -260,7 +260,7 @@ def _read_request_6(b: bytes, end: int) -> OffsetFetchRequest:
     if not 0 < n2 < 128:
         n2, o = length_rest(b, o, n2, "group_id")
     e = o + n2 - 1
-    v1 = b[o:e].decode()
+    v1 = b[o:e].decode("utf-8", "replace")
     o = e
     n3 = b[o]
     o += 1
@@ -277,7 +277,7 @@ def _read_request_6(b: bytes, end: int) -> OffsetFetchRequest:
             if not 0 < n6 < 128:
                 n6, o = length_rest(b, o, n6, "name")
             e = o + n6 - 1
-            v5 = b[o:e].decode()
+            v5 = b[o:e].decode("utf-8", "replace")
             o = e
             n7 = b[o]
             o += 1
@@ -351,7 +351,7 @@ def _read_request_7(b: bytes, end: int) -> OffsetFetchRequest:
     if not 0 < n2 < 128:
         n2, o = length_rest(b, o, n2, "group_id")
     e = o + n2 - 1
-    v1 = b[o:e].decode()
+    v1 = b[o:e].decode("utf-8", "replace")
     o = e
     n3 = b[o]
     o += 1
@@ -368,7 +368,7 @@ def _read_request_7(b: bytes, end: int) -> OffsetFetchRequest:
             if not 0 < n6 < 128:
                 n6, o = length_rest(b, o, n6, "name")
             e = o + n6 - 1
-            v5 = b[o:e].decode()
+            v5 = b[o:e].decode("utf-8", "replace")
             o = e
             n7 = b[o]
             o += 1
@@ -451,7 +451,7 @@ def _read_request_8(b: bytes, end: int) -> OffsetFetchRequest:
         if not 0 < n4 < 128:
             n4, o = length_rest(b, o, n4, "group_id")
         e = o + n4 - 1
-        v3 = b[o:e].decode()
+        v3 = b[o:e].decode("utf-8", "replace")
         o = e
         n5 = b[o]
         o += 1
@@ -468,7 +468,7 @@ def _read_request_8(b: bytes, end: int) -> OffsetFetchRequest:
                 if not 0 < n8 < 128:
                     n8, o = length_rest(b, o, n8, "name")
                 e = o + n8 - 1
-                v7 = b[o:e].decode()
+                v7 = b[o:e].decode("utf-8", "replace")
                 o = e
                 n9 = b[o]
                 o += 1
@@ -564,7 +564,7 @@ def _read_request_9(b: bytes, end: int) -> OffsetFetchRequest:
         if not 0 < n4 < 128:
             n4, o = length_rest(b, o, n4, "group_id")
         e = o + n4 - 1
-        v3 = b[o:e].decode()
+        v3 = b[o:e].decode("utf-8", "replace")
         o = e
         n6 = b[o]
         o += 1
@@ -572,7 +572,7 @@ def _read_request_9(b: bytes, end: int) -> OffsetFetchRequest:
             n6, o = uvarint_rest(b, o, n6)
         if n6:
             e = o + n6 - 1
-            v5 = b[o:e].decode()
+            v5 = b[o:e].decode("utf-8", "replace")
             o = e
         else:
             v5 = None
@@ -591,7 +591,7 @@ def _read_request_9(b: bytes, end: int) -> OffsetFetchRequest:
                 if not 0 < n11 < 128:
                     n11, o = length_rest(b, o, n11, "name")
                 e = o + n11 - 1
-                v10 = b[o:e].decode()
+                v10 = b[o:e].decode("utf-8", "replace")
                 o = e
                 n12 = b[o]
                 o += 1
@@ -699,7 +699,7 @@ def _read_request_10(b: bytes, end: int) -> OffsetFetchRequest:
         if not 0 < n4 < 128:
             n4, o = length_rest(b, o, n4, "group_id")
         e = o + n4 - 1
-        v3 = b[o:e].decode()
+        v3 = b[o:e].decode("utf-8", "replace")
         o = e
         n6 = b[o]
         o += 1
@@ -707,7 +707,7 @@ def _read_request_10(b: bytes, end: int) -> OffsetFetchRequest:
             n6, o = uvarint_rest(b, o, n6)
         if n6:
             e = o + n6 - 1
-            v5 = b[o:e].decode()
+            v5 = b[o:e].decode("utf-8", "replace")
             o = e
         else:
             v5 = None
@@ -818,8 +818,8 @@ def decode_request(buf: Buffer, version: int) -> OffsetFetchRequest:
     except WireError as wrong:
         wrong.inside("OffsetFetchRequest", version)
         raise
-    except (IndexError, error, UnicodeDecodeError) as broken:
-        raise WireError("OffsetFetchRequest", f"cut short or not text ({broken})", version=version) from broken
+    except (IndexError, error) as broken:
+        raise WireError("OffsetFetchRequest", f"cut short ({broken})", version=version) from broken
 
 
 def encode_request(msg: OffsetFetchRequest, version: int) -> list[Buffer]:
@@ -848,7 +848,7 @@ def _read_response_0(b: bytes, end: int) -> OffsetFetchResponse:
         if n4 < 0:
             raise bad_length("name", n4, o)
         e = o + n4
-        v3 = b[o:e].decode()
+        v3 = b[o:e].decode("utf-8", "replace")
         o = e
         n5, = _u_i(b, o)
         o += 4
@@ -864,7 +864,7 @@ def _read_response_0(b: bytes, end: int) -> OffsetFetchResponse:
                 raise bad_length("metadata", n10, o)
             if n10 >= 0:
                 e = o + n10
-                v9 = b[o:e].decode()
+                v9 = b[o:e].decode("utf-8", "replace")
                 o = e
             else:
                 v9 = None
@@ -921,7 +921,7 @@ def _read_response_2(b: bytes, end: int) -> OffsetFetchResponse:
         if n4 < 0:
             raise bad_length("name", n4, o)
         e = o + n4
-        v3 = b[o:e].decode()
+        v3 = b[o:e].decode("utf-8", "replace")
         o = e
         n5, = _u_i(b, o)
         o += 4
@@ -937,7 +937,7 @@ def _read_response_2(b: bytes, end: int) -> OffsetFetchResponse:
                 raise bad_length("metadata", n10, o)
             if n10 >= 0:
                 e = o + n10
-                v9 = b[o:e].decode()
+                v9 = b[o:e].decode("utf-8", "replace")
                 o = e
             else:
                 v9 = None
@@ -997,7 +997,7 @@ def _read_response_3(b: bytes, end: int) -> OffsetFetchResponse:
         if n5 < 0:
             raise bad_length("name", n5, o)
         e = o + n5
-        v4 = b[o:e].decode()
+        v4 = b[o:e].decode("utf-8", "replace")
         o = e
         n6, = _u_i(b, o)
         o += 4
@@ -1013,7 +1013,7 @@ def _read_response_3(b: bytes, end: int) -> OffsetFetchResponse:
                 raise bad_length("metadata", n11, o)
             if n11 >= 0:
                 e = o + n11
-                v10 = b[o:e].decode()
+                v10 = b[o:e].decode("utf-8", "replace")
                 o = e
             else:
                 v10 = None
@@ -1073,7 +1073,7 @@ def _read_response_5(b: bytes, end: int) -> OffsetFetchResponse:
         if n5 < 0:
             raise bad_length("name", n5, o)
         e = o + n5
-        v4 = b[o:e].decode()
+        v4 = b[o:e].decode("utf-8", "replace")
         o = e
         n6, = _u_i(b, o)
         o += 4
@@ -1089,7 +1089,7 @@ def _read_response_5(b: bytes, end: int) -> OffsetFetchResponse:
                 raise bad_length("metadata", n12, o)
             if n12 >= 0:
                 e = o + n12
-                v11 = b[o:e].decode()
+                v11 = b[o:e].decode("utf-8", "replace")
                 o = e
             else:
                 v11 = None
@@ -1150,7 +1150,7 @@ def _read_response_6(b: bytes, end: int) -> OffsetFetchResponse:
         if not 0 < n5 < 128:
             n5, o = length_rest(b, o, n5, "name")
         e = o + n5 - 1
-        v4 = b[o:e].decode()
+        v4 = b[o:e].decode("utf-8", "replace")
         o = e
         n6 = b[o]
         o += 1
@@ -1167,7 +1167,7 @@ def _read_response_6(b: bytes, end: int) -> OffsetFetchResponse:
                 n12, o = uvarint_rest(b, o, n12)
             if n12:
                 e = o + n12 - 1
-                v11 = b[o:e].decode()
+                v11 = b[o:e].decode("utf-8", "replace")
                 o = e
             else:
                 v11 = None
@@ -1251,7 +1251,7 @@ def _read_response_8(b: bytes, end: int) -> OffsetFetchResponse:
         if not 0 < n5 < 128:
             n5, o = length_rest(b, o, n5, "group_id")
         e = o + n5 - 1
-        v4 = b[o:e].decode()
+        v4 = b[o:e].decode("utf-8", "replace")
         o = e
         n6 = b[o]
         o += 1
@@ -1267,7 +1267,7 @@ def _read_response_8(b: bytes, end: int) -> OffsetFetchResponse:
             if not 0 < n9 < 128:
                 n9, o = length_rest(b, o, n9, "name")
             e = o + n9 - 1
-            v8 = b[o:e].decode()
+            v8 = b[o:e].decode("utf-8", "replace")
             o = e
             n10 = b[o]
             o += 1
@@ -1284,7 +1284,7 @@ def _read_response_8(b: bytes, end: int) -> OffsetFetchResponse:
                     n16, o = uvarint_rest(b, o, n16)
                 if n16:
                     e = o + n16 - 1
-                    v15 = b[o:e].decode()
+                    v15 = b[o:e].decode("utf-8", "replace")
                     o = e
                 else:
                     v15 = None
@@ -1388,7 +1388,7 @@ def _read_response_10(b: bytes, end: int) -> OffsetFetchResponse:
         if not 0 < n5 < 128:
             n5, o = length_rest(b, o, n5, "group_id")
         e = o + n5 - 1
-        v4 = b[o:e].decode()
+        v4 = b[o:e].decode("utf-8", "replace")
         o = e
         n6 = b[o]
         o += 1
@@ -1414,7 +1414,7 @@ def _read_response_10(b: bytes, end: int) -> OffsetFetchResponse:
                     n15, o = uvarint_rest(b, o, n15)
                 if n15:
                     e = o + n15 - 1
-                    v14 = b[o:e].decode()
+                    v14 = b[o:e].decode("utf-8", "replace")
                     o = e
                 else:
                     v14 = None
@@ -1509,8 +1509,8 @@ def decode_response(buf: Buffer, version: int) -> OffsetFetchResponse:
     except WireError as wrong:
         wrong.inside("OffsetFetchResponse", version)
         raise
-    except (IndexError, error, UnicodeDecodeError) as broken:
-        raise WireError("OffsetFetchResponse", f"cut short or not text ({broken})", version=version) from broken
+    except (IndexError, error) as broken:
+        raise WireError("OffsetFetchResponse", f"cut short ({broken})", version=version) from broken
 
 
 def encode_response(msg: OffsetFetchResponse, version: int) -> list[Buffer]:

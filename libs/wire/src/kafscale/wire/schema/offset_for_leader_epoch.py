@@ -100,7 +100,7 @@ def _read_request_0(b: bytes, end: int) -> OffsetForLeaderEpochRequest:
         if n4 < 0:
             raise bad_length("topic", n4, o)
         e = o + n4
-        v3 = b[o:e].decode()
+        v3 = b[o:e].decode("utf-8", "replace")
         o = e
         n5, = _u_i(b, o)
         o += 4
@@ -153,7 +153,7 @@ def _read_request_2(b: bytes, end: int) -> OffsetForLeaderEpochRequest:
         if n4 < 0:
             raise bad_length("topic", n4, o)
         e = o + n4
-        v3 = b[o:e].decode()
+        v3 = b[o:e].decode("utf-8", "replace")
         o = e
         n5, = _u_i(b, o)
         o += 4
@@ -206,7 +206,7 @@ def _read_request_3(b: bytes, end: int) -> OffsetForLeaderEpochRequest:
         if n5 < 0:
             raise bad_length("topic", n5, o)
         e = o + n5
-        v4 = b[o:e].decode()
+        v4 = b[o:e].decode("utf-8", "replace")
         o = e
         n6, = _u_i(b, o)
         o += 4
@@ -260,7 +260,7 @@ def _read_request_4(b: bytes, end: int) -> OffsetForLeaderEpochRequest:
         if not 0 < n5 < 128:
             n5, o = length_rest(b, o, n5, "topic")
         e = o + n5 - 1
-        v4 = b[o:e].decode()
+        v4 = b[o:e].decode("utf-8", "replace")
         o = e
         n6 = b[o]
         o += 1
@@ -334,8 +334,8 @@ def decode_request(buf: Buffer, version: int) -> OffsetForLeaderEpochRequest:
     except WireError as wrong:
         wrong.inside("OffsetForLeaderEpochRequest", version)
         raise
-    except (IndexError, error, UnicodeDecodeError) as broken:
-        raise WireError("OffsetForLeaderEpochRequest", f"cut short or not text ({broken})", version=version) from broken
+    except (IndexError, error) as broken:
+        raise WireError("OffsetForLeaderEpochRequest", f"cut short ({broken})", version=version) from broken
 
 
 def encode_request(msg: OffsetForLeaderEpochRequest, version: int) -> list[Buffer]:
@@ -364,7 +364,7 @@ def _read_response_0(b: bytes, end: int) -> OffsetForLeaderEpochResponse:
         if n4 < 0:
             raise bad_length("topic", n4, o)
         e = o + n4
-        v3 = b[o:e].decode()
+        v3 = b[o:e].decode("utf-8", "replace")
         o = e
         n5, = _u_i(b, o)
         o += 4
@@ -419,7 +419,7 @@ def _read_response_1(b: bytes, end: int) -> OffsetForLeaderEpochResponse:
         if n4 < 0:
             raise bad_length("topic", n4, o)
         e = o + n4
-        v3 = b[o:e].decode()
+        v3 = b[o:e].decode("utf-8", "replace")
         o = e
         n5, = _u_i(b, o)
         o += 4
@@ -474,7 +474,7 @@ def _read_response_2(b: bytes, end: int) -> OffsetForLeaderEpochResponse:
         if n5 < 0:
             raise bad_length("topic", n5, o)
         e = o + n5
-        v4 = b[o:e].decode()
+        v4 = b[o:e].decode("utf-8", "replace")
         o = e
         n6, = _u_i(b, o)
         o += 4
@@ -530,7 +530,7 @@ def _read_response_4(b: bytes, end: int) -> OffsetForLeaderEpochResponse:
         if not 0 < n5 < 128:
             n5, o = length_rest(b, o, n5, "topic")
         e = o + n5 - 1
-        v4 = b[o:e].decode()
+        v4 = b[o:e].decode("utf-8", "replace")
         o = e
         n6 = b[o]
         o += 1
@@ -606,8 +606,8 @@ def decode_response(buf: Buffer, version: int) -> OffsetForLeaderEpochResponse:
     except WireError as wrong:
         wrong.inside("OffsetForLeaderEpochResponse", version)
         raise
-    except (IndexError, error, UnicodeDecodeError) as broken:
-        raise WireError("OffsetForLeaderEpochResponse", f"cut short or not text ({broken})", version=version) from broken
+    except (IndexError, error) as broken:
+        raise WireError("OffsetForLeaderEpochResponse", f"cut short ({broken})", version=version) from broken
 
 
 def encode_response(msg: OffsetForLeaderEpochResponse, version: int) -> list[Buffer]:

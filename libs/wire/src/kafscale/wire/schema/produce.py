@@ -144,7 +144,7 @@ def _read_request_0(b: memoryview, end: int) -> ProduceRequest:
         if n6 < 0:
             raise bad_length("name", n6, o)
         e = o + n6
-        v5 = str(b[o:e], "utf-8")
+        v5 = str(b[o:e], "utf-8", "replace")
         o = e
         n7, = _u_i(b, o)
         o += 4
@@ -213,7 +213,7 @@ def _read_request_3(b: memoryview, end: int) -> ProduceRequest:
         raise bad_length("transactional_id", n2, o)
     if n2 >= 0:
         e = o + n2
-        v1 = str(b[o:e], "utf-8")
+        v1 = str(b[o:e], "utf-8", "replace")
         o = e
     else:
         v1 = None
@@ -230,7 +230,7 @@ def _read_request_3(b: memoryview, end: int) -> ProduceRequest:
         if n8 < 0:
             raise bad_length("name", n8, o)
         e = o + n8
-        v7 = str(b[o:e], "utf-8")
+        v7 = str(b[o:e], "utf-8", "replace")
         o = e
         n9, = _u_i(b, o)
         o += 4
@@ -307,7 +307,7 @@ def _read_request_9(b: memoryview, end: int) -> ProduceRequest:
         n2, o = uvarint_rest(b, o, n2)
     if n2:
         e = o + n2 - 1
-        v1 = str(b[o:e], "utf-8")
+        v1 = str(b[o:e], "utf-8", "replace")
         o = e
     else:
         v1 = None
@@ -325,7 +325,7 @@ def _read_request_9(b: memoryview, end: int) -> ProduceRequest:
         if not 0 < n8 < 128:
             n8, o = length_rest(b, o, n8, "name")
         e = o + n8 - 1
-        v7 = str(b[o:e], "utf-8")
+        v7 = str(b[o:e], "utf-8", "replace")
         o = e
         n9 = b[o]
         o += 1
@@ -435,7 +435,7 @@ def _read_request_13(b: memoryview, end: int) -> ProduceRequest:
         n2, o = uvarint_rest(b, o, n2)
     if n2:
         e = o + n2 - 1
-        v1 = str(b[o:e], "utf-8")
+        v1 = str(b[o:e], "utf-8", "replace")
         o = e
     else:
         v1 = None
@@ -555,8 +555,8 @@ def decode_request(buf: Buffer, version: int) -> ProduceRequest:
     except WireError as wrong:
         wrong.inside("ProduceRequest", version)
         raise
-    except (IndexError, error, UnicodeDecodeError) as broken:
-        raise WireError("ProduceRequest", f"cut short or not text ({broken})", version=version) from broken
+    except (IndexError, error) as broken:
+        raise WireError("ProduceRequest", f"cut short ({broken})", version=version) from broken
 
 
 def encode_request(msg: ProduceRequest, version: int) -> list[Buffer]:
@@ -585,7 +585,7 @@ def _read_response_0(b: bytes, end: int) -> ProduceResponse:
         if n4 < 0:
             raise bad_length("name", n4, o)
         e = o + n4
-        v3 = b[o:e].decode()
+        v3 = b[o:e].decode("utf-8", "replace")
         o = e
         n5, = _u_i(b, o)
         o += 4
@@ -640,7 +640,7 @@ def _read_response_1(b: bytes, end: int) -> ProduceResponse:
         if n4 < 0:
             raise bad_length("name", n4, o)
         e = o + n4
-        v3 = b[o:e].decode()
+        v3 = b[o:e].decode("utf-8", "replace")
         o = e
         n5, = _u_i(b, o)
         o += 4
@@ -698,7 +698,7 @@ def _read_response_2(b: bytes, end: int) -> ProduceResponse:
         if n4 < 0:
             raise bad_length("name", n4, o)
         e = o + n4
-        v3 = b[o:e].decode()
+        v3 = b[o:e].decode("utf-8", "replace")
         o = e
         n5, = _u_i(b, o)
         o += 4
@@ -756,7 +756,7 @@ def _read_response_5(b: bytes, end: int) -> ProduceResponse:
         if n4 < 0:
             raise bad_length("name", n4, o)
         e = o + n4
-        v3 = b[o:e].decode()
+        v3 = b[o:e].decode("utf-8", "replace")
         o = e
         n5, = _u_i(b, o)
         o += 4
@@ -814,7 +814,7 @@ def _read_response_8(b: bytes, end: int) -> ProduceResponse:
         if n4 < 0:
             raise bad_length("name", n4, o)
         e = o + n4
-        v3 = b[o:e].decode()
+        v3 = b[o:e].decode("utf-8", "replace")
         o = e
         n5, = _u_i(b, o)
         o += 4
@@ -838,7 +838,7 @@ def _read_response_8(b: bytes, end: int) -> ProduceResponse:
                     raise bad_length("batch_index_error_message", n16, o)
                 if n16 >= 0:
                     e = o + n16
-                    v15 = b[o:e].decode()
+                    v15 = b[o:e].decode("utf-8", "replace")
                     o = e
                 else:
                     v15 = None
@@ -849,7 +849,7 @@ def _read_response_8(b: bytes, end: int) -> ProduceResponse:
                 raise bad_length("error_message", n18, o)
             if n18 >= 0:
                 e = o + n18
-                v17 = b[o:e].decode()
+                v17 = b[o:e].decode("utf-8", "replace")
                 o = e
             else:
                 v17 = None
@@ -919,7 +919,7 @@ def _read_response_9(b: bytes, end: int) -> ProduceResponse:
         if not 0 < n4 < 128:
             n4, o = length_rest(b, o, n4, "name")
         e = o + n4 - 1
-        v3 = b[o:e].decode()
+        v3 = b[o:e].decode("utf-8", "replace")
         o = e
         n5 = b[o]
         o += 1
@@ -945,7 +945,7 @@ def _read_response_9(b: bytes, end: int) -> ProduceResponse:
                     n16, o = uvarint_rest(b, o, n16)
                 if n16:
                     e = o + n16 - 1
-                    v15 = b[o:e].decode()
+                    v15 = b[o:e].decode("utf-8", "replace")
                     o = e
                 else:
                     v15 = None
@@ -960,7 +960,7 @@ def _read_response_9(b: bytes, end: int) -> ProduceResponse:
                 n19, o = uvarint_rest(b, o, n19)
             if n19:
                 e = o + n19 - 1
-                v18 = b[o:e].decode()
+                v18 = b[o:e].decode("utf-8", "replace")
                 o = e
             else:
                 v18 = None
@@ -1063,7 +1063,7 @@ def _read_response_10(b: bytes, end: int) -> ProduceResponse:
         if not 0 < n4 < 128:
             n4, o = length_rest(b, o, n4, "name")
         e = o + n4 - 1
-        v3 = b[o:e].decode()
+        v3 = b[o:e].decode("utf-8", "replace")
         o = e
         n5 = b[o]
         o += 1
@@ -1089,7 +1089,7 @@ def _read_response_10(b: bytes, end: int) -> ProduceResponse:
                     n16, o = uvarint_rest(b, o, n16)
                 if n16:
                     e = o + n16 - 1
-                    v15 = b[o:e].decode()
+                    v15 = b[o:e].decode("utf-8", "replace")
                     o = e
                 else:
                     v15 = None
@@ -1104,7 +1104,7 @@ def _read_response_10(b: bytes, end: int) -> ProduceResponse:
                 n19, o = uvarint_rest(b, o, n19)
             if n19:
                 e = o + n19 - 1
-                v18 = b[o:e].decode()
+                v18 = b[o:e].decode("utf-8", "replace")
                 o = e
             else:
                 v18 = None
@@ -1157,7 +1157,7 @@ def _read_response_10(b: bytes, end: int) -> ProduceResponse:
                     if not 0 < n37 < 128:
                         n37, o = length_rest(b, o, n37, "host")
                     e = o + n37 - 1
-                    v36 = b[o:e].decode()
+                    v36 = b[o:e].decode("utf-8", "replace")
                     o = e
                     v38, n40 = _u_iB(b, o)
                     o += 5
@@ -1165,7 +1165,7 @@ def _read_response_10(b: bytes, end: int) -> ProduceResponse:
                         n40, o = uvarint_rest(b, o, n40)
                     if n40:
                         e = o + n40 - 1
-                        v39 = b[o:e].decode()
+                        v39 = b[o:e].decode("utf-8", "replace")
                         o = e
                     else:
                         v39 = None
@@ -1323,7 +1323,7 @@ def _read_response_13(b: bytes, end: int) -> ProduceResponse:
                     n15, o = uvarint_rest(b, o, n15)
                 if n15:
                     e = o + n15 - 1
-                    v14 = b[o:e].decode()
+                    v14 = b[o:e].decode("utf-8", "replace")
                     o = e
                 else:
                     v14 = None
@@ -1338,7 +1338,7 @@ def _read_response_13(b: bytes, end: int) -> ProduceResponse:
                 n18, o = uvarint_rest(b, o, n18)
             if n18:
                 e = o + n18 - 1
-                v17 = b[o:e].decode()
+                v17 = b[o:e].decode("utf-8", "replace")
                 o = e
             else:
                 v17 = None
@@ -1391,7 +1391,7 @@ def _read_response_13(b: bytes, end: int) -> ProduceResponse:
                     if not 0 < n36 < 128:
                         n36, o = length_rest(b, o, n36, "host")
                     e = o + n36 - 1
-                    v35 = b[o:e].decode()
+                    v35 = b[o:e].decode("utf-8", "replace")
                     o = e
                     v37, n39 = _u_iB(b, o)
                     o += 5
@@ -1399,7 +1399,7 @@ def _read_response_13(b: bytes, end: int) -> ProduceResponse:
                         n39, o = uvarint_rest(b, o, n39)
                     if n39:
                         e = o + n39 - 1
-                        v38 = b[o:e].decode()
+                        v38 = b[o:e].decode("utf-8", "replace")
                         o = e
                     else:
                         v38 = None
@@ -1529,8 +1529,8 @@ def decode_response(buf: Buffer, version: int) -> ProduceResponse:
     except WireError as wrong:
         wrong.inside("ProduceResponse", version)
         raise
-    except (IndexError, error, UnicodeDecodeError) as broken:
-        raise WireError("ProduceResponse", f"cut short or not text ({broken})", version=version) from broken
+    except (IndexError, error) as broken:
+        raise WireError("ProduceResponse", f"cut short ({broken})", version=version) from broken
 
 
 def encode_response(msg: ProduceResponse, version: int) -> list[Buffer]:

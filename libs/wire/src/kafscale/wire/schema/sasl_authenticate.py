@@ -121,8 +121,8 @@ def decode_request(buf: Buffer, version: int) -> SaslAuthenticateRequest:
     except WireError as wrong:
         wrong.inside("SaslAuthenticateRequest", version)
         raise
-    except (IndexError, error, UnicodeDecodeError) as broken:
-        raise WireError("SaslAuthenticateRequest", f"cut short or not text ({broken})", version=version) from broken
+    except (IndexError, error) as broken:
+        raise WireError("SaslAuthenticateRequest", f"cut short ({broken})", version=version) from broken
 
 
 def encode_request(msg: SaslAuthenticateRequest, version: int) -> list[Buffer]:
@@ -143,7 +143,7 @@ def _read_response_0(b: bytes, end: int) -> SaslAuthenticateResponse:
         raise bad_length("error_message", n3, o)
     if n3 >= 0:
         e = o + n3
-        v2 = b[o:e].decode()
+        v2 = b[o:e].decode("utf-8", "replace")
         o = e
     else:
         v2 = None
@@ -186,7 +186,7 @@ def _read_response_1(b: bytes, end: int) -> SaslAuthenticateResponse:
         raise bad_length("error_message", n3, o)
     if n3 >= 0:
         e = o + n3
-        v2 = b[o:e].decode()
+        v2 = b[o:e].decode("utf-8", "replace")
         o = e
     else:
         v2 = None
@@ -232,7 +232,7 @@ def _read_response_2(b: bytes, end: int) -> SaslAuthenticateResponse:
         n3, o = uvarint_rest(b, o, n3)
     if n3:
         e = o + n3 - 1
-        v2 = b[o:e].decode()
+        v2 = b[o:e].decode("utf-8", "replace")
         o = e
     else:
         v2 = None
@@ -293,8 +293,8 @@ def decode_response(buf: Buffer, version: int) -> SaslAuthenticateResponse:
     except WireError as wrong:
         wrong.inside("SaslAuthenticateResponse", version)
         raise
-    except (IndexError, error, UnicodeDecodeError) as broken:
-        raise WireError("SaslAuthenticateResponse", f"cut short or not text ({broken})", version=version) from broken
+    except (IndexError, error) as broken:
+        raise WireError("SaslAuthenticateResponse", f"cut short ({broken})", version=version) from broken
 
 
 def encode_response(msg: SaslAuthenticateResponse, version: int) -> list[Buffer]:

@@ -48,7 +48,7 @@ def _read_request_0(b: bytes, end: int) -> SaslHandshakeRequest:
     if n2 < 0:
         raise bad_length("mechanism", n2, o)
     e = o + n2
-    v1 = b[o:e].decode()
+    v1 = b[o:e].decode("utf-8", "replace")
     o = e
     if o > end:
         raise WireError("SaslHandshakeRequest", "cut short", offset=end)
@@ -78,8 +78,8 @@ def decode_request(buf: Buffer, version: int) -> SaslHandshakeRequest:
     except WireError as wrong:
         wrong.inside("SaslHandshakeRequest", version)
         raise
-    except (IndexError, error, UnicodeDecodeError) as broken:
-        raise WireError("SaslHandshakeRequest", f"cut short or not text ({broken})", version=version) from broken
+    except (IndexError, error) as broken:
+        raise WireError("SaslHandshakeRequest", f"cut short ({broken})", version=version) from broken
 
 
 def encode_request(msg: SaslHandshakeRequest, version: int) -> list[Buffer]:
@@ -108,7 +108,7 @@ def _read_response_0(b: bytes, end: int) -> SaslHandshakeResponse:
         if n5 < 0:
             raise bad_length("mechanisms", n5, o)
         e = o + n5
-        v4 = b[o:e].decode()
+        v4 = b[o:e].decode("utf-8", "replace")
         o = e
         l3.append(v4)
     if o > end:
@@ -145,8 +145,8 @@ def decode_response(buf: Buffer, version: int) -> SaslHandshakeResponse:
     except WireError as wrong:
         wrong.inside("SaslHandshakeResponse", version)
         raise
-    except (IndexError, error, UnicodeDecodeError) as broken:
-        raise WireError("SaslHandshakeResponse", f"cut short or not text ({broken})", version=version) from broken
+    except (IndexError, error) as broken:
+        raise WireError("SaslHandshakeResponse", f"cut short ({broken})", version=version) from broken
 
 
 def encode_response(msg: SaslHandshakeResponse, version: int) -> list[Buffer]:

@@ -78,14 +78,14 @@ def _read_request_0(b: bytes, end: int) -> SyncGroupRequest:
     if n2 < 0:
         raise bad_length("group_id", n2, o)
     e = o + n2
-    v1 = b[o:e].decode()
+    v1 = b[o:e].decode("utf-8", "replace")
     o = e
     v3, n5 = _u_ih(b, o)
     o += 6
     if n5 < 0:
         raise bad_length("member_id", n5, o)
     e = o + n5
-    v4 = b[o:e].decode()
+    v4 = b[o:e].decode("utf-8", "replace")
     o = e
     n6, = _u_i(b, o)
     o += 4
@@ -100,7 +100,7 @@ def _read_request_0(b: bytes, end: int) -> SyncGroupRequest:
         if n9 < 0:
             raise bad_length("member_id", n9, o)
         e = o + n9
-        v8 = b[o:e].decode()
+        v8 = b[o:e].decode("utf-8", "replace")
         o = e
         n11, = _u_i(b, o)
         o += 4
@@ -148,14 +148,14 @@ def _read_request_3(b: bytes, end: int) -> SyncGroupRequest:
     if n2 < 0:
         raise bad_length("group_id", n2, o)
     e = o + n2
-    v1 = b[o:e].decode()
+    v1 = b[o:e].decode("utf-8", "replace")
     o = e
     v3, n5 = _u_ih(b, o)
     o += 6
     if n5 < 0:
         raise bad_length("member_id", n5, o)
     e = o + n5
-    v4 = b[o:e].decode()
+    v4 = b[o:e].decode("utf-8", "replace")
     o = e
     n7, = _u_h(b, o)
     o += 2
@@ -163,7 +163,7 @@ def _read_request_3(b: bytes, end: int) -> SyncGroupRequest:
         raise bad_length("group_instance_id", n7, o)
     if n7 >= 0:
         e = o + n7
-        v6 = b[o:e].decode()
+        v6 = b[o:e].decode("utf-8", "replace")
         o = e
     else:
         v6 = None
@@ -180,7 +180,7 @@ def _read_request_3(b: bytes, end: int) -> SyncGroupRequest:
         if n11 < 0:
             raise bad_length("member_id", n11, o)
         e = o + n11
-        v10 = b[o:e].decode()
+        v10 = b[o:e].decode("utf-8", "replace")
         o = e
         n13, = _u_i(b, o)
         o += 4
@@ -236,14 +236,14 @@ def _read_request_4(b: bytes, end: int) -> SyncGroupRequest:
     if not 0 < n2 < 128:
         n2, o = length_rest(b, o, n2, "group_id")
     e = o + n2 - 1
-    v1 = b[o:e].decode()
+    v1 = b[o:e].decode("utf-8", "replace")
     o = e
     v3, n5 = _u_iB(b, o)
     o += 5
     if not 0 < n5 < 128:
         n5, o = length_rest(b, o, n5, "member_id")
     e = o + n5 - 1
-    v4 = b[o:e].decode()
+    v4 = b[o:e].decode("utf-8", "replace")
     o = e
     n7 = b[o]
     o += 1
@@ -251,7 +251,7 @@ def _read_request_4(b: bytes, end: int) -> SyncGroupRequest:
         n7, o = uvarint_rest(b, o, n7)
     if n7:
         e = o + n7 - 1
-        v6 = b[o:e].decode()
+        v6 = b[o:e].decode("utf-8", "replace")
         o = e
     else:
         v6 = None
@@ -269,7 +269,7 @@ def _read_request_4(b: bytes, end: int) -> SyncGroupRequest:
         if not 0 < n11 < 128:
             n11, o = length_rest(b, o, n11, "member_id")
         e = o + n11 - 1
-        v10 = b[o:e].decode()
+        v10 = b[o:e].decode("utf-8", "replace")
         o = e
         n13 = b[o]
         o += 1
@@ -354,14 +354,14 @@ def _read_request_5(b: bytes, end: int) -> SyncGroupRequest:
     if not 0 < n2 < 128:
         n2, o = length_rest(b, o, n2, "group_id")
     e = o + n2 - 1
-    v1 = b[o:e].decode()
+    v1 = b[o:e].decode("utf-8", "replace")
     o = e
     v3, n5 = _u_iB(b, o)
     o += 5
     if not 0 < n5 < 128:
         n5, o = length_rest(b, o, n5, "member_id")
     e = o + n5 - 1
-    v4 = b[o:e].decode()
+    v4 = b[o:e].decode("utf-8", "replace")
     o = e
     n7 = b[o]
     o += 1
@@ -369,7 +369,7 @@ def _read_request_5(b: bytes, end: int) -> SyncGroupRequest:
         n7, o = uvarint_rest(b, o, n7)
     if n7:
         e = o + n7 - 1
-        v6 = b[o:e].decode()
+        v6 = b[o:e].decode("utf-8", "replace")
         o = e
     else:
         v6 = None
@@ -379,7 +379,7 @@ def _read_request_5(b: bytes, end: int) -> SyncGroupRequest:
         n9, o = uvarint_rest(b, o, n9)
     if n9:
         e = o + n9 - 1
-        v8 = b[o:e].decode()
+        v8 = b[o:e].decode("utf-8", "replace")
         o = e
     else:
         v8 = None
@@ -389,7 +389,7 @@ def _read_request_5(b: bytes, end: int) -> SyncGroupRequest:
         n11, o = uvarint_rest(b, o, n11)
     if n11:
         e = o + n11 - 1
-        v10 = b[o:e].decode()
+        v10 = b[o:e].decode("utf-8", "replace")
         o = e
     else:
         v10 = None
@@ -407,7 +407,7 @@ def _read_request_5(b: bytes, end: int) -> SyncGroupRequest:
         if not 0 < n15 < 128:
             n15, o = length_rest(b, o, n15, "member_id")
         e = o + n15 - 1
-        v14 = b[o:e].decode()
+        v14 = b[o:e].decode("utf-8", "replace")
         o = e
         n17 = b[o]
         o += 1
@@ -520,8 +520,8 @@ def decode_request(buf: Buffer, version: int) -> SyncGroupRequest:
     except WireError as wrong:
         wrong.inside("SyncGroupRequest", version)
         raise
-    except (IndexError, error, UnicodeDecodeError) as broken:
-        raise WireError("SyncGroupRequest", f"cut short or not text ({broken})", version=version) from broken
+    except (IndexError, error) as broken:
+        raise WireError("SyncGroupRequest", f"cut short ({broken})", version=version) from broken
 
 
 def encode_request(msg: SyncGroupRequest, version: int) -> list[Buffer]:
@@ -626,7 +626,7 @@ def _read_response_5(b: bytes, end: int) -> SyncGroupResponse:
         n4, o = uvarint_rest(b, o, n4)
     if n4:
         e = o + n4 - 1
-        v3 = b[o:e].decode()
+        v3 = b[o:e].decode("utf-8", "replace")
         o = e
     else:
         v3 = None
@@ -636,7 +636,7 @@ def _read_response_5(b: bytes, end: int) -> SyncGroupResponse:
         n6, o = uvarint_rest(b, o, n6)
     if n6:
         e = o + n6 - 1
-        v5 = b[o:e].decode()
+        v5 = b[o:e].decode("utf-8", "replace")
         o = e
     else:
         v5 = None
@@ -708,8 +708,8 @@ def decode_response(buf: Buffer, version: int) -> SyncGroupResponse:
     except WireError as wrong:
         wrong.inside("SyncGroupResponse", version)
         raise
-    except (IndexError, error, UnicodeDecodeError) as broken:
-        raise WireError("SyncGroupResponse", f"cut short or not text ({broken})", version=version) from broken
+    except (IndexError, error) as broken:
+        raise WireError("SyncGroupResponse", f"cut short ({broken})", version=version) from broken
 
 
 def encode_response(msg: SyncGroupResponse, version: int) -> list[Buffer]:
