@@ -122,18 +122,19 @@ async def test_an_unknown_topic_id_is_said_by_partition(one: Coordinator) -> Non
     assert {p.error_code for p in partitions.values()} == {ErrorCode.UNKNOWN_TOPIC_ID}
 
 
-def test_one_offset_takes_8_kib_of_etcd_at_most(keyspace: Keyspace) -> None:
+def test_one_offset_takes_16_kib_of_etcd_at_most(keyspace: Keyspace) -> None:
     """docs/protocol/groups.md says so. A key spells each byte of a group id with three characters at most."""
     group = "\x00" * GROUP_ID_BYTES_MAX
     longest = CommittedOffset(
         offset=LATEST_MS,
         leader_epoch=(1 << 31) - 1,
-        metadata="m" * CoordinatorSettings().offset_metadata_max_bytes,
+        metadata="\N{EURO SIGN}"
+        * CoordinatorSettings().offset_metadata_max_bytes,  # 3 bytes for one UTF-16 unit
         commit_ms=LATEST_MS,
         expire_ms=LATEST_MS,
     )
     key = keyspace.committed(slot_of(group), group, T, 199_999)
-    assert len(key) + len(encode_committed(longest)) <= 8 << 10
+    assert len(key) + len(encode_committed(longest)) <= 16 << 10
 
 
 @pytest.mark.parametrize("version", range(11))
@@ -142,7 +143,7 @@ async def test_a_commit_is_refused_by_partition(one: Coordinator, version: int) 
     request.topics[0].partitions[1].partition_index = 500
     request.topics[0].partitions.append(
         commit_schema.OffsetCommitRequestPartition(
-            partition_index=2, committed_offset=1, committed_metadata="m" * 5_000
+            partition_index=2, committed_offset=1, committed_metadata="m" * 4_097
         )
     )
     answer = await one.ask(offset_commit, commit_schema, request, version)

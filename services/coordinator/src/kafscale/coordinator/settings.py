@@ -35,7 +35,9 @@ class CoordinatorSettings(ServiceSettings):
         10_080, ge=1, description="How long the offsets of a group without members are kept."
     )
     offset_metadata_max_bytes: int = Field(
-        4_096, ge=0, description="Longest metadata that a committed offset may carry."
+        4_096,
+        ge=0,
+        description="Longest metadata that a committed offset may carry, in characters (UTF-16 units), as in Kafka.",
     )
 
     def classic_rules(self) -> classic.Rules:

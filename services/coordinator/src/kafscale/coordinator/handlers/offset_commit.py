@@ -46,7 +46,7 @@ DEFAULT_RETENTION = -1
 LATEST_MS = 2**63 - 1
 """The latest expiry that can be stored."""
 NOW = -1
-SMALL_METADATA_CHARS = 64
+SMALL_METADATA_BYTES = 64
 
 
 def handler(context: CoordinatorContext) -> AsyncHandler:
@@ -100,9 +100,14 @@ def _refusal(
         return topic
     if not 0 <= partition.partition_index < topic.partitions:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if len((partition.committed_metadata or "").encode()) > context.settings.offset_metadata_max_bytes:
+    if _java_length(partition.committed_metadata or "") > context.settings.offset_metadata_max_bytes:
         return ErrorCode.OFFSET_METADATA_TOO_LARGE
     return ErrorCode.NONE
+
+
+def _java_length(text: str) -> int:
+    """In UTF-16 units. Kafka compares this number with `offset.metadata.max.bytes`, which is no count of bytes."""
+    return len(text) if text.isascii() else len(text.encode("utf-16-le")) // 2
 
 
 def _offset(partition: api.OffsetCommitRequestPartition, retention_ms: int, now_ms: int) -> CommittedOffset:
@@ -147,8 +152,8 @@ async def _write(
 
 def _need_room(context: CoordinatorContext, group: str, offsets: Collection[CommittedOffset]) -> None:
     """Small metadata is accepted as long as offsets are, because Kafka Streams stores its stream time in it."""
-    metadata = [len(offset.metadata) for offset in offsets]
-    use = Use.NEW if max(metadata, default=0) > SMALL_METADATA_CHARS else Use.KNOWN
+    metadata = [len(offset.metadata.encode()) for offset in offsets]
+    use = Use.NEW if max(metadata, default=0) > SMALL_METADATA_BYTES else Use.KNOWN
     context.groups.need_room(use, sum(metadata) + len(group) * len(offsets), len(offsets))
 
 
