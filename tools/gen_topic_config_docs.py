@@ -21,7 +21,8 @@ Generated from `services/admin/src/kafscale/admin/configs.py` and `group_configs
 
 Set them with CreateTopics, AlterConfigs (which replaces the whole set) or IncrementalAlterConfigs
 (`kafka-configs --alter`). An unknown key, or a value that a key does not accept, is INVALID_CONFIG with
-the key's name; so is a minimum compaction lag above the maximum. Configs of brokers are settings of the
+the key's name; so is a minimum compaction lag above the maximum. Values are checked and shown as Apache Kafka 4.3 does;
+only `max.message.bytes` has a bound that Kafka does not have. Configs of brokers are settings of the
 services ([settings.md](settings.md)) and cannot be altered.
 
 ## Can be set
@@ -79,7 +80,7 @@ def defaults() -> Iterator[str]:
 
 
 def page() -> str:
-    keys = TOPIC_CONFIGS.keys.values()
+    keys = list(TOPIC_CONFIGS.shown({}))
     lines = [HEAD, "| key | type | default | a change takes effect | |", "|---|---|---|---|---|"]
     lines += rows((key for key in keys if key.effect in (Effect.AT_ONCE, Effect.IN_RUNS)), effect=True)
     lines += [KEPT, "| key | type | default | why it has none |", "|---|---|---|---|"]

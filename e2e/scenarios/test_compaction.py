@@ -44,7 +44,7 @@ CONFIG = {
     "min.cleanable.dirty.ratio": "0.01",
     "delete.retention.ms": "1000",
     "max.compaction.lag.ms": "1000",
-    "segment.bytes": "8192",
+    "internal.segment.bytes": "8192",
 }
 """Slices become segments within two seconds, and these leave the tail one second later: rounds race with both."""
 ANSWER_S = 30.0

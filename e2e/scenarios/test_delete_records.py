@@ -49,7 +49,7 @@ EVERYTHING = -1
 ANSWER_S = 30.0
 CAUGHT_UP_S = 90.0
 SWEEP_S = 60.0
-CONFIG = {"segment.bytes": "16384"}
+CONFIG = {"internal.segment.bytes": "16384"}
 """Deletions meet open buffers, slices that wait, plans to settle them, and segments."""
 
 pytestmark = pytest.mark.timeout(400)

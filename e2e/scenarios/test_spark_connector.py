@@ -37,7 +37,7 @@ FORMATS = ("kafka", "kafscale")
 COMPACTED = {
     "cleanup.policy": "compact",
     "min.cleanable.dirty.ratio": "0.01",
-    "segment.bytes": "65536",
+    "internal.segment.bytes": "65536",
 }
 
 pytestmark = pytest.mark.timeout(1_200)

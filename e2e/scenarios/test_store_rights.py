@@ -60,9 +60,9 @@ COMPACTED = {
     "cleanup.policy": "compact",
     "min.cleanable.dirty.ratio": "0.01",
     "max.compaction.lag.ms": "1000",
-    "segment.bytes": "8192",
+    "internal.segment.bytes": "8192",
 }
-SHORT = {"retention.bytes": "3000", "segment.bytes": "8192"}
+SHORT = {"retention.bytes": "3000", "internal.segment.bytes": "8192"}
 REFUSALS = ("permission denied", "credentials or permissions", "AccessDenied", "invalid user ID or password")
 
 pytestmark = pytest.mark.timeout(900)
@@ -164,7 +164,7 @@ def records_and_groups(guarded: Guarded, admin: AdminClient) -> None:
 
 def admin_calls(guarded: Guarded, admin: AdminClient) -> None:
     changed = ConfigResource(
-        ResourceType.TOPIC, "orders", incremental_configs=[set_to("segment.bytes", "8192")]
+        ResourceType.TOPIC, "orders", incremental_configs=[set_to("internal.segment.bytes", "8192")]
     )
     admin.incremental_alter_configs([changed])[changed].result(ANSWER_S)
     for deleted in admin.delete_records([TopicPartition("orders", KEYED, 1)]).values():

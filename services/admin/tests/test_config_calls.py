@@ -56,13 +56,13 @@ async def test_alter_configs_puts_unnamed_keys_back_to_their_defaults(admin: Adm
     resource = alter_schema.AlterConfigsRequestResource(
         resource_type=TOPIC,
         resource_name="t",
-        configs=[alter_schema.AlterConfigsRequestAlterableConfig(name="segment.bytes", value="4096")],
+        configs=[alter_schema.AlterConfigsRequestAlterableConfig(name="segment.bytes", value="1048576")],
     )
     request = alter_schema.AlterConfigsRequest(resources=[resource])
     assert (await admin.ask(alter_configs, alter_schema, request, 2)).responses[0].error_code == 0
     stored = await admin.store.read("t")
     assert stored is not None
-    assert stored.configs == {"segment.bytes": "4096"}
+    assert stored.configs == {"segment.bytes": "1048576"}
 
 
 async def test_a_resource_named_twice_is_not_altered(admin: Admin) -> None:
@@ -109,10 +109,21 @@ async def test_brokers_are_described_by_node_id_and_cannot_be_altered(admin: Adm
     assert values["advertised.listeners"] == "PLAINTEXT://127.0.0.1:9003"
     assert "kafscale.segment.bytes" in values
     assert all(config.read_only for config in result.configs)
-    resource = alter_schema.AlterConfigsRequestResource(resource_type=BROKER, resource_name="3", configs=[])
-    request = alter_schema.AlterConfigsRequest(resources=[resource])
-    answer = await admin.ask(alter_configs, alter_schema, request, 2)
-    assert answer.responses[0].error_code == ErrorCode.INVALID_CONFIG
+    for broker, key, code in (
+        ("3", "message.max.bytes", ErrorCode.INVALID_CONFIG),
+        ("", "message.max.bytes", ErrorCode.INVALID_CONFIG),
+        ("3", None, ErrorCode.NONE),  # no key: every dynamic config is reset, and there is none
+        ("4", "message.max.bytes", ErrorCode.INVALID_REQUEST),
+        ("x", "message.max.bytes", ErrorCode.INVALID_REQUEST),
+        ("\N{ARABIC-INDIC DIGIT THREE}", "message.max.bytes", ErrorCode.INVALID_REQUEST),
+    ):
+        configs = [alter_schema.AlterConfigsRequestAlterableConfig(name=key, value="1")] if key else []
+        resource = alter_schema.AlterConfigsRequestResource(
+            resource_type=BROKER, resource_name=broker, configs=configs
+        )
+        request = alter_schema.AlterConfigsRequest(resources=[resource])
+        answer = await admin.ask(alter_configs, alter_schema, request, 2)
+        assert answer.responses[0].error_code == code, (broker, key)
 
 
 async def test_every_key_that_tools_read_has_a_value_a_type_a_chain_and_a_sentence(admin: Admin) -> None:
@@ -128,7 +139,7 @@ async def test_every_key_that_tools_read_has_a_value_a_type_a_chain_and_a_senten
     )
     (result,) = (await admin.ask(describe_configs, describe_schema, request, 4)).results
     configs = {config.name: config for config in result.configs}
-    assert set(configs) == set(TOPIC_CONFIGS.keys)
+    assert set(configs) == {key.name for key in TOPIC_CONFIGS.shown({})}
     assert all(config.documentation and config.config_type for config in result.configs)
     policy = configs["cleanup.policy"]
     assert [(each.name, each.value, each.source) for each in policy.synonyms] == [
@@ -289,8 +300,12 @@ async def test_nothing_was_set_for_all_brokers(admin: Admin) -> None:
 async def test_a_change_is_in_every_view_soon_after_the_answer(admin: Admin) -> None:
     await admin.store.create(NewTopic(name="t"), now_ms=1)
     seen = asyncio.Event()
-    admin.topics.subscribe(lambda name, topic: seen.set() if topic and topic.segment_bytes == 4096 else None)
-    await admin.store.change("t", lambda old: Topic(**{**_fields(old), "configs": {"segment.bytes": "4096"}}))
+    admin.topics.subscribe(
+        lambda name, topic: seen.set() if topic and topic.segment_bytes == 1048576 else None
+    )
+    await admin.store.change(
+        "t", lambda old: Topic(**{**_fields(old), "configs": {"segment.bytes": "1048576"}})
+    )
     await asyncio.wait_for(seen.wait(), 1)
 
 

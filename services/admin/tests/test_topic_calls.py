@@ -55,7 +55,7 @@ async def test_no_topic_is_made_past_60_percent_of_etcds_quota_and_topics_that_a
 
 
 async def test_a_topic_that_is_only_validated_is_answered_as_if_it_were_made(admin: Admin) -> None:
-    config = create_schema.CreateTopicsRequestTopicConfig(name="segment.bytes", value="4096")
+    config = create_schema.CreateTopicsRequestTopicConfig(name="segment.bytes", value="1048576")
     topic = create_schema.CreateTopicsRequestTopic(
         name="t", num_partitions=2, replication_factor=-1, configs=[config]
     )
@@ -66,7 +66,7 @@ async def test_a_topic_that_is_only_validated_is_answered_as_if_it_were_made(adm
         answer = await admin.ask(create_topics, create_schema, request, 7)
         answers.append((answer.topics[0].num_partitions, answer.topics[0].configs))
     assert answers[0] == answers[1]
-    assert ("segment.bytes", "4096") in [(each.name, each.value) for each in answers[0][1]]
+    assert ("segment.bytes", "1048576") in [(each.name, each.value) for each in answers[0][1]]
 
 
 @pytest.mark.parametrize(("count", "code"), [(5_000, 0), (5_001, ErrorCode.POLICY_VIOLATION)])

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from kafscale.admin import alterations
 from kafscale.admin.alterations import NamedOperation, Operation
+from kafscale.admin.config_answers import configs_of
 from kafscale.admin.config_table import Effect
 from kafscale.admin.configs import TOPIC_CONFIGS
 from kafscale.admin.plan import (
@@ -41,7 +43,7 @@ def test_other_names_are_not(name: str) -> None:
 
 
 def replaced(topic: Topic, configs: Sequence[tuple[str, str | None]]) -> Topic | Refused:
-    outcome = alterations.replaced(TOPIC_CONFIGS, configs)
+    outcome = alterations.replaced(TOPIC_CONFIGS, topic.configs, configs)
     return outcome if isinstance(outcome, Refused) else with_configs(topic, outcome)
 
 
@@ -102,11 +104,11 @@ def test_a_name_is_taken_also_by_one_that_metrics_could_not_tell_apart() -> None
         ("retention.ms", "-2"),
         ("retention.bytes", "x"),
         ("segment.bytes", "0"),
-        ("segment.bytes", None),
+        ("segment.bytes", "1048575"),
         ("no.such.key", "1"),
         ("cleanup.policy", "compacted"),
-        ("cleanup.policy", ""),
-        ("cleanup.policy", "delete,delete"),
+        ("cleanup.policy", "delete,"),
+        ("cleanup.policy", ",compact"),
         ("compression.type", "brotli"),
         ("compression.type", "none"),
         ("compression.gzip.level", "0"),
@@ -158,20 +160,48 @@ def test_a_bad_config_is_invalid_config_and_names_the_key(key: str, value: str |
         assert key in outcome.message
 
 
-def test_alter_configs_replaces_the_whole_set() -> None:
-    after = replaced(TOPIC, [("segment.bytes", "1")])
+def test_a_null_value_is_invalid_config_at_creation_and_an_invalid_request_in_a_change() -> None:
+    created = check_new_topic(NewTopic(name="t", configs={"retention.ms": None}), [], 1)
+    assert error_of(created) is ErrorCode.INVALID_CONFIG
+    for key in ("retention.ms", "no.such.key"):
+        assert error_of(replaced(TOPIC, [(key, None)])) is ErrorCode.INVALID_REQUEST
+        for operation in (Operation.SET, Operation.APPEND, Operation.SUBTRACT):
+            change = Change(name=key, config_operation=operation, value=None)
+            assert error_of(changed(TOPIC, [change])) is ErrorCode.INVALID_REQUEST
+
+
+def test_a_value_that_was_valid_when_it_was_set_does_not_stop_changes_of_other_keys() -> None:
+    old = replace(TOPIC, configs={"segment.bytes": "8192"})
+    after = changed(old, [Change(name="retention.ms", config_operation=Operation.SET, value="7")])
     assert isinstance(after, Topic)
-    assert after.configs == {"segment.bytes": "1"}
+    assert after.configs == {"segment.bytes": "8192", "retention.ms": "7"}
+    assert isinstance(replaced(old, [("segment.bytes", "8192")]), Topic)
+    assert error_of(replaced(old, [("segment.bytes", "8193")])) is ErrorCode.INVALID_CONFIG
+
+
+def test_the_segment_size_of_tests_is_shown_only_where_it_is_set() -> None:
+    after = replaced(TOPIC, [("internal.segment.bytes", "8192"), ("segment.bytes", "1048576")])
+    assert isinstance(after, Topic)
+    assert after.segment_bytes == 8_192
+    for chosen, is_shown in ((after.configs, True), (TOPIC.configs, False)):
+        shown = [row.name for row in configs_of(TOPIC_CONFIGS, chosen, None, synonyms=False, docs=False)]
+        assert ("internal.segment.bytes" in shown) is is_shown
+
+
+def test_alter_configs_replaces_the_whole_set() -> None:
+    after = replaced(TOPIC, [("segment.bytes", "1048576")])
+    assert isinstance(after, Topic)
+    assert after.configs == {"segment.bytes": "1048576"}
     assert after.config_version == TOPIC.config_version + 1
 
 
 def test_incremental_changes_leave_the_other_keys_alone() -> None:
-    after = changed(TOPIC, [Change(name="segment.bytes", config_operation=Operation.SET, value="1")])
+    after = changed(TOPIC, [Change(name="segment.bytes", config_operation=Operation.SET, value="1048576")])
     assert isinstance(after, Topic)
-    assert after.configs == {"retention.ms": "5", "segment.bytes": "1"}
+    assert after.configs == {"retention.ms": "5", "segment.bytes": "1048576"}
     reset = changed(after, [Change(name="retention.ms", config_operation=Operation.DELETE, value=None)])
     assert isinstance(reset, Topic)
-    assert reset.configs == {"segment.bytes": "1"}
+    assert reset.configs == {"segment.bytes": "1048576"}
 
 
 def test_append_and_subtract_are_for_lists() -> None:
@@ -188,8 +218,19 @@ def test_append_and_subtract_are_for_lists() -> None:
     less = changed(both, [Change(name="cleanup.policy", config_operation=Operation.SUBTRACT, value="delete")])
     assert isinstance(less, Topic)
     assert less.configs["cleanup.policy"] == "compact"
-    none_left = Change(name="cleanup.policy", config_operation=Operation.SUBTRACT, value="delete")
-    assert error_of(changed(TOPIC, [none_left])) is ErrorCode.INVALID_CONFIG
+    last = Change(name="cleanup.policy", config_operation=Operation.SUBTRACT, value="delete")
+    none_left = changed(TOPIC, [last])
+    assert isinstance(none_left, Topic)
+    assert none_left.configs["cleanup.policy"] == ""
+    assert not none_left.deletes_records
+    assert not none_left.is_compacted
+    first = changed(
+        none_left, [Change(name="cleanup.policy", config_operation=Operation.APPEND, value="compact")]
+    )
+    assert isinstance(first, Topic)
+    assert first.configs["cleanup.policy"] == "compact"
+    nothing = Change(name="cleanup.policy", config_operation=Operation.APPEND, value="")
+    assert error_of(changed(TOPIC, [nothing])) is ErrorCode.INVALID_CONFIG
 
 
 def test_a_key_named_twice_is_refused() -> None:
@@ -202,7 +243,8 @@ def test_a_key_named_twice_is_refused() -> None:
     ("key", "value"),
     [
         ("cleanup.policy", "compact"),
-        ("cleanup.policy", "compact, delete"),
+        ("cleanup.policy", ""),
+        ("cleanup.policy", "compact,delete"),
         ("compression.type", "producer"),
         ("compression.type", "uncompressed"),
         ("compression.type", "zstd"),
@@ -216,8 +258,6 @@ def test_a_key_named_twice_is_refused() -> None:
         ("max.message.bytes", "0"),
         ("max.message.bytes", "67108864"),
         ("message.timestamp.type", "LogAppendTime"),
-        ("min.cleanable.dirty.ratio", ".25"),
-        ("min.cleanable.dirty.ratio", "1e-2"),
         ("file.delete.delay.ms", "0"),
         ("flush.messages", "1"),
         ("flush.ms", "0"),
@@ -238,8 +278,9 @@ def test_a_key_named_twice_is_refused() -> None:
         ("segment.ms", "1"),
         ("unclean.leader.election.enable", "true"),
         ("retention.bytes", "-1"),
+        ("retention.bytes", "-9223372036854775808"),
         ("retention.ms", "9223372036854775807"),
-        ("segment.bytes", "1"),
+        ("segment.bytes", "1048576"),
     ],
 )
 def test_what_kafka_allows_and_we_keep_can_be_set(key: str, value: str) -> None:
@@ -281,7 +322,21 @@ def test_every_config_has_a_default_that_it_would_accept_itself() -> None:
 
 @pytest.mark.parametrize(
     ("key", "value", "stored"),
-    [("segment.ms", "  5\t", "5"), ("preallocate", " TRUE ", "true"), ("retention.ms", " -1", "-1")],
+    [
+        ("segment.ms", "  5\t", "5"),
+        ("preallocate", " TRUE ", "true"),
+        ("retention.ms", " -1", "-1"),
+        ("retention.ms", "+007", "7"),
+        ("cleanup.policy", " compact ,delete", "compact,delete"),
+        ("cleanup.policy", "delete,delete", "delete"),
+        ("cleanup.policy", " ", ""),
+        ("compression.type", " gzip ", "gzip"),
+        ("leader.replication.throttled.replicas", "0:1 , 0:1", "0:1,0:1"),
+        ("min.cleanable.dirty.ratio", ".50", "0.5"),
+        ("min.cleanable.dirty.ratio", "1", "1.0"),
+        ("min.cleanable.dirty.ratio", "1.5e-4", "1.5E-4"),
+        ("min.cleanable.dirty.ratio", "0.00001", "1.0E-5"),
+    ],
 )
 def test_a_value_is_kept_as_kafka_reads_it(key: str, value: str, stored: str) -> None:
     after = replaced(TOPIC, [(key, value)])
@@ -301,7 +356,7 @@ def test_to_reset_a_key_that_nobody_knows_is_no_mistake() -> None:
 
 
 def test_a_key_is_felt_or_without_effect() -> None:
-    felt = {name for name, key in TOPIC_CONFIGS.keys.items() if key.effect is not Effect.WITHOUT_EFFECT}
+    felt = {key.name for key in TOPIC_CONFIGS.shown({}) if key.effect is not Effect.WITHOUT_EFFECT}
     assert felt == {
         "cleanup.policy",
         "compression.gzip.level",

@@ -50,6 +50,7 @@ DEFAULT_DELETE_RETENTION_MS = 86_400_000
 DEFAULT_DIRTY_RATIO_MIN = 0.5
 DEFAULT_MIN_COMPACTION_LAG_MS = 0
 DEFAULT_MAX_COMPACTION_LAG_MS = (1 << 63) - 1
+INTERNAL_SEGMENT_BYTES = "internal.segment.bytes"
 BUNDLES = "kafscale.bundles"
 DEFAULT_BUNDLES = "service"  # as KAFSCALE_BUNDLES says
 DEFAULT_LINGER_MS = -1  # what the produce service is set to
@@ -101,7 +102,8 @@ class Topic:
 
     @property
     def segment_bytes(self) -> int:
-        return int(self.configs.get("segment.bytes", DEFAULT_SEGMENT_BYTES))
+        chosen = self.configs.get("segment.bytes", DEFAULT_SEGMENT_BYTES)
+        return int(self.configs.get(INTERNAL_SEGMENT_BYTES, chosen))
 
     @property
     def max_message_bytes(self) -> int:

@@ -35,7 +35,7 @@ def configs_of(
         _chosen(key, table.source, chosen[key.name], synonyms=synonyms, docs=docs)
         if key.name in chosen
         else _default(key, synonyms, docs)
-        for key in table.keys.values()
+        for key in table.shown(chosen)
         if key.name in wanted
     ]
 

@@ -9,12 +9,14 @@ the services read are in `storage.topics`.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 
 from kafscale.admin.config_table import ConfigTable, Effect, by_name, config_key
 from kafscale.admin.config_values import (
     INT32_MAX,
     INT64_MAX,
+    INT64_MIN,
     ConfigSource,
     ConfigType,
     boolean,
@@ -31,6 +33,7 @@ from kafscale.storage import topics as kept
 LINGER_MS_MAX = 60_000
 MESSAGE_BYTES_MAX = 64 << 20
 """The largest batch that a partition accepts, unless the settings of the produce service allow less."""
+SEGMENT_BYTES_MIN = 1 << 20
 MAX_COMPACTION_LAG = "max.compaction.lag.ms"
 MIN_COMPACTION_LAG = "min.compaction.lag.ms"
 
@@ -47,13 +50,17 @@ _FLUSHED = "Every record is in the object store before it is acknowledged."
 _NO_REPLICAS = "The object store replicates the records, so there are no replicas to throttle."
 
 _SETTABLE = (
-    _at_once(
-        "cleanup.policy",
-        _LIST,
-        kept.DEFAULT_CLEANUP_POLICY,
-        some_of(kept.COMPACT, "delete"),
-        "The cleanup of old records: delete, compact or both. With compact, records without a key are refused.",
-        "log.cleanup.policy",
+    replace(
+        _at_once(
+            "cleanup.policy",
+            _LIST,
+            kept.DEFAULT_CLEANUP_POLICY,
+            some_of(kept.COMPACT, kept.DELETE),
+            "The cleanup of old records: delete, compact, both, or nothing (an empty list). With compact, records "
+            "without a key are refused. With nothing, only DeleteRecords removes records.",
+            "log.cleanup.policy",
+        ),
+        distinct=True,
     ),
     _at_once(
         "compression.gzip.level",
@@ -177,8 +184,8 @@ _SETTABLE = (
         "retention.bytes",
         _LONG,
         kept.DEFAULT_RETENTION_BYTES,
-        whole_number(-1, INT64_MAX),
-        "Bytes kept per partition before the oldest segments are deleted; -1 is no limit.",
+        whole_number(INT64_MIN, INT64_MAX),
+        "Bytes kept per partition before the oldest segments are deleted; -1, or any number below 0, is no limit.",
         "log.retention.bytes",
     ),
     _in_runs(
@@ -192,8 +199,9 @@ _SETTABLE = (
         "segment.bytes",
         _INT,
         kept.DEFAULT_SEGMENT_BYTES,
-        whole_number(1, INT32_MAX),
-        "A segment is sealed at this size, or at KAFSCALE_SEGMENT_BYTES if that is smaller.",
+        whole_number(SEGMENT_BYTES_MIN, INT32_MAX),
+        "A segment is sealed at this size, or at KAFSCALE_SEGMENT_BYTES if that is smaller. At least 1 MiB, as in "
+        "Kafka.",
         "log.segment.bytes",
     ),
 )
@@ -284,7 +292,21 @@ _KEPT = (
 )
 
 
-_KEYS = by_name(*_SETTABLE, *_KEPT)
+_FOR_TESTS = (
+    replace(
+        _at_once(
+            kept.INTERNAL_SEGMENT_BYTES,
+            _INT,
+            kept.DEFAULT_SEGMENT_BYTES,
+            whole_number(1, INT32_MAX),
+            "Replaces segment.bytes, and may be smaller.",
+        ),
+        internal=True,
+    ),
+)
+"""Kafka has it for its tests too, since it raised the minimum of segment.bytes."""
+
+_KEYS = by_name(*_SETTABLE, *_KEPT, *_FOR_TESTS)
 
 
 def _clash(configs: Mapping[str, str]) -> str | None:

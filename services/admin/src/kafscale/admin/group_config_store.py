@@ -18,8 +18,8 @@ from kafscale.storage.keys import Keyspace, prefix_end
 from kafscale.storage.schema import UnreadableValue
 from kafscale.wire.errors import ErrorCode
 
-GROUP_CHARS_MAX = 1_024
-"""Of the id of a group that has configs."""
+GROUP_ID_BYTES_MAX = 1_024
+"""A longer id is none of a group: coordinators refuse it."""
 LIST_KEYS_MAX = 20_000
 """Groups in one list. There are more only if the limit was raised."""
 
@@ -30,10 +30,10 @@ ChangeValues = Callable[[Values], dict[str, str] | Refused]
 def invalid_name(group: str) -> Refused | None:
     if not group:
         return Refused(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
-    if len(group) > GROUP_CHARS_MAX:
+    if (size := len(group.encode())) > GROUP_ID_BYTES_MAX:
         return Refused(
             ErrorCode.INVALID_REQUEST,
-            f"The group id has {len(group)} characters; at most {GROUP_CHARS_MAX} are allowed.",
+            f"The group id has {size} bytes; at most {GROUP_ID_BYTES_MAX} are allowed.",
         )
     return None
 

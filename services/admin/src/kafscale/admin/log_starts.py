@@ -112,7 +112,7 @@ class LogStarts:
                 deleted.results[partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             elif partition.topic in INTERNAL_TOPICS:  # made by an earlier version; as in Kafka
                 deleted.results[partition] = ErrorCode.INVALID_TOPIC_EXCEPTION
-            elif not topic.deletes_records:  # as in Kafka
+            elif topic.is_compacted and not topic.deletes_records:  # as in Kafka
                 deleted.results[partition] = ErrorCode.POLICY_VIOLATION
             else:
                 wanted[partition] = topic

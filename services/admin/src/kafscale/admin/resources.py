@@ -11,13 +11,13 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from kafscale.access.rules import Need, When
-from kafscale.admin.alterations import BROKERS_READ_ONLY
+from kafscale.admin.alterations import BROKER_CONFIGS, of_broker
 from kafscale.admin.config_table import ConfigTable
 from kafscale.admin.configs import TOPIC_CONFIGS
 from kafscale.admin.context import AdminContext
 from kafscale.admin.errors import guarded, unauthorized
 from kafscale.admin.group_config_store import ChangeValues, invalid_name
-from kafscale.admin.plan import Refused, with_configs
+from kafscale.admin.plan import Refused, invalid_topic_name, with_configs
 from kafscale.runtime.authorization import Asker
 from kafscale.storage.topics import Topic, TopicState
 from kafscale.wire.errors import ErrorCode
@@ -31,6 +31,8 @@ class ResourceType(IntEnum):
     GROUP = 32
 
 
+NODE_ID_DIGITS_MAX = 10
+DEFAULT_TOPIC = Refused(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
 BROKER_LOGGER, CLIENT_METRICS = 8, 16
 """Types of Kafka that have no configs here. A client needs the same rights for them as in Kafka."""
 
@@ -44,6 +46,26 @@ class Resource(Protocol):
 
 def unknown_topic(name: str) -> Refused:
     return Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' does not exist.")
+
+
+def illegal_topic(name: str) -> Refused | None:
+    """The refusal of a name that no topic can have."""
+    reason = invalid_topic_name(name)
+    return (
+        None
+        if reason is None
+        else Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {reason}.")
+    )
+
+
+def unknown_broker(context: AdminContext, name: str) -> Refused | None:
+    """The refusal of a resource that names no front door. "" names all of them."""
+    if not name:
+        return None
+    known = name.isascii() and name.isdecimal() and len(name) <= NODE_ID_DIGITS_MAX
+    if known and context.front_doors.by_node(int(name)) is not None:
+        return None
+    return Refused(ErrorCode.INVALID_REQUEST, f"There is no broker '{name}'.")
 
 
 def damaged_topic(name: str) -> Refused:
@@ -132,12 +154,23 @@ async def _alter(
             apply = partial(change, resource, context.group_config_table)
             return await _alter_group(context, name, apply, validate_only=validate_only)
         case ResourceType.BROKER:
-            return BROKERS_READ_ONLY
+            return unknown_broker(context, name) or of_broker(change(resource, BROKER_CONFIGS, {}))
         case resource_type:
             return unknown_type(resource_type)
 
 
 async def _alter_topic(
+    context: AdminContext, name: str, apply: ChangeValues, *, validate_only: bool
+) -> Refused | None:
+    refused = await _alter_known(context, name, apply, validate_only=validate_only)
+    if refused is None or refused.error is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return refused
+    # Kafka looks at the name and at the change first.
+    mistaken = DEFAULT_TOPIC if not name else illegal_topic(name) or apply({})
+    return mistaken if isinstance(mistaken, Refused) else refused
+
+
+async def _alter_known(
     context: AdminContext, name: str, apply: ChangeValues, *, validate_only: bool
 ) -> Refused | None:
     def change(topic: Topic) -> Topic | Refused:

@@ -1,7 +1,8 @@
 """AlterConfigs (33): v0-2. Replaces the whole set of configs of a topic or of a group (KIP-848).
 
-INVALID_CONFIG names the key that is unknown, bad or read-only; brokers are read-only; UNKNOWN_TOPIC_OR_PARTITION;
-INVALID_REQUEST for a key or a resource that is named twice, an empty group id, another type of resource;
+INVALID_CONFIG names the key that is unknown, bad or read-only; brokers are read-only; UNKNOWN_TOPIC_OR_PARTITION, or
+INVALID_TOPIC_EXCEPTION for a name that no topic can have; INVALID_REQUEST for a null value, a key or a resource that is
+named twice, an empty name of a topic or a group, an unknown broker, another type of resource;
 POLICY_VIOLATION if the maximum number of groups have configs; the authorization error of the resource's type.
 """
 
@@ -44,6 +45,6 @@ async def handler(
 
 
 def _replace(
-    resource: api.AlterConfigsRequestResource, table: ConfigTable, _: Mapping[str, str]
+    resource: api.AlterConfigsRequestResource, table: ConfigTable, configs: Mapping[str, str]
 ) -> dict[str, str] | Refused:
-    return replaced(table, [(config.name, config.value) for config in resource.configs])
+    return replaced(table, configs, [(config.name, config.value) for config in resource.configs])

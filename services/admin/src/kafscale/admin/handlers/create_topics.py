@@ -154,7 +154,7 @@ def _configs(chosen: Mapping[str, str]) -> list[api.CreateTopicsResponseTopicCon
         )
         if key.name in chosen
         else _default(key)
-        for key in TOPIC_CONFIGS.keys.values()
+        for key in TOPIC_CONFIGS.shown(chosen)
     ]
 
 

@@ -2,7 +2,8 @@
 
 Topics, groups (KIP-848) and brokers. A broker is a front door, named by its node id; "" means the dynamic configs of
 all brokers, of which there are none. A group needs no members to have configs, so no group is unknown. Unknown keys
-are left out. A resource that is requested twice is answered once. UNKNOWN_TOPIC_OR_PARTITION; INVALID_REQUEST for
+are left out. A resource that is requested twice is answered once. UNKNOWN_TOPIC_OR_PARTITION, or
+INVALID_TOPIC_EXCEPTION for a name that no topic can have; INVALID_REQUEST for
 another type of resource, an unknown broker, an empty group id, and for resources that do not fit into the answer;
 REQUEST_TIMED_OUT if a group's configs cannot be read. TOPIC_, GROUP_ or CLUSTER_AUTHORIZATION_FAILED, whether the
 resource exists or not.
@@ -20,7 +21,15 @@ from kafscale.admin.configs import TOPIC_CONFIGS
 from kafscale.admin.context import AdminContext
 from kafscale.admin.group_config_store import invalid_name
 from kafscale.admin.plan import Refused
-from kafscale.admin.resources import ResourceType, damaged_topic, denial, unknown_topic, unknown_type
+from kafscale.admin.resources import (
+    ResourceType,
+    damaged_topic,
+    denial,
+    illegal_topic,
+    unknown_broker,
+    unknown_topic,
+    unknown_type,
+)
 from kafscale.runtime.answer_room import TOO_LARGE, AnswerRoom
 from kafscale.runtime.authorization import Asker
 from kafscale.runtime.request_meta import RequestMeta
@@ -33,7 +42,6 @@ from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import describe_configs as api
 
 NEEDS = needs_of(ApiKey.DESCRIBE_CONFIGS, Side.SERVICE)
-NODE_ID_DIGITS_MAX = 10
 RESOURCES_PER_TURN = 100
 """Per iteration of the event loop and per read of etcd: tools request all topics at once."""
 RESOURCE_BYTES = 16
@@ -116,8 +124,10 @@ def _configs(
     match resource.resource_type:
         case ResourceType.TOPIC:
             topic = active_by_name(context, name)
+            if topic is None and context.topics.is_damaged(name):
+                return damaged_topic(name)
             if topic is None:
-                return damaged_topic(name) if context.topics.is_damaged(name) else unknown_topic(name)
+                return illegal_topic(name) or unknown_topic(name)
             return configs_of(TOPIC_CONFIGS, topic.configs, keys, synonyms=synonyms, docs=docs)
         case ResourceType.GROUP:
             group = groups[name]
@@ -127,17 +137,15 @@ def _configs(
         case ResourceType.BROKER:
             if not name:
                 return []  # dynamic configs of all brokers (KIP-226), which cannot be set here
-            broker = context.front_doors.by_node(int(name)) if _is_node_id(name) else None
-            if broker is None:
-                return Refused(ErrorCode.INVALID_REQUEST, f"There is no broker '{name}'.")
+            refused = unknown_broker(context, name)
+            if refused is not None:
+                return refused
+            broker = context.front_doors.by_node(int(name))
+            assert broker is not None, name
             settings, inherited = context.settings, context.group_config_table
             return broker_configs(broker, settings, inherited, keys, synonyms=synonyms, docs=docs)
         case resource_type:
             return unknown_type(resource_type)
-
-
-def _is_node_id(name: str) -> bool:
-    return name.isdecimal() and len(name) <= NODE_ID_DIGITS_MAX
 
 
 def _answer(

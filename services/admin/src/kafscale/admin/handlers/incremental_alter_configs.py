@@ -1,8 +1,9 @@
 """IncrementalAlterConfigs (44): v0-1 (KIP-339). Sets, resets, appends to or subtracts from single keys, of
 topics and groups (KIP-848).
 
-INVALID_CONFIG names the key that is unknown, bad or read-only; brokers are read-only; UNKNOWN_TOPIC_OR_PARTITION;
-INVALID_REQUEST for a key or a resource that is named twice, an empty group id, another type of resource;
+INVALID_CONFIG names the key that is unknown, bad or read-only; brokers are read-only; UNKNOWN_TOPIC_OR_PARTITION, or
+INVALID_TOPIC_EXCEPTION for a name that no topic can have; INVALID_REQUEST for a null value, a key or a resource that is
+named twice, an empty name of a topic or a group, an unknown broker, another type of resource;
 POLICY_VIOLATION if the maximum number of groups have configs; the authorization error of the resource's type.
 """
 
