@@ -6,13 +6,14 @@ several, and the process may end between any two of them. The laws:
 - The first puts the record that says that the group is between two states (`GroupChange.between`). The last puts the
   record of the new state. After any of them, the keys are a group that can continue.
 - All keys of a member are written or deleted in one transaction.
-- Every transaction compares the revision of the group's key. The first and the last change that key, so a late copy of
-  any transaction has no effect.
+- Every transaction compares the revision of the group's key, and the last changes that key. A copy that is applied late
+  has no effect: it repeats what is there. So a transaction that removes the leftovers of an interrupted change removes
+  no key that a later one of these transactions writes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import groupby
@@ -66,16 +67,22 @@ class GroupTxn:
 def txns_of(
     change: GroupChange, keyspace: Keyspace, key: bytes, *, leftovers: bool, ops_max: int
 ) -> list[GroupTxn]:
-    """The transactions of the change, in order. `leftovers`: the keys below the group's key are deleted first."""
-    beneath = keyspace.beneath_group(key)
-    clearing = Delete(beneath, prefix_end(beneath))
+    """The transactions of the change, in order. `leftovers`: the keys below the group's key are not the group's. They
+    are deleted first; `stored` is None then, so the change writes all keys of the group.
+    """
     if change.record is None:
-        return [GroupTxn(ops=(Delete(key), clearing), record=None)]
-    found = [GroupTxn(ops=(clearing,), record=GroupKey.UNTOUCHED)] if leftovers else []
+        return [GroupTxn(ops=(Delete(key), _others(keyspace, key, ())[0]), record=None)]
     members = _by_member(change.early, keyspace, key)
     early = [op for ops in members for op in ops]
     late = [_op(keyspace, key, part, value) for part, value in change.late.items()]
     whole = GroupTxn(ops=(Put(key, change.record), *late, *early), record=change.record)
+    found = []
+    if leftovers:
+        deletes = _others(keyspace, key, [op.key for op in (*early, *late)])
+        found += [
+            GroupTxn(ops=tuple(deletes[at : at + ops_max]), record=GroupKey.UNTOUCHED)
+            for at in range(0, len(deletes), ops_max)
+        ]
     if not early or (len(whole.ops) <= ops_max and whole.bytes <= BYTES_PER_TXN):
         return [*found, whole]
     if not isinstance(change.between, GroupKey):
@@ -87,6 +94,13 @@ def txns_of(
 def _op(keyspace: Keyspace, key: bytes, part: Part, value: bytes | None) -> Op:
     name = part_key(keyspace, key, part)
     return Delete(name) if value is None else Put(name, value)
+
+
+def _others(keyspace: Keyspace, key: bytes, kept: Sequence[bytes]) -> list[Op]:
+    """Deletes the keys below the group's key, but not the `kept` ones: a range before each, and one behind all."""
+    beneath = keyspace.beneath_group(key)
+    starts = [beneath, *(each + b"\0" for each in sorted(kept))]
+    return [Delete(*bounds) for bounds in zip(starts, [*sorted(kept), prefix_end(beneath)], strict=True)]
 
 
 def _by_member(parts: Mapping[Part, bytes | None], keyspace: Keyspace, key: bytes) -> list[list[Op]]:
