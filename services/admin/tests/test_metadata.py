@@ -105,7 +105,7 @@ async def test_leader_epochs_are_those_of_the_owners(admin: Admin) -> None:
     await admin.etcd.put(admin.keys.owner(topic.topic_id, 1), encode_owner(OwnerRecord(epoch=5, owner="1/b")))
     await admin.owners.refresh()
     answer = await ask_metadata(admin, 9, "t")
-    assert [part.leader_epoch for part in answer.topics[0].partitions] == [-1, 5, -1]
+    assert [part.leader_epoch for part in answer.topics[0].partitions] == [1, 5, 1]
 
 
 async def test_addresses_are_those_of_the_listener_that_was_asked(admin: Admin) -> None:

@@ -123,7 +123,7 @@ async def test_a_page_says_of_a_partition_what_metadata_says(admin: Admin) -> No
     assert described.topic_id == topic.topic_id
     assert described.topic_authorized_operations == 0b1101_1111_1000
     assert [(p.leader_id, p.leader_epoch, p.replica_nodes, p.isr_nodes) for p in described.partitions] == [
-        (4, -1, [4], [4]),
+        (4, 1, [4], [4]),
         (4, 5, [4], [4]),
     ]
     assert [(p.eligible_leader_replicas, p.last_known_elr) for p in described.partitions] == [([], [])] * 2

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from kafscale.fetch.logstate import LogState, LogTable, PartitionKey
 from kafscale.storage.heads import Head, Meta, Seg, encode_head, encode_meta
 from kafscale.storage.keys import Keyspace, TopicId
+from kafscale.storage.topics import Topic
 
 KEY = PartitionKey(TopicId(b"t" * 16), 0)
 KEYSPACE = Keyspace("test")
@@ -157,4 +158,7 @@ def test_half_of_a_checkpoint_is_noticed_where_it_hides_segments() -> None:
 
 def test_an_unclaimed_partition_is_an_empty_log() -> None:
     state = LogState()
-    assert (state.next, state.lso, state.log_start, state.epoch, state.tail) == (0, 0, 0, None, ())
+    assert (state.next, state.lso, state.log_start, state.tail) == (0, 0, 0, ())
+    topic = Topic(name="t", topic_id=TopicId(bytes(16)), partitions=1, epoch_floor=4)
+    assert state.leader_epoch(topic) == 5, "that of the first claim"
+    assert LogState(head=Head(epoch=7, owner="1/a", topic="t")).leader_epoch(topic) == 7

@@ -318,7 +318,7 @@ async def test_offsets_of_unknown_partitions_and_wrong_epochs(
     async with serve(etcd, keyspace, store) as client:
         unknown = await client.list_offsets(topic, LATEST, partitions=(7,))
         assert (unknown.error_code, unknown.offset) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
-        for held, code in ((0, 74), (2, 0), (4, 75), (3, 0)):
+        for held, code in ((0, 0), (2, 0), (4, 75), (3, 0)):
             assert (await client.list_offsets(topic, LATEST, leader_epoch=held)).error_code == code
             assert (await client.epoch_end(topic, 3, leader_epoch=held)).error_code == code
         assert (
@@ -363,7 +363,8 @@ async def test_an_epoch_ends_where_the_next_one_with_records_begins(
     await log.claim(10)
     async with serve(etcd, keyspace, store) as client:
         for epoch, expected in {
-            2: (2, 0), 3: (3, 4), 4: (3, 4), 5: (5, 8), 6: (6, 12), 8: (6, 12), 9: (9, 16), 10: (10, 16), 11: (10, 16),
+            2: (2, 0), 3: (3, 4), 4: (3, 4), 5: (5, 8), 6: (6, 12), 8: (6, 12), 9: (9, 16), 10: (10, 16),
+            11: (-1, -1), 1 << 30: (-1, -1),
         }.items():  # fmt: skip
             end = await client.epoch_end(topic, epoch, version=version)
             told = (expected[0] if version else -1, expected[1])  # v0 answers the offset alone
@@ -408,6 +409,30 @@ async def test_epochs_of_which_no_record_is_left_end_where_they_ended(
             assert bytes(answer.records).startswith(log.expected(start, start))
             assert (await client.fetch(topic, start - 1)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
     assert log.meta.chunks == ()
+
+
+async def test_a_log_without_an_owner_yet_has_the_epoch_of_its_first_one(
+    etcd, keyspace, store, serve
+) -> None:
+    """So a client that has read it is right before and after the first claim."""
+    for name, floor in (("first", 0), ("made-again", 4)):
+        topic = await create_topic(etcd, keyspace, name, epoch_floor=floor)
+        first = floor + 1
+        async with serve(etcd, keyspace, store) as client:
+            for claimed in (False, True):
+                if claimed:
+                    await LogBuilder(etcd, keyspace, store, topic, epoch=first).append(records(2))
+                for timestamp, offset in ((LATEST, 2 if claimed else 0), (EARLIEST, 0)):
+                    answer = await client.list_offsets(topic, timestamp, leader_epoch=first)
+                    assert (answer.error_code, answer.offset, answer.leader_epoch) == (0, offset, first)
+                end = await client.epoch_end(topic, first)
+                assert (end.leader_epoch, end.end_offset) == (first, 2 if claimed else 0)
+                end = await client.epoch_end(topic, first + 1)
+                assert (end.error_code, end.leader_epoch, end.end_offset) == (0, -1, -1)
+                ahead = await client.list_offsets(topic, LATEST, leader_epoch=first + 1)
+                assert ahead.error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+                zero = await client.list_offsets(topic, LATEST, leader_epoch=0)
+                assert zero.error_code == (ErrorCode.FENCED_LEADER_EPOCH if floor else ErrorCode.NONE)
 
 
 async def test_no_epoch_has_no_end(etcd, keyspace, store, topic, log, serve) -> None:

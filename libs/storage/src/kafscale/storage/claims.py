@@ -134,7 +134,7 @@ def build_claim(
     key = keyspace.head(topic.topic_id, partition)
     if head is None:
         assert revision == 0, revision
-        claimed = Head(epoch=topic.epoch_floor + 1, owner=me, topic=topic.name)
+        claimed = Head(epoch=topic.first_epoch, owner=me, topic=topic.name)
     else:
         claimed = replace(head, epoch=head.epoch + 1, owner=me, handoff_to="")
     topic_key, meta_key = keyspace.topic(topic.name), keyspace.meta(topic.topic_id, partition)

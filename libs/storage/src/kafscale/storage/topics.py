@@ -93,6 +93,11 @@ class Topic:
         return int(self.configs.get("min.insync.replicas", DEFAULT_MIN_INSYNC_REPLICAS))
 
     @property
+    def first_epoch(self) -> int:
+        """The leader epoch of each partition's first owner. It is above those of earlier topics with this name."""
+        return self.epoch_floor + 1
+
+    @property
     def retention_ms(self) -> int:
         return int(self.configs.get("retention.ms", DEFAULT_RETENTION_MS))
 

@@ -20,8 +20,6 @@ from kafscale.storage.topics import Topic, TopicState
 
 log = structlog.get_logger(__name__)
 
-UNKNOWN_EPOCH = -1
-
 
 async def cluster_id(etcd: EtcdClient, keys: Keyspace, now_ms: int) -> str:
     """The cluster's id, which the first admin creates: 16 random bytes in URL-safe base64, as Kafka's. Raises
@@ -63,9 +61,9 @@ def controller_of(brokers: tuple[Broker, ...]) -> int:
 
 
 def leader_epoch(context: AdminContext, topic: Topic, partition: int) -> int:
-    """The epoch of the partition's owner; -1 if no instance has claimed the partition."""
+    """The epoch of the partition's owner, also of one that is gone. Before the first claim: that of the first owner."""
     owner = context.owners.items.get(context.keys.owner(topic.topic_id, partition))
-    return owner.epoch if owner is not None else UNKNOWN_EPOCH
+    return owner.epoch if owner is not None else topic.first_epoch
 
 
 def active(context: AdminContext) -> list[Topic]:

@@ -16,6 +16,7 @@ from kafscale.fetch.slices import SliceIndex
 from kafscale.storage.heads import Head, ManifestRef, Meta, Seg, decode_head, decode_meta
 from kafscale.storage.keys import Keyspace, TopicId
 from kafscale.storage.schema import UnreadableValue
+from kafscale.storage.topics import Topic
 
 PARTITIONS_MAX: Final = 20_000
 EVICTIONS_TRIED_MAX: Final = 64
@@ -48,9 +49,9 @@ class LogState:
     def log_start(self) -> int:
         return self.meta.log_start
 
-    @property
-    def epoch(self) -> int | None:
-        return None if self.head is None else self.head.epoch
+    def leader_epoch(self, topic: Topic) -> int:
+        """A log that was never claimed has the epoch that its first owner will have."""
+        return topic.first_epoch if self.head is None else self.head.epoch
 
     @property
     def tail(self) -> tuple[Seg, ...]:

@@ -71,16 +71,16 @@ class Spot:
         self.error = DENIED
 
 
-def verdict(state: LogState, leader_epoch: int, offset: int | None, *, epoch_floor: int) -> ErrorCode:
+def verdict(state: LogState, leader_epoch: int, offset: int | None, topic: Topic) -> ErrorCode:
     """The error for a client that sends this leader epoch and this offset; NONE if both are right.
 
     The epoch of an earlier owner is right: an owner never changes what is below the high watermark, and any instance
-    reads it. An epoch up to `epoch_floor` was of a deleted topic with the same name, which was another log
-    (docs/adr/0007-fetch-consistency.md).
+    reads it. An epoch below the topic's first was of a deleted topic with the same name, which was another log
+    (docs/adr/0007-fetch-consistency.md). Where there was none, epoch 0 is older than the first owner's, and nobody's.
     """
-    if 0 <= leader_epoch <= epoch_floor:
+    if topic.epoch_floor and 0 <= leader_epoch < topic.first_epoch:
         return ErrorCode.FENCED_LEADER_EPOCH
-    if state.epoch is not None and leader_epoch > state.epoch:
+    if leader_epoch > state.leader_epoch(topic):
         return ErrorCode.UNKNOWN_LEADER_EPOCH
     if offset is not None and not state.log_start <= offset <= state.next:
         return ErrorCode.OFFSET_OUT_OF_RANGE
@@ -152,7 +152,7 @@ class Lookup:
         if state is None:
             return False
         spot.state = state
-        spot.error = verdict(state, spot.leader_epoch, spot.offset, epoch_floor=spot.topic.epoch_floor)
+        spot.error = verdict(state, spot.leader_epoch, spot.offset, spot.topic)
         return spot.readable and not state.torn
 
     async def _explain(self, headless: Sequence[Spot], asked: Asked) -> None:

@@ -78,6 +78,9 @@ class EpochEnd:
     offset: int
 
 
+UNDEFINED: Final = EpochEnd(epoch=NO_EPOCH, offset=NO_OFFSET)
+
+
 class OffsetFinder:
     """Every method takes a spot whose state is new enough for the request, and raises one of ReadFailure."""
 
@@ -93,16 +96,16 @@ class OffsetFinder:
 
     async def earliest(self, spot: Spot) -> Point:
         state = _state(spot)
-        epoch = state.epoch
+        epoch = _epoch(spot)
         async for seg in self._locator.from_offset(state, state.log_start):
             epoch = seg.epoch
             break
-        return Point(offset=state.log_start, epoch=NO_EPOCH if epoch is None else epoch)
+        return Point(offset=state.log_start, epoch=epoch)
 
     def latest(self, spot: Spot, *, committed_only: bool) -> Point:
         state = _state(spot)
         end = state.lso if committed_only else state.next
-        return Point(offset=end, epoch=NO_EPOCH if state.epoch is None else state.epoch)
+        return Point(offset=end, epoch=_epoch(spot))
 
     async def at_time(self, spot: Spot, timestamp: int, search: "Search", *, committed_only: bool) -> Point:
         """The first record at or after `timestamp`."""
@@ -152,12 +155,11 @@ class OffsetFinder:
         return Point(offset=NO_OFFSET, places=tuple(reversed(places)))
 
     async def epoch_end(self, spot: Spot, epoch: int) -> EpochEnd:
-        """Where the records of `epoch` and of all before it end."""
-        state = _state(spot)
-        current = state.epoch
-        if current is None:
-            return EpochEnd(epoch=epoch, offset=state.next)
-        if epoch >= current:
+        """Where the records of `epoch` and of all before it end. UNDEFINED for an epoch that no owner has had."""
+        state, current = _state(spot), _epoch(spot)
+        if epoch > current:
+            return UNDEFINED
+        if epoch == current:
             return EpochEnd(epoch=current, offset=state.next)
         return end_of(await self._locator.epochs(state), epoch, state)
 
@@ -320,6 +322,11 @@ def _places(batch: Buffer, bytes_max: int) -> Iterator[list[Place]]:
             return
         yield some
     raise WireError("record batch", f"over {OPENED_RECORDS_MAX} records", code=ErrorCode.MESSAGE_TOO_LARGE)
+
+
+def _epoch(spot: Spot) -> int:
+    assert spot.topic is not None, spot.wanted
+    return _state(spot).leader_epoch(spot.topic)
 
 
 def _state(spot: Spot) -> LogState:

@@ -1,7 +1,8 @@
 """OffsetForLeaderEpoch (23): v0-4.   v1 epochs answered · v2 current epoch, KIP-320 · v3 replica id · v4 flexible
 
 The true end of an epoch from the complete history: consumers compare it with their position to find out whether
-the log under them was replaced, so a guess makes them reset. Answered after a linearizable read.
+the log under them was replaced, so a guess makes them reset. Answered after a linearizable read. An epoch above the
+current one has no end: -1 and -1, as in Kafka.
 Returns TOPIC_AUTHORIZATION_FAILED, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, UNKNOWN_TOPIC_OR_PARTITION;
 LEADER_NOT_AVAILABLE and KAFKA_STORAGE_ERROR when etcd or the store cannot be read.
 """
@@ -14,7 +15,7 @@ import structlog
 from kafscale.access.rules import Side, needs_of
 from kafscale.fetch.errors import Asked, ReadFailure, code_for
 from kafscale.fetch.lookup import Lookup, Spot
-from kafscale.fetch.offsets import NO_EPOCH, NO_OFFSET, EpochEnd, OffsetFinder
+from kafscale.fetch.offsets import UNDEFINED, EpochEnd, OffsetFinder
 from kafscale.runtime.authorization import Authorization
 from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.inbound import InboundRequest
@@ -26,8 +27,6 @@ log = structlog.get_logger(__name__)
 
 NEEDS: Final = needs_of(ApiKey.OFFSET_FOR_LEADER_EPOCH, Side.SERVICE)
 (DESCRIBE,) = NEEDS
-
-UNDEFINED: Final = EpochEnd(epoch=NO_EPOCH, offset=NO_OFFSET)
 
 
 class OffsetForLeaderEpochHandler:
