@@ -345,6 +345,17 @@ def ended(raw: Raw, name: str, epoch: int, held: int) -> epochs_api.OffsetForLea
     return end
 
 
+@pytest.mark.parametrize("acks", [-1, 1])
+@pytest.mark.parametrize("timeout_ms", [-1, 0, 1, 100])
+def test_a_short_timeout_of_a_produce_is_no_reason_to_write_it_twice(
+    pair: Pair, acks: int, timeout_ms: int
+) -> None:
+    """Old clients send 0 or 100 ms: in Kafka replicas have answered by then, or are not asked."""
+    body = produce_body((TOPIC_NAME, 0, batch()), acks=acks, timeout_ms=timeout_ms)
+    for _ in range(5):
+        assert [part.error_code for part in pair.agree(ask_produce, body)] == [0]
+
+
 @pytest.mark.parametrize("length", [4_095, 4_096, 4_097])
 @pytest.mark.parametrize("text", ["a", "é", "漢"])
 def test_metadata_of_an_offset_is_measured_in_characters(pair: Pair, text: str, length: int) -> None:

@@ -139,12 +139,21 @@ async def test_a_partition_that_is_not_there_is_unknown(cluster: Cluster, index:
     assert client.produced() == [("t", index, 3, -1)]
 
 
-@pytest.mark.parametrize("timeout_ms", [-1, 0, -(2**31), 2**31 - 1])
-async def test_a_strange_timeout_is_brought_within_bounds(cluster: Cluster, timeout_ms: int) -> None:
+@pytest.mark.parametrize(
+    ("acks", "timeout_ms", "least_ms", "most_ms"),
+    [
+        (-1, timeout_ms, 5_000, 6_000) for timeout_ms in (-1, 0, -(2**31))
+    ]  # a second more than the service waits
+    + [(-1, 30_000, 30_000, 31_000), (-1, 2**31 - 1, 299_000, 300_000)]
+    + [(acks, timeout_ms, 299_000, 300_000) for acks in (0, 1) for timeout_ms in (-1, 0, 30_000)],
+)
+async def test_a_strange_timeout_is_brought_within_bounds(
+    cluster: Cluster, acks: int, timeout_ms: int, least_ms: int, most_ms: int
+) -> None:
     served(cluster)
     client = cluster.client()
-    client.produce(("t", 0, b"x"), timeout_ms=timeout_ms)
-    assert 1_000 < cluster.producer(1).sent[0].meta.age_budget_ms <= 300_000
+    client.produce(("t", 0, b"x"), acks=acks, timeout_ms=timeout_ms)
+    assert least_ms < cluster.producer(1).sent[0].meta.age_budget_ms <= most_ms
 
 
 async def test_null_records_are_for_the_owner_to_judge(cluster: Cluster) -> None:

@@ -200,16 +200,15 @@ async def test_a_leaving_service_refuses_and_its_successor_gets_it(cluster: Clus
     assert client.produced() == [("t", 0, 0, 1)]
 
 
-async def test_a_request_that_gets_no_answer_in_time_closes_the_connection_and_is_cancelled(
-    cluster: Cluster,
-) -> None:
-    two_owners(cluster)
-    client = cluster.client()
-    client.produce(("t", 0, b"a"), ("t", 2, b"c"), timeout_ms=1)
-    cluster.producer(TWO).sent[0].append(offset=8)
-    await until(lambda: client.hung_up)
-    assert client.answers == []
-    assert cluster.producer(ONE).sent[0].cancelled
+async def test_a_request_that_gets_no_answer_in_time_closes_the_connection_and_is_cancelled() -> None:
+    async with Cluster.running(produce_timeout_min_ms=0) as cluster:
+        two_owners(cluster)
+        client = cluster.client()
+        client.produce(("t", 0, b"a"), ("t", 2, b"c"), timeout_ms=1)
+        cluster.producer(TWO).sent[0].append(offset=8)
+        await until(lambda: client.hung_up)
+        assert client.answers == []
+        assert cluster.producer(ONE).sent[0].cancelled
 
 
 async def test_a_deleted_topic_frees_what_its_lanes_hold(cluster: Cluster) -> None:

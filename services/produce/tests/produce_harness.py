@@ -41,6 +41,8 @@ from kafscale.wire.schema.produce import (
 )
 
 PATIENCE_S = 20.0
+SHORT_TIMEOUTS = {"produce_timeout_min_ms": 0}
+"""A test that is about a timeout does not wait for seconds."""
 
 
 async def until(condition: Callable[[], object], what: str = "", within_s: float = PATIENCE_S) -> None:
@@ -303,7 +305,7 @@ class Cluster:
             etcd=etcd or self.etcd,
             store=store or self.store,
             keyspace=self.keyspace,
-            settings=ProduceSettings(bundles=bundles, **settings),
+            settings=ProduceSettings(bundles=bundles, **(SHORT_TIMEOUTS | settings)),
             node_id=node_id,
             pace=pace or Pace(),
         )

@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from kafscale.produce.settings import ProduceSettings
 from kafscale.runtime.committer import Refused
 from kafscale.runtime.etcd_binary import EtcdProcess
 from kafscale.storage.etcd.client import EtcdClient, EtcdUnknown, Txn, TxnResult, UnknownKind
@@ -15,6 +16,7 @@ from kafscale.storage.objects import MemoryStore
 from kafscale.testkit.etcd import start_etcd
 from kafscale.testkit.objects import Fault, FaultyStore
 from kafscale.wire.errors import ErrorCode
+from kafscale.wire.schema.produce import ProduceRequest
 from produce_harness import Cluster, batch, until
 from produce_load import Load
 
@@ -168,6 +170,37 @@ async def test_a_commit_that_stays_unknown_is_called_unknown_at_the_deadline(
     paused.running.set()
     assert (await node.send(topic, 0, batch(b"c"))).base_offset == 2
     assert await cluster.log(topic) == [b"a", b"b", b"c"]
+
+
+async def test_a_record_with_acks_1_is_answered_when_it_is_written_whatever_its_timeout_says(
+    cluster: Cluster, etcd_server: EtcdProcess
+) -> None:
+    """Kafka's timeout bounds the wait for replicas. REQUEST_TIMED_OUT would make a client write the record twice."""
+    paused = PausedEtcd.to(cluster, etcd_server)
+    node = await cluster.node(etcd=paused)
+    topic = await cluster.topic()
+    await node.send(topic, 0, batch(b"a"))
+    paused.running.clear()
+    one = [node.send(topic, 0, batch(b"b"), acks=1, timeout_ms=timeout) for timeout in (0, 1)]
+    all_ = await node.send(topic, 0, batch(b"c"), timeout_ms=200)  # its time is over after that of the others
+    assert all_.error is ErrorCode.REQUEST_TIMED_OUT
+    assert not any(waiting.done() for waiting in one)
+    paused.running.set()
+    assert [(await waiting).error for waiting in one] == [ErrorCode.NONE] * 2
+    assert await cluster.log(topic) == [b"a", b"b", b"b", b"c"]
+
+
+@pytest.mark.parametrize(
+    ("acks", "timeout_ms", "patience_ms"),
+    [(-1, -1, 5_000), (-1, 0, 5_000), (-1, 4_999, 5_000), (-1, 5_001, 5_001), (-1, 2**31 - 1, 120_000)]
+    + [(acks, timeout_ms, 600_000) for acks in (0, 1) for timeout_ms in (-1, 0, 30_000)],
+)
+async def test_a_timeout_is_long_enough_for_a_flush(
+    cluster: Cluster, acks: int, timeout_ms: int, patience_ms: int
+) -> None:
+    node = await cluster.node(produce_timeout_min_ms=ProduceSettings().produce_timeout_min_ms)
+    message = ProduceRequest(acks=acks, timeout_ms=timeout_ms)
+    assert node.service.handler.patience_ms(message) == patience_ms
 
 
 class ForgetfulEtcd(PausedEtcd):

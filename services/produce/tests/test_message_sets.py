@@ -8,7 +8,6 @@ from collections.abc import Callable
 
 import pytest
 from kafscale.produce import message_sets
-from kafscale.produce.handlers import produce
 from kafscale.runtime.stream.frame import ReplyStatus
 from kafscale.storage.topics import Topic
 from kafscale.wire.buffers import Steps, T
@@ -131,10 +130,7 @@ async def test_nothing_overtakes_while_sets_are_converted(cluster: Cluster, gate
     assert await cluster.log(topic) == [b"%d" % n for n in range(9)]
 
 
-async def test_what_nobody_waits_for_any_more_is_not_converted(
-    cluster: Cluster, gate: Gate, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(produce, "CONVERSION_MS_MIN", 0)
+async def test_what_nobody_waits_for_any_more_is_not_converted(cluster: Cluster, gate: Gate) -> None:
     node = await cluster.node()
     topic = await cluster.topic()
     first = node.send(topic, 0, messages(b"a", magic=1), version=2)

@@ -130,6 +130,12 @@ class ServiceSettings(BaseSettings):
     flush_interval_ms: int = Field(
         250, ge=0, description="Longest time a record waits for its segment to be sealed."
     )
+    produce_timeout_min_ms: int = Field(
+        5_000,
+        ge=0,
+        le=120_000,
+        description="Shortest wait of a Produce with acks=all for its flush; a shorter timeout of a client is raised.",
+    )
     cache_bytes: int = Field(128 * MIB, ge=0, description="Segments kept in memory by a fetch service.")
     readahead_segments: int = Field(2, ge=0, description="Segments fetched ahead of a sequential reader.")
 

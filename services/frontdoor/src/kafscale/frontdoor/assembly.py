@@ -217,6 +217,7 @@ def parts_of(
         ),
         doorkeeper=doorkeeper,
         advertised=advertised(),
+        produce_timeout_min_ms=settings.produce_timeout_min_ms,
     )
 
 

@@ -18,7 +18,9 @@ from kafscale.storage.topics import TopicsView
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
     """`advertised`: the versions that ApiVersions shows, by API key. `front_doors`: the brokers that clients see.
-    `cluster_id`: the last known id, empty before the first start of an admin."""
+    `cluster_id`: the last known id, empty before the first start of an admin.
+    `produce_timeout_min_ms`: the shortest timeout of a Produce with acks=all.
+    """
 
     node_id: int
     clock: Clock
@@ -33,3 +35,4 @@ class Parts:
     metering: Metering
     doorkeeper: Doorkeeper
     advertised: Mapping[int, tuple[int, int]]
+    produce_timeout_min_ms: int

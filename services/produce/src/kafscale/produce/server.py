@@ -111,6 +111,7 @@ class ProduceService:
             unknown_topics=UnknownTopics(runtime.topics),
             conversions=self.conversions,
             clock=runtime.clock,
+            timeout_min_ms=runtime.settings.produce_timeout_min_ms,
         )
         self._watch_gauges()
         runtime.topics.subscribe(self._metrics.topics.changed)

@@ -33,8 +33,11 @@ WRITE_TRANSACTION, WRITE_TOPIC = NEEDS
 ACKS: Final = (-1, 0, 1)
 TOPIC_IDS_FROM: Final = 13
 TRANSACTIONAL_ID_FROM: Final = 3
-TIMEOUT_MS_MIN: Final = 1_500
+ALL_REPLICAS: Final = -1
 TIMEOUT_MS_MAX: Final = 300_000
+GRACE_MS: Final = 1_000
+"""The produce service counts the timeout from when it has the request, and answers REQUEST_TIMED_OUT then. After the
+grace the front door closes the connection."""
 PRODUCE_KEY: Final = int(ApiKey.PRODUCE)
 
 
@@ -90,6 +93,7 @@ class ProduceHandler:
         self._sender = parts.sender
         self._topics = parts.topics
         self._doorkeeper = parts.doorkeeper
+        self._timeout_min_ms = parts.produce_timeout_min_ms
 
     def __call__(self, exchange: Exchange) -> None:
         try:
@@ -101,8 +105,7 @@ class ProduceHandler:
         if refused is not None:
             _refuse_all(exchange, message, refused)
             return
-        timeout_ms = min(max(message.timeout_ms, TIMEOUT_MS_MIN), TIMEOUT_MS_MAX)
-        exchange.deadline_ms = exchange.began_ms + timeout_ms
+        exchange.deadline_ms = exchange.began_ms + self._patience_ms(message)
         producer = self._sender.producer(exchange.caller)
         call = exchange.call = self._sender.call(producer, exchange, message)
         self._deny(call)
@@ -115,6 +118,12 @@ class ProduceHandler:
                 self._topics.confirm(partial(self._looked_up, producer), recent_s=READ_PAUSE_S)
             return
         self._sender.start(producer, call, exchange.began_ms)
+
+    def _patience_ms(self, message: ProduceRequest) -> int:
+        """Kafka's timeout bounds only the wait for replicas."""
+        if message.acks != ALL_REPLICAS:
+            return TIMEOUT_MS_MAX
+        return min(max(message.timeout_ms, self._timeout_min_ms) + GRACE_MS, TIMEOUT_MS_MAX)
 
     def _refusal(self, exchange: Exchange, message: ProduceRequest) -> ErrorCode | None:
         """The error of the whole request."""

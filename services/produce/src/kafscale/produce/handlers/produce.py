@@ -1,8 +1,9 @@
 """Produce (0): v0-13.   v3 record batches · v7 zstd · v8 record errors · v9 flexible · v13 topic ids
 
 Admission is synchronous, so that requests of a stream enter their partitions in arrival order; the
-answer is joined when the last partition has settled. acks=1 is acks=all; acks=0 takes the same way
-without an answer. Below v3 message sets are first made batches of, in a line of their own (`message_sets.py`).
+answer is joined when the last partition has settled. acks=1 is acks=all, but its wait is not bounded by the client's
+timeout; acks=0 takes the same way without an answer. Below v3 message sets are first made batches of, in a line of
+their own (`message_sets.py`).
 Transactional ids: INVALID_REQUEST.
 Per partition: 3 or 100 unknown topic, 5 the topics could not be read from etcd, 6 not the owner (may be routed again),
 7 outcome unknown at the deadline, 19 no memory, 56 store or etcd full, and what the writer finds wrong with the
@@ -42,13 +43,15 @@ from kafscale.wire.schema.produce import (
 
 log = structlog.get_logger(__name__)
 
+ALL_REPLICAS = -1
 VERSION_BATCHES = 3
 VERSION_ZSTD = 7
 VERSION_TOPIC_IDS = 13
 TIMEOUT_MAX_MS = 120_000
 """A client may wait longer; its records are resolved all the same."""
-CONVERSION_MS_MIN = 1_500
-"""A message set is let wait as long at least: a timeout of 0 is common where nothing but replicas was waited for."""
+ACKS_ONE_MS = 600_000
+"""Kafka's timeout bounds only the wait for replicas (acks=all). Without it a record is answered when it is written. The
+front door gives up before, and closes the connection."""
 
 
 class OpenRequest:
@@ -83,7 +86,7 @@ class OpenRequest:
         self._status = ReplyStatus.FINAL
         self._answered = message.acks != 0
         self._replied = False
-        self.deadline_ms = now_ms + min(max(message.timeout_ms, 0), TIMEOUT_MAX_MS)
+        self.deadline_ms = now_ms + handler.patience_ms(message)
         self.zstd_allowed = request.meta.api_version >= VERSION_ZSTD
         self.by_id = request.meta.api_version >= VERSION_TOPIC_IDS
         for topic in message.topic_data:
@@ -182,6 +185,7 @@ class ProduceHandler:
         unknown_topics: UnknownTopics,
         conversions: ConversionLine,
         clock: Clock,
+        timeout_min_ms: int,
     ) -> None:
         self._ownership = ownership
         self._topics = ownership.world.topics
@@ -191,6 +195,13 @@ class ProduceHandler:
         self._unknown_topics = unknown_topics
         self._conversions = conversions
         self._clock = clock
+        self._timeout_min_ms = timeout_min_ms
+
+    def patience_ms(self, message: ProduceRequest) -> int:
+        """How long the request waits for its records to be written."""
+        if message.acks != ALL_REPLICAS:
+            return ACKS_ONE_MS
+        return min(max(message.timeout_ms, self._timeout_min_ms), TIMEOUT_MAX_MS)
 
     def __call__(self, request: InboundRequest) -> None:
         try:
@@ -220,10 +231,9 @@ class ProduceHandler:
 
     def _convert(self, open_request: OpenRequest, message: ProduceRequest) -> None:
         """Enter when the message sets are batches."""
-        until_ms = max(open_request.deadline_ms, open_request.request.arrived_ms + CONVERSION_MS_MIN)
 
         def wanted() -> bool:
-            return not open_request.abandoned and self._clock.now_ms() < until_ms
+            return not open_request.abandoned and self._clock.now_ms() < open_request.deadline_ms
 
         def enter(refused: Refused | None) -> None:
             if refused is None:
