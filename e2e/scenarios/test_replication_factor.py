@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 from kafscale.wire.schema import create_topics, describe_configs, metadata
 
+from e2e.harness.apache import kafka_version
 from e2e.harness.cluster import Cluster
-from e2e.harness.kafka_tools import kafka_version, require_java, tools
+from e2e.harness.kafka_tools import require_java, tools
 from e2e.harness.raw import Raw
 from e2e.harness.requests import ask
 

@@ -207,17 +207,21 @@ def parts_of(
             acked=means.acked,
         ),
         turns=FetchTurns(AnswerMemory(int(means.budget.bytes_max * (1 - REQUESTS_SHARE)))),
-        metering=Metering(
-            means.access.quotas,
-            window_of(settings),
-            clock,
-            metrics.throttled,
-            shared=means.usage,
-            held_bytes_max=int(means.budget.bytes_max * HELD_SHARE),
-        ),
+        metering=_metering(settings, means, metrics),
         doorkeeper=doorkeeper,
         advertised=advertised(),
         produce_timeout_min_ms=settings.produce_timeout_min_ms,
+    )
+
+
+def _metering(settings: FrontdoorSettings, means: Means, metrics: FrontdoorMetrics) -> Metering:
+    return Metering(
+        means.access.quotas,
+        window_of(settings),
+        means.clock,
+        metrics.throttled,
+        shared=means.usage,
+        held_bytes_max=int(means.budget.bytes_max * HELD_SHARE),
     )
 
 
