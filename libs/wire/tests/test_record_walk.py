@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import tracemalloc
 
 import msgspec
@@ -10,19 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kafscale.wire.batches import pack_batch
-from kafscale.wire.buffers import Steps
-from kafscale.wire.compression import decompress
 from kafscale.wire.errors import ErrorCode, WireError
-from kafscale.wire.record_walk import (
-    HEADERS_MAX,
-    PORTION,
-    HeaderBudget,
-    earliest_in,
-    keyless_in,
-    places_in,
-)
+from kafscale.wire.record_walk import HEADERS_MAX, places_in
 from kafscale.wire.records import (
-    HEADER_SIZE,
     Codec,
     Record,
     build_batch,
@@ -88,8 +77,6 @@ def test_the_headers_of_a_batch_are_bounded_before_they_are_made(records: int) -
     tracemalloc.stop()
     assert refused.value.code is ErrorCode.MESSAGE_TOO_LARGE
     assert peak < 3 * len(batch)
-    with pytest.raises(WireError, match="over 1000000 headers"):
-        list(keyless_in(batch[HEADER_SIZE:], read_batch_header(batch)))
 
 
 def place_of(delta: int, record: bytes) -> bytes:
@@ -100,13 +87,9 @@ def place_of(delta: int, record: bytes) -> bytes:
 
 def test_as_many_headers_as_the_bound_are_read_and_one_more_is_not() -> None:
     batch = batch_of(headers_of(3) + place_of(1, headers_of(2)), 2)
-    header = read_batch_header(batch)
     assert [len(record.headers) for record in records_in(batch, headers_max=5)] == [3, 2]
-    assert list(keyless_in(batch[HEADER_SIZE:], header, HeaderBudget(5))) == [[]]
     with pytest.raises(WireError, match="over 4 headers"):
         list(records_in(batch, headers_max=4))
-    with pytest.raises(WireError, match="over 4 headers"):
-        list(keyless_in(batch[HEADER_SIZE:], header, HeaderBudget(4)))
     assert HEADERS_MAX >= 1_000_000
 
 
@@ -116,7 +99,7 @@ def test_no_walk_goes_over_more_records_than_a_client_may_send() -> None:
     )
     body = record_of(SOUND) * 1_000_001
     batch = bytes(pack_batch(header, body))
-    for walk in (records_in(batch), places_in(batch), keyless_in(body, header)):
+    for walk in (records_in(batch), places_in(batch)):
         with pytest.raises(WireError, match="1000001 records") as refused:
             next(iter(walk))
         assert refused.value.code is ErrorCode.MESSAGE_TOO_LARGE
@@ -127,92 +110,3 @@ def test_a_record_that_ends_inside_its_key_or_value_does_not_borrow_from_the_nex
         batch = batch_of(cut + b"\x01\x01\x01\x01\x01", 1)
         with pytest.raises(WireError):
             next(records_in(batch, headers=False))
-
-
-def test_a_null_key_is_none_however_many_bytes_say_so() -> None:
-    assert keyless_of(batch_of(record_of(b"\x00\x00\x00\x81\x00\x01\x00"))) == [0]
-
-
-# --- keys without records ---------------------------------------------------------------------------
-
-
-def keyless_of(batch: bytes) -> list[int]:
-    header = read_batch_header(batch)
-    body = decompress(header.codec, memoryview(batch)[HEADER_SIZE:])
-    return [place for portion in keyless_in(body, header) for place in portion]
-
-
-@quick(200)
-@given(records=RECORDS, codec=st.sampled_from(list(Codec)))
-def test_records_without_a_key_are_found_without_making_records(records: list[Record], codec: Codec) -> None:
-    expected = [place for place, record in enumerate(records) if record.key is None]
-    assert keyless_of(build_batch(records, codec=codec)) == expected
-
-
-@quick(200)
-@given(body=st.binary(max_size=60), count=st.integers(1, 6))
-def test_what_is_no_record_for_one_reader_is_none_for_the_other(body: bytes, count: int) -> None:
-    """Both take the same bodies, where the offsets follow one another."""
-    header = msgspec.structs.replace(
-        read_batch_header(build_batch([Record()] * count)), records_count=count, last_offset_delta=count - 1
-    )
-    batch = bytes(HEADER_SIZE) + body
-    made: list[Record] | None = None
-    with contextlib.suppress(WireError):
-        made = list(records_in(batch, header))
-    found: list[int] | None = None
-    with contextlib.suppress(WireError):
-        found = [place for portion in keyless_in(body, header) for place in portion]
-    if made is not None and [record.offset for record in made] != list(range(count)):
-        made = None
-    assert (found is None) == (made is None)
-    if made is not None:
-        assert found == [place for place, record in enumerate(made) if record.key is None]
-
-
-@quick(100)
-@given(records=RECORDS, without=st.sets(st.integers(0, 7)), codec=st.sampled_from(list(Codec)))
-def test_the_earliest_time_is_that_of_the_records_that_have_one(
-    records: list[Record], without: set[int], codec: Codec
-) -> None:
-    timed = [
-        msgspec.structs.replace(record, timestamp=-1) if place in without else record
-        for place, record in enumerate(records)
-    ]
-    batch = build_batch(timed, codec=codec)
-    header = read_batch_header(batch)
-    body = decompress(header.codec, memoryview(batch)[HEADER_SIZE:])
-    times = [record.timestamp for record in records_in(batch) if record.timestamp != -1]
-    assert result_of(earliest_in(body, header)) == min(times, default=None)
-
-
-def result_of(steps: Steps[int | None]) -> int | None:
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            found: int | None = end.value
-            return found
-
-
-def test_the_earliest_time_is_looked_for_in_portions() -> None:
-    batch = build_batch([Record()] * (4 * PORTION + 1))
-    assert len(list(earliest_in(batch[HEADER_SIZE:], read_batch_header(batch)))) == 4
-
-
-def test_a_portion_is_few_records_or_few_headers_or_a_part_of_a_long_name() -> None:
-    many = build_batch([Record(key=b"k")] * (4 * PORTION + 1))
-    one = build_batch([Record(key=b"k", headers=(("h", b"v"),) * (4 * PORTION))])
-    long = build_batch([Record(key=b"k", headers=(("\u00e9" * (128 << 10), None),))])
-    for batch in (many, one, long):
-        header = read_batch_header(batch)
-        assert len(list(keyless_in(batch[HEADER_SIZE:], header))) == 5
-
-
-@pytest.mark.parametrize("place", [0, 1, -1])
-def test_a_long_name_that_is_no_text_is_refused(place: int) -> None:
-    batch = bytearray(build_batch([Record(key=b"k", headers=(("n" * (200 << 10), None),))]))
-    start = bytes(batch).index(b"nnn")
-    batch[start + place % (200 << 10)] = 0xFF
-    with pytest.raises(WireError, match="not text"):
-        list(keyless_in(bytes(batch[HEADER_SIZE:]), read_batch_header(batch)))

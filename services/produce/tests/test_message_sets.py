@@ -37,12 +37,12 @@ def messages(*values: bytes, magic: int, codec: Codec = Codec.NONE) -> bytes:
 class Gate:
     """Holds conversions, each in its thread, until it is opened."""
 
-    def __init__(self, convert: Callable[[ProduceRequest], message_sets.Refused]) -> None:
+    def __init__(self, convert: Callable[[ProduceRequest], message_sets.Converted]) -> None:
         self._convert = convert
         self._open = threading.Event()
         self.begun = 0
 
-    def __call__(self, message: ProduceRequest) -> message_sets.Refused:
+    def __call__(self, message: ProduceRequest) -> message_sets.Converted:
         self.begun += 1
         assert self._open.wait(30)
         return self._convert(message)

@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
-from kafscale.produce.log.contents import SMALL_BYTES_MAX, Opening
-from kafscale.produce.opener import LINE_MAX, LITTLE_BYTES_MAX
+from kafscale.produce.log.contents import LIGHT_BYTES_MAX, Opening
+from kafscale.produce.opener import LINE_MAX, PLACES
 from kafscale.produce.settings import ProduceSettings, limits_of
 from kafscale.storage.objects import MemoryStore
 from kafscale.storage.segment import walk_batches
 from kafscale.storage.topics import Topic, TopicState
+from kafscale.testkit.plain_records import plain_batch, plain_record
 from kafscale.wire.compression import Compression
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.records import Codec, Record, build_batch, has_valid_crc, read_batch_header
@@ -24,6 +25,14 @@ SENT_MS = 1_700_000_000_000
 
 def keyed(*values: bytes, codec: Codec = Codec.NONE) -> bytes:
     return build_batch([Record(timestamp=SENT_MS, key=b"k", value=value) for value in values], codec=codec)
+
+
+HEAVY = bytes(LIGHT_BYTES_MAX + 1)
+"""A value that a thread decompresses."""
+
+
+def heavy(value: bytes = HEAVY) -> bytes:
+    return keyed(value, codec=Codec.GZIP)
 
 
 class Gate:
@@ -54,6 +63,15 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
         found.let_go()
 
 
+async def test_by_default_no_producer_is_trusted(cluster: Cluster) -> None:
+    node = await cluster.node()
+    topic = await cluster.topic()
+    record = plain_record(0)
+    for body in (record + b"z", record[:-1], record * 2):
+        answer = await node.send(topic, 0, plain_batch(body, 1, base_ms=SENT_MS))
+        assert answer.error is ErrorCode.INVALID_RECORD
+
+
 async def test_each_record_without_a_key_is_named_from_version_8(cluster: Cluster) -> None:
     node = await cluster.node()
     topic = await cluster.topic(cleanup_policy="compact,delete")
@@ -75,7 +93,7 @@ async def test_requests_keep_their_order_behind_one_whose_records_a_thread_reads
     topic, plain = await cluster.topic(cleanup_policy="compact"), await cluster.topic("plain")
     await node.send_many([(topic, {0: keyed(b"warm")}), (plain, {0: batch(b"warm")})])
     with gate(monkeypatch) as held:
-        large = node.send(topic, 0, keyed(bytes(SMALL_BYTES_MAX)))
+        large = node.send(topic, 0, heavy())
         wrong = node.send(topic, 0, batch(b"no key"))
         small = node.send(topic, 0, keyed(b"small"))
         await until(held.entered.is_set, "a thread reads the large one")
@@ -86,7 +104,7 @@ async def test_requests_keep_their_order_behind_one_whose_records_a_thread_reads
         held.let_go()
         assert [(await sent).base_offset for sent in (large, small)] == [1, 2]
         assert (await wrong).error is ErrorCode.INVALID_RECORD
-    assert await cluster.log(topic) == [b"warm", bytes(SMALL_BYTES_MAX), b"small"]
+    assert await cluster.log(topic) == [b"warm", HEAVY, b"small"]
 
 
 async def test_what_waits_behind_a_reader_is_judged_by_the_config_of_its_turn(
@@ -96,7 +114,7 @@ async def test_what_waits_behind_a_reader_is_judged_by_the_config_of_its_turn(
     topic = await cluster.topic(cleanup_policy="compact")
     await node.send(topic, 0, keyed(b"warm"))
     with gate(monkeypatch) as held:
-        large = node.send(topic, 0, keyed(bytes(SMALL_BYTES_MAX)))
+        large = node.send(topic, 0, heavy())
         behind = node.send(topic, 0, batch(b"no key"))
         await until(held.entered.is_set)
         await change(cluster, node, topic, configs={})
@@ -112,7 +130,7 @@ async def test_a_writer_that_stops_refuses_what_was_still_to_be_read(
     topic = await cluster.topic(cleanup_policy="compact")
     await node.send(topic, 0, keyed(b"warm"))
     with gate(monkeypatch) as held:
-        waiting = [node.send(topic, 0, keyed(bytes(SMALL_BYTES_MAX))) for _ in range(2)]
+        waiting = [node.send(topic, 0, heavy()) for _ in range(2)]
         await until(held.entered.is_set)
         await change(cluster, node, topic, state=TopicState.DELETING)
         # Before the thread is back: a later request may find another owner at once.
@@ -129,7 +147,7 @@ async def test_what_nobody_waits_for_any_more_is_not_appended_after_it_was_read(
     topic = await cluster.topic(cleanup_policy="compact")
     await node.send(topic, 0, keyed(b"warm"))
     with gate(monkeypatch) as held:
-        late = node.send(topic, 0, keyed(bytes(SMALL_BYTES_MAX)), timeout_ms=1)
+        late = node.send(topic, 0, heavy(), timeout_ms=1)
         await until(held.entered.is_set)
         clock = node.service.ownership.tools.clock
         sent_ms = clock.now_ms()
@@ -145,12 +163,12 @@ async def test_requests_held_for_a_claim_are_read_by_a_thread_too(
     node = await cluster.node()
     topic = await cluster.topic(cleanup_policy="compact")
     with gate(monkeypatch) as held:
-        sent = [node.send(topic, 0, keyed(bytes(SMALL_BYTES_MAX))), node.send(topic, 0, batch(b"no key"))]
+        sent = [node.send(topic, 0, heavy()), node.send(topic, 0, batch(b"no key"))]
         sent.append(node.send(topic, 0, keyed(b"b")))
         await until(held.entered.is_set, "a thread reads the large one")
         held.let_go()
         assert [answer.error for answer in await asyncio.gather(*sent)] == [0, ErrorCode.INVALID_RECORD, 0]
-    assert await cluster.log(topic) == [bytes(SMALL_BYTES_MAX), b"b"]
+    assert await cluster.log(topic) == [HEAVY, b"b"]
 
 
 async def test_a_topic_that_becomes_compacted_refuses_records_without_a_key(cluster: Cluster) -> None:
@@ -264,7 +282,7 @@ async def test_requests_keep_their_order_behind_one_that_is_compressed(
     topic = await cluster.topic(compression_type="zstd")
     await node.send(topic, 0, batch(b"warm"))
     with gate(monkeypatch) as held:
-        values = [b"%d" % n * SMALL_BYTES_MAX for n in range(3)]
+        values = [b"%d" % n * LIGHT_BYTES_MAX for n in range(3)]
         codecs = (Codec.GZIP, Codec.ZSTD, Codec.NONE)
         sent = [
             node.send(topic, 0, build_batch([Record(value=value)], codec=codec, producer_id=7, producer_epoch=0,
@@ -298,7 +316,10 @@ async def test_a_line_of_batches_to_be_opened_has_a_bound(
     topic = await cluster.topic(cleanup_policy="compact")
     await node.send(topic, 0, keyed(b"warm"))
     with gate(monkeypatch) as held:
-        sent = [node.send(topic, 0, keyed(b"%d" % n, codec=Codec.GZIP)) for n in range(LINE_MAX + 2)]
+        sent = [
+            node.send(topic, 0, heavy()),
+            *(node.send(topic, 0, keyed(b"%d" % n)) for n in range(LINE_MAX + 1)),
+        ]
         await until(held.entered.is_set)
         refused = [await answer for answer in sent[LINE_MAX:]]
         assert [answer.error for answer in refused] == [ErrorCode.NOT_ENOUGH_REPLICAS] * 2
@@ -314,26 +335,51 @@ async def test_what_is_small_does_not_wait_behind_what_is_large(
     topic = await cluster.topic(cleanup_policy="compact", partitions=3)
     for number in range(3):
         await node.send(topic, number, keyed(b"warm"))
-    bomb = keyed(bytes(LITTLE_BYTES_MAX + 1), codec=Codec.ZSTD)
+    bomb = keyed(bytes(PLACES[1][0] + 1), codec=Codec.ZSTD)
     entered, open_again = threading.Event(), threading.Event()
     unpack = Opening.unpack
 
-    def slow(opening: Opening, *args: int) -> bool:
-        if not args:  # with all the room there is
+    def slow(opening: Opening, bytes_max: int) -> bool:
+        if bytes_max == PLACES[2][0]:  # with all the room there is
             entered.set()
             assert open_again.wait(20), "the test never let go"
-        return unpack(opening, *args)
+        return unpack(opening, bytes_max)
 
     monkeypatch.setattr(Opening, "unpack", slow)
     try:
         large = [node.send(topic, number, bomb) for number in (0, 1)]
         await until(entered.is_set)
         async with asyncio.timeout(10):
-            assert (await node.send(topic, 2, keyed(b"a", codec=Codec.GZIP))).base_offset == 1
+            assert (await node.send(topic, 2, heavy())).base_offset == 1
+            assert (await node.send(topic, 2, heavy(bytes(PLACES[0][0] + 1)))).base_offset == 2
         assert not any(answer.done() for answer in large)
     finally:
         open_again.set()
     assert [(await answer).base_offset for answer in large] == [1, 1]
+
+
+async def test_what_light_record_sets_take_of_a_turn_is_bounded_together(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request of eight megabytes may bring a thousand partitions with a thousand records each: a second in all."""
+    node = await cluster.node()
+    topic = await cluster.topic(partitions=3)
+    for number in range(3):
+        await node.send(topic, number, keyed(b"warm"))
+    in_parts, steps = [], Opening.steps
+
+    def counted(opening: Opening) -> Iterator[None]:
+        in_parts.append(opening)
+        return steps(opening)
+
+    monkeypatch.setattr(Opening, "steps", counted)
+    monkeypatch.setattr("kafscale.produce.opener.NOTICED_S", 0.0)
+    for turn_s, expected in ((60.0, 0), (0.0, 2)):
+        monkeypatch.setattr("kafscale.produce.opener.TURN_S", turn_s)
+        in_parts.clear()
+        answer = await node.send_many([(topic, {number: keyed(b"a") for number in range(3)})])
+        assert {part.error_code for part in answer.parts} == {ErrorCode.NONE}
+        assert len(in_parts) == expected
 
 
 async def test_a_request_that_is_given_up_is_opened_no_further(
@@ -353,11 +399,11 @@ async def test_a_request_that_is_given_up_is_opened_no_further(
             yield
 
     monkeypatch.setattr(Opening, "steps", endless)
-    late = node.send(topic, 0, keyed(b"a", codec=Codec.GZIP), timeout_ms=50)
+    late = node.send(topic, 0, heavy(), timeout_ms=50)
     async with asyncio.timeout(20):
         assert (await late).error is ErrorCode.REQUEST_TIMED_OUT
     seen, sent_ms = looked, clock.now_ms()
     await until(lambda: clock.now_ms() > sent_ms + 20)
     assert 0 < seen == looked
     monkeypatch.setattr(Opening, "steps", steps)
-    assert (await node.send(topic, 0, keyed(b"b", codec=Codec.GZIP))).base_offset == 1
+    assert (await node.send(topic, 0, heavy())).base_offset == 1

@@ -6,12 +6,12 @@ import pytest
 from kafscale.produce.log.intake import (
     BATCHES_MAX,
     check_record_set,
-    stamp_append_time,
+    stamp,
     stored_header,
 )
 from kafscale.produce.log.model import Limits, Rejection
 from kafscale.produce.log.producers import IN_FLIGHT_MAX
-from kafscale.wire.batches import HEADER_SIZE, has_valid_crc, read_batch_header
+from kafscale.wire.batches import HEADER_SIZE, LOG_APPEND_TIME, has_valid_crc, read_batch_header
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.records import Codec, Record, build_batch, records_in
 
@@ -124,7 +124,7 @@ def test_the_stored_header_names_its_place_and_leaves_the_clients_bytes_alone() 
 def test_log_append_time_is_one_stamp_for_all_records_under_a_valid_checksum() -> None:
     data = batch(b"a", b"b")
     header = stored_header(memoryview(data), 10, 3)
-    stamp_append_time(header, memoryview(data)[HEADER_SIZE:], 1_234_567)
+    stamp(header, memoryview(data)[HEADER_SIZE:], 1_234_567, LOG_APPEND_TIME)
     stored = bytes(header) + data[HEADER_SIZE:]
     assert has_valid_crc(read_batch_header(stored), stored)
     assert [record.timestamp for record in records_in(stored)] == [1_234_567, 1_234_567]

@@ -62,7 +62,9 @@ class Seg:
     index_size: int
     index_etag: str
     epoch: int
-    min_ts: int  # least first timestamp of its batches; a later record of a batch may be older
+    min_ts: (
+        int  # least timestamp of its records; by older versions and roll-forward, of its batches' first ones
+    )
     max_ts: int
     records: int
     batches: int

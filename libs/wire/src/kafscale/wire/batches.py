@@ -176,8 +176,6 @@ def _numbers_error(header: BatchHeader) -> ErrorCode:
     records_bytes = LENGTH_OFFSET + header.batch_length - HEADER_SIZE
     if not header.attributes & CODEC_MASK and count * RECORD_BYTES_MIN > records_bytes:
         return ErrorCode.INVALID_RECORD
-    if header.base_timestamp < TIMESTAMP_NONE or header.max_timestamp < TIMESTAMP_NONE:
-        return ErrorCode.INVALID_TIMESTAMP
     return _producer_error(header)
 
 

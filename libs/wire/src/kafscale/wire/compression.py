@@ -32,9 +32,16 @@ _ZSTD_LEVELS: Final = ((1 << 20, 19), (8 << 20, 12))
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER: Final = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
 _XERIAL_BLOCK_BYTES: Final = 32 << 10
+_LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
 _LZ4_MAGIC_BYTES: Final = 4
 _LZ4_CONTENT_SIZE: Final = 0x08
 _LZ4_DICTIONARY: Final = 0x01
+_LZ4_RESERVED: Final = 0x02
+_LZ4_CONTENT_CHECKSUM: Final = 0x04
+_LZ4_BLOCK_CHECKSUM: Final = 0x10
+_LZ4_INDEPENDENT: Final = 0x20
+_LZ4_BLOCK_BYTES: Final = 0x7FFF_FFFF
+"""The bits of a block's length; the highest says that the block is not compressed."""
 
 
 class Codec(IntEnum):
@@ -189,6 +196,24 @@ def _xerial_compress(data: bytes) -> bytes:
         block = bytes(cramjam.snappy.compress_raw(data[start : start + _XERIAL_BLOCK_BYTES]))
         out += len(block).to_bytes(4, "big") + block
     return bytes(out)
+
+
+def check_lz4_frame(frame: Buffer) -> None:
+    """Raises WireError unless Java's clients read all of a frame that `decompress` takes: one frame of independent
+    blocks without a dictionary. Java's clients refuse others, and ignore a second frame."""
+    if bytes(frame[:_LZ4_MAGIC_BYTES]) != _LZ4_MAGIC:
+        raise WireError("compressed records", "lz4: another kind of frame comes first")
+    flags = frame[_LZ4_MAGIC_BYTES]
+    if not flags & _LZ4_INDEPENDENT or flags & (_LZ4_DICTIONARY | _LZ4_RESERVED):
+        raise WireError(
+            "compressed records", f"lz4: Java's clients do not read a frame with the flags {flags:#x}"
+        )
+    pos = _LZ4_MAGIC_BYTES + 3 + 8 * bool(flags & _LZ4_CONTENT_SIZE)
+    while size := int.from_bytes(frame[pos : pos + 4], "little") & _LZ4_BLOCK_BYTES:
+        pos += 4 + size + 4 * bool(flags & _LZ4_BLOCK_CHECKSUM)
+    pos += 4 + 4 * bool(flags & _LZ4_CONTENT_CHECKSUM)
+    if pos != len(frame):
+        raise WireError("compressed records", "lz4: more than one frame", offset=pos)
 
 
 def lz4_header_checksum(frame: Buffer, *, broken: bool) -> bytes:

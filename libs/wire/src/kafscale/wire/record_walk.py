@@ -6,20 +6,16 @@ count that does not fit is a WireError. A small batch may hold millions of heade
 
 from __future__ import annotations
 
-from codecs import getincrementaldecoder
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from typing import Final
 
-from kafscale.wire.batches import HEADER_SIZE, RECORDS_MAX, TIMESTAMP_NONE, BatchHeader, read_batch_header
-from kafscale.wire.buffers import Buffer, Steps
+from kafscale.wire.batches import HEADER_SIZE, RECORDS_MAX, BatchHeader, read_batch_header
+from kafscale.wire.buffers import Buffer
 from kafscale.wire.compression import DECOMPRESSED_BYTES_MAX, decompress
 from kafscale.wire.errors import ErrorCode, WireError
 
 HEADERS_MAX: Final = 1_000_000
 """Headers of all records of a batch: about a second of CPU, and 200 MB if header objects are created."""
-PORTION: Final = 256
-"""Records, or headers of one record, that are read without a pause."""
-_NAME_PORTION_BYTES: Final = 64 << 10
 VARINT_BYTES: Final = range(0, 35, 7)
 VARLONG_BYTES: Final = range(0, 70, 7)
 
@@ -54,57 +50,6 @@ def places_in(batch: Buffer, *, bytes_max: int = DECOMPRESSED_BYTES_MAX) -> Iter
         yield base + delta, time + timestamp_delta if stamp is None else stamp
 
 
-def keyless_in(body: bytes, header: BatchHeader, budget: HeaderBudget | None = None) -> Iterator[list[int]]:
-    """The positions of the records without a key in a batch's (decompressed) body, in portions.
-
-    A large batch does not block the caller for long: each portion takes a fraction of a millisecond, and no record
-    object is created. Offsets that are not consecutive are INVALID_RECORD, headers beyond the budget are
-    MESSAGE_TOO_LARGE; malformed bytes are another WireError.
-    """
-    budget = budget or HeaderBudget()
-    keyless: list[int] = []
-    index, pos, portion_end = 0, 0, PORTION
-    try:
-        for _, delta, pos, end in walk(header, body):
-            if delta != index:
-                reason = f"has offset {delta} in its batch, and not {index}"
-                raise WireError("record", reason, offset=pos, code=ErrorCode.INVALID_RECORD)
-            size, pos = signed(body, pos, VARINT_BYTES)
-            if size == -1:
-                keyless.append(index)
-            elif not 0 <= size <= end - pos:
-                raise misfit(size, pos, end)
-            else:
-                pos += size
-            pos = _past_nullable(body, pos, end)
-            headers, pos = signed(body, pos, VARINT_BYTES)
-            if headers:
-                pos = yield from _past_headers(body, pos, end, headers, budget)
-            if pos != end:
-                raise WireError("record", f"{end - pos} bytes behind its headers", offset=pos)
-            if index == portion_end:
-                yield keyless
-                keyless, portion_end = [], index + PORTION
-            index += 1
-    except (IndexError, UnicodeDecodeError) as broken:
-        raise WireError("record", f"cut short or not text ({broken})", offset=pos) from broken
-    yield keyless
-
-
-def earliest_in(body: bytes, header: BatchHeader) -> Steps[int | None]:
-    """The smallest timestamp of the records of a batch's (decompressed) body, in portions as in `keyless_in`. Records
-    without a timestamp are ignored; None if no record has one. Keys, values and headers stay closed."""
-    first = header.base_timestamp
-    earliest: int | None = None
-    for number, (delta, _, _, _) in enumerate(walk(header, body), 1):
-        timestamp = first + delta
-        if timestamp != TIMESTAMP_NONE and (earliest is None or timestamp < earliest):
-            earliest = timestamp
-        if number % PORTION == 0:
-            yield
-    return earliest
-
-
 # --- the walk ----------------------------------------------------------------------------------------
 
 
@@ -118,7 +63,7 @@ def body_of(header: BatchHeader, batch: Buffer, bytes_max: int) -> bytes:
     return decompress(codec, memoryview(batch)[HEADER_SIZE:], bytes_max=bytes_max)
 
 
-def walk(header: BatchHeader, body: bytes) -> Iterator[tuple[int, int, int, int]]:
+def walk(header: BatchHeader, body: Buffer) -> Iterator[tuple[int, int, int, int]]:
     """Yields (timestamp delta, offset delta, start of the key, end of the record) for each record of a batch. The bytes
     in between stay closed, so each step costs the same."""
     count, size_all = header.records_count, len(body)
@@ -154,48 +99,13 @@ def misfit(size: int, pos: int, end: int) -> WireError:
     return WireError("record", f"{size} bytes in {end - pos}", offset=pos)
 
 
-def _past_nullable(body: bytes, pos: int, end: int) -> int:
-    size, pos = signed(body, pos, VARINT_BYTES)
-    if not -1 <= size <= end - pos:
-        raise misfit(size, pos, end)
-    return pos + max(size, 0)
-
-
 def headers_bounded(pos: int, end: int, count: int, budget: HeaderBudget) -> None:
     if not 0 <= count <= (end - pos) // 2:
         raise WireError("record", f"{count} headers", offset=pos)
     budget.take(count)
 
 
-def _past_headers(
-    body: bytes, pos: int, end: int, count: int, budget: HeaderBudget
-) -> Generator[list[int], None, int]:
-    """The position after a record's headers; portions are empty. Header names must be UTF-8."""
-    headers_bounded(pos, end, count, budget)
-    for number in range(1, count + 1):
-        start = pos
-        size, pos = signed(body, pos, VARINT_BYTES)
-        if not 0 <= size <= end - pos:
-            raise WireError("record", f"a header's name of {size} bytes in {end - pos}", offset=start)
-        if size <= _NAME_PORTION_BYTES:
-            body[pos : pos + size].decode()
-        else:
-            yield from _past_long_name(body, pos, pos + size)
-        pos = _past_nullable(body, pos + size, end)
-        if number % PORTION == 0:
-            yield []
-    return pos
-
-
-def _past_long_name(body: bytes, pos: int, end: int) -> Iterator[list[int]]:
-    text = getincrementaldecoder("utf-8")()
-    for at in range(pos, end, _NAME_PORTION_BYTES):
-        part = body[at : min(at + _NAME_PORTION_BYTES, end)]
-        text.decode(part, final=at + len(part) == end)
-        yield []
-
-
-def signed(data: bytes, pos: int, shifts: range) -> tuple[int, int]:
+def signed(data: Buffer, pos: int, shifts: range) -> tuple[int, int]:
     """A zigzag varint of at most one byte per shift. Unrolled, because most have one or two bytes."""
     byte = data[pos]
     if byte < 128:

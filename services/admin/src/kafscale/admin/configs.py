@@ -143,8 +143,8 @@ _SETTABLE = (
         _LONG,
         kept.DEFAULT_TIMESTAMP_AFTER_MAX_MS,
         whole_number(0, INT64_MAX),
-        "How far in the future a record's time may be with CreateTime, in milliseconds. A batch with a later time, as "
-        "its header says, is refused with INVALID_TIMESTAMP.",
+        "How far in the future a record's time may be with CreateTime, in milliseconds. A batch with a later record is "
+        "refused with INVALID_TIMESTAMP.",
         "log.message.timestamp.after.max.ms",
     ),
     _at_once(
@@ -153,7 +153,7 @@ _SETTABLE = (
         kept.DEFAULT_TIMESTAMP_BEFORE_MAX_MS,
         whole_number(0, INT64_MAX),
         "How far in the past a record's time may be with CreateTime, in milliseconds. A batch with an older record is "
-        "refused with INVALID_TIMESTAMP. If it is set, the service opens each batch to check it.",
+        "refused with INVALID_TIMESTAMP.",
         "log.message.timestamp.before.max.ms",
     ),
     _at_once(

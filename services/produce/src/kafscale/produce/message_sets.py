@@ -4,7 +4,8 @@ Converting opens every record, so it runs in a thread and the event loop keeps i
 a time, and all enter their partitions in the order in which they came: within a connection's lane none passes another.
 What waits is bounded by admission, which counts these requests CONVERTED_COPIES times; what comes out of one
 set's wrappers by the codec. A request whose client has stopped waiting, or whose deadline has passed, is not
-converted. Everything behind this line sees record batches only.
+converted. Everything behind this line sees record batches only. All messages were read here, so those batches are not
+opened again for their sizes and times.
 
 A set may hold batches (magic 2) even so: as Kafka does, we take them in any version. Both in one set is
 INVALID_RECORD.
@@ -14,7 +15,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
+from types import MappingProxyType
 from typing import NamedTuple
 
 from kafscale.produce.log.model import Reply
@@ -25,14 +27,18 @@ from kafscale.wire.schema.produce import ProduceRequest
 CONVERTED_COPIES = 2
 """The bytes that came and the batches made of them are held together."""
 
-Refused = Mapping[int, Reply]
-"""By slot (partitions in the request's order): what could not be converted."""
+
+class Converted(NamedTuple):
+    """The slots (partitions in the request's order) whose records are batches now, and those that were refused."""
+
+    done: Set[int] = frozenset()
+    refused: Mapping[int, Reply] = MappingProxyType({})
 
 
 class _Waiting(NamedTuple):
     message: ProduceRequest
     wanted: Callable[[], bool]
-    enter: Callable[[Refused | None], None]
+    enter: Callable[[Converted | None], None]
 
 
 class ConversionLine:
@@ -50,9 +56,9 @@ class ConversionLine:
         self,
         message: ProduceRequest,
         wanted: Callable[[], bool],
-        enter: Callable[[Refused | None], None],
+        enter: Callable[[Converted | None], None],
     ) -> None:
-        """`enter` is called once, in turn: with what was refused of `message`, or None if it was not `wanted`."""
+        """`enter` is called once, in turn: with what became of `message`, or None if it was not `wanted`."""
         self._line.append(_Waiting(message, wanted, enter))
         if not self._running:
             self._running = True
@@ -61,13 +67,14 @@ class ConversionLine:
     async def _convert(self) -> None:
         while self._line:
             waiting = self._line.popleft()
-            refused = await asyncio.to_thread(convert, waiting.message) if waiting.wanted() else None
-            waiting.enter(refused)
+            converted = await asyncio.to_thread(convert, waiting.message) if waiting.wanted() else None
+            waiting.enter(converted)
         self._running = False
 
 
-def convert(message: ProduceRequest) -> Refused:
+def convert(message: ProduceRequest) -> Converted:
     """Puts batches in the place of each partition's message set; what cannot be converted stays as it is."""
+    done: set[int] = set()
     refused: dict[int, Reply] = {}
     slot = 0
     for topic in message.topic_data:
@@ -77,7 +84,8 @@ def convert(message: ProduceRequest) -> Refused:
             if records is not None and is_message_set(records):
                 try:
                     part.records = memoryview(batches_of(records))
+                    done.add(slot)
                 except WireError as wrong:
                     refused[slot] = Reply(token=0, error=wrong.code, message=str(wrong))
             slot += 1
-    return refused
+    return Converted(done, refused)

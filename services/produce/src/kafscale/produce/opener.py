@@ -1,10 +1,10 @@
-"""Requests to append whose records must be opened first (`log.contents`), in their order and outside the event loop.
+"""Requests to append whose records are not light (`log.contents`), opened in their order and outside the event loop.
 
 The law: what the records of one client cost is paid by requests of the same kind. Codecs work in threads of their own;
 what Python has to look at is done in pieces, one for each turn of the loop (`pieces`). Record sets that hold little if
-they are open (nearly all) have many places, those that may hold as much as `wire.compression` lets out of a batch have
-one: so memory is bounded, and what is small does not wait behind what is large. A request that is given up, by its
-client or by its deadline, is opened no further.
+they are open (nearly all) have many places. Those that hold more have few, and those that may hold as much as
+`wire.compression` lets out of a batch have one: so memory is bounded, and what is small does not wait behind what is
+large. A request that is given up, by its client or by its deadline, is opened no further.
 """
 
 from __future__ import annotations
@@ -14,28 +14,52 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TypeVar
+from typing import Final, TypeVar
 
-from kafscale.produce.log.contents import Contents, Opening, opened
+from kafscale.produce.log.contents import Contents, Opening
 from kafscale.produce.log.model import Rejection
-from kafscale.produce.log.writer import PartitionWriter
 from kafscale.produce.pieces import Pieces
 from kafscale.produce.requests import Request
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import Clock
+from kafscale.wire.compression import DECOMPRESSED_BYTES_MAX
 from kafscale.wire.errors import ErrorCode
 
 T = TypeVar("T")
 
-LITTLE_BYTES_MAX = 1 << 20
-"""What comes out of a record set that is opened in one of the many places."""
-LITTLE_AT_ONCE_MAX = 16
-LARGE_AT_ONCE_MAX = 1
-THREADS = LARGE_AT_ONCE_MAX + 1
+PLACES: Final = ((1 << 20, 16), (8 << 20, 4), (DECOMPRESSED_BYTES_MAX, 1))
+"""(bytes, places): so many record sets are open at once of which at most so much comes out. One that holds more than
+its bytes say is opened again in the next kind."""
+THREADS: Final = 2
+TURN_S: Final = 0.01
+NOTICED_S: Final = 0.000_05
+"""A shorter opening costs no more than the rest of an append."""
 LINE_MAX = 1_000
 """Requests that wait for one partition; each is in the memory budget, this bounds their number."""
 
 NO_PLACE = Contents(Rejection(ErrorCode.NOT_ENOUGH_REPLICAS, "Too many batches wait to be opened."))
+
+
+class Turn:
+    """The time that light record sets may take of one turn of the event loop, all together: a request may bring a
+    thousand of them, for as many partitions. The others are opened like heavy ones."""
+
+    def __init__(self) -> None:
+        self._spent_s = 0.0
+
+    @property
+    def has_time(self) -> bool:
+        return self._spent_s <= TURN_S
+
+    def spent(self, seconds: float) -> None:
+        if seconds < NOTICED_S:
+            return
+        if not self._spent_s:
+            asyncio.get_running_loop().call_soon(self._ends)
+        self._spent_s += seconds
+
+    def _ends(self) -> None:
+        self._spent_s = 0.0
 
 
 class Opener:
@@ -45,45 +69,49 @@ class Opener:
         self._pieces = pieces
         self._budget = budget
         self._clock = clock
-        self._little = asyncio.Semaphore(LITTLE_AT_ONCE_MAX)
-        self._large = asyncio.Semaphore(LARGE_AT_ONCE_MAX)
+        self.turn = Turn()
+        self._places = [(bytes_max, asyncio.Semaphore(count)) for bytes_max, count in PLACES]
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="opener")
 
     async def open_all(
-        self, line: deque[Request], writer: PartitionWriter, feed: Callable[[Request, Contents | None], None]
+        self,
+        line: deque[Request],
+        first: Opening,
+        opens: Callable[[Request], Contents | Opening | None],
+        feed: Callable[[Request, Contents | None], None],
     ) -> None:
-        """Feeds a partition's requests in their order until the line is empty; more may come meanwhile.
+        """Feeds a partition's requests in their order until the line is empty; more may come meanwhile. `first` is
+        what is to be opened of the first one.
 
-        One stays in the line while it is opened. What came before the config changed only waits for the order.
+        A request stays in the line while it is opened. What came before the config changed only waits for the order.
         """
+        found: Contents | Opening | None = first
         while line:
             await asyncio.sleep(0)
             if not line:
                 return  # the writer stopped meanwhile, and all were refused
-            request, found = line[0], None
-            if not self._given_up(request):
-                opening = writer.opens(request.records, request.caller.zstd_allowed)
-                if opening is not None:
-                    found = await self._open(opening, request)
-                    if not line:
-                        return
+            request = line[0]
+            if self._given_up(request):
+                found = None
+            elif found is None:
+                found = opens(request)
+            if isinstance(found, Opening):
+                found = await self._open(found, request)
+                if not line:
+                    return
             line.popleft()
             feed(request, found)
+            found = None
 
     async def _open(self, opening: Opening, request: Request) -> Contents | None:
         """None: it was given up."""
-        if opening.is_small:
-            return opened(opening)
-        async with self._little:
-            if self._given_up(request):
-                return None
-            if await self._in_thread(partial(opening.unpack, LITTLE_BYTES_MAX)):
-                return await self._finish(opening, request)
-        async with self._large:
-            if self._given_up(request):
-                return None
-            await self._in_thread(opening.unpack)
-            return await self._finish(opening, request)
+        for bytes_max, place in self._places:
+            async with place:
+                if self._given_up(request):
+                    return None
+                if await self._in_thread(opening, partial(opening.unpack, bytes_max)):
+                    return await self._finish(opening, request)
+        raise AssertionError("the last kind of place takes everything")
 
     async def _finish(self, opening: Opening, request: Request) -> Contents | None:
         held = opening.bytes_held
@@ -92,7 +120,7 @@ class Opener:
             await self._pieces.run(self._while_wanted(opening.steps(), request))
             if self._given_up(request):
                 return None
-            await self._in_thread(opening.pack)
+            await self._in_thread(opening, opening.pack)
             return opening.contents()
         finally:
             self._budget.release(held)
@@ -106,5 +134,8 @@ class Opener:
     def _given_up(self, request: Request) -> bool:
         return request.given_up(self._clock.now_ms())
 
-    async def _in_thread(self, work: Callable[[], T]) -> T:
+    async def _in_thread(self, opening: Opening, work: Callable[[], T]) -> T:
+        """Where no codec has work, a thread would only cost time."""
+        if not opening.has_codec:
+            return work()
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)

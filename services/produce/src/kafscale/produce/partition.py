@@ -16,17 +16,19 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial
+from time import perf_counter
 from typing import Any, assert_never
 
 import structlog
 from kafscale.produce.alarm import Alarm
 from kafscale.produce.bundles.shell import Bundler
 from kafscale.produce.checkpoint import Checkpointer
-from kafscale.produce.log.contents import Contents
+from kafscale.produce.log.contents import Contents, Opening
 from kafscale.produce.log.folding import KeptBudget
 from kafscale.produce.log.ledger import head_txn
 from kafscale.produce.log.model import (
     Action,
+    Arrival,
     Checkpointed,
     CommitHead,
     Drained,
@@ -137,16 +139,23 @@ class Partition:
 
     # --- requests --------------------------------------------------------------------------
 
-    def append(self, caller: Caller, slot: int, records: memoryview | None, now: Instant) -> None:
+    def append(
+        self,
+        caller: Caller,
+        slot: int,
+        records: memoryview | None,
+        now: Instant,
+        *,
+        converted: bool = False,
+    ) -> None:
         """Take the next request in order; `caller` gets the answer later, never from within this call."""
-        request = self._requests.take(caller, slot, records)
+        request = self._requests.take(caller, slot, records, converted)
         if self.writer is None:
             if not self._held:
                 self.held_since_ms = now.mono_ms
             self._held.append(request)
             return
-        if not self._line_up(self.writer, request, now):
-            self._feed(self.writer, request, now)
+        self._enter(self.writer, request, now)
         self._tools.pump.touch(self)
 
     def serve(self, writer: PartitionWriter, producers: ProducerTable) -> None:
@@ -161,28 +170,49 @@ class Partition:
         held, self._held = self._held, deque()
         now = self._tools.now()
         for request in held:
-            if not self._line_up(writer, request, now):
-                self._feed_late(writer, request)
+            if not self._given_up(request, now):
+                self._enter(writer, request, now)
         self._tools.pump.touch(self)
 
-    def _line_up(self, writer: PartitionWriter, request: Request, now: Instant) -> bool:
-        """Whether it waits for its turn: its records are opened first, or those of an earlier request are."""
-        if not self._unread and writer.opens(request.records, request.caller.zstd_allowed) is None:
-            return False
-        if len(self._unread) >= LINE_MAX:
-            self._feed(writer, request, now, NO_PLACE)
-            return True
+    def _enter(self, writer: PartitionWriter, request: Request, now: Instant) -> None:
+        """Appends it, or lets it wait for its turn: it is opened outside the event loop, or an earlier request is."""
+        if self._unread:
+            if len(self._unread) >= LINE_MAX:
+                self._feed(writer, request, now, NO_PLACE)
+            else:
+                self._unread.append(request)
+            return
+        found = self._opens(writer, request)
+        if not isinstance(found, Opening):
+            self._feed(writer, request, now, found)
+            return
         self._unread.append(request)
-        if len(self._unread) == 1:
-            opener = self._tools.opener
-            self._tools.begin(opener.open_all(self._unread, writer, partial(self._feed_late, writer)))
+        opens, feed = partial(self._opens, writer), partial(self._feed_late, writer)
+        self._tools.begin(self._tools.opener.open_all(self._unread, found, opens, feed))
+
+    def _opens(self, writer: PartitionWriter, request: Request) -> Contents | Opening | None:
+        tools, turn = self._tools, self._tools.opener.turn
+        arrival = Arrival(
+            wall_ms=tools.clock.wall_ms(),
+            zstd_allowed=request.caller.zstd_allowed,
+            converted=request.converted,
+            light=turn.has_time,
+        )
+        began_s = perf_counter()
+        found = writer.opens(request.records, arrival)
+        turn.spent(perf_counter() - began_s)
+        return found
+
+    def _given_up(self, request: Request, now: Instant) -> bool:
+        """Whether nobody waits for it any more. Then it is answered, and not appended late."""
+        if not request.given_up(now.mono_ms):
+            return False
+        self._answer(Reply(token=request.token, error=ErrorCode.REQUEST_TIMED_OUT))
         return True
 
     def _feed_late(self, writer: PartitionWriter, request: Request, contents: Contents | None = None) -> None:
         now = self._tools.now()
-        if request.given_up(now.mono_ms):
-            self._answer(Reply(token=request.token, error=ErrorCode.REQUEST_TIMED_OUT))
-        else:
+        if not self._given_up(request, now):
             self._feed(writer, request, now, contents)
         self._tools.pump.touch(self)
 

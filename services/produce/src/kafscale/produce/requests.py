@@ -257,6 +257,7 @@ class Request(NamedTuple):
     caller: Caller
     slot: int
     records: memoryview | None
+    converted: bool = False  # from a message set
 
     def given_up(self, now_ms: int) -> bool:
         """A request whose client has stopped waiting must not be appended late."""
@@ -316,16 +317,18 @@ class Requests:
         self._grown: dict[int, int] = {}  # → bytes held in addition to those that came
         self._token = 0
 
-    def take(self, caller: Caller, slot: int, records: memoryview | None) -> Request:
+    def take(self, caller: Caller, slot: int, records: memoryview | None, converted: bool) -> Request:
         self._token = token = self._token + 1
-        self._open[token] = request = Request(token, caller, slot, records)
+        self._open[token] = request = Request(token, caller, slot, records, converted)
         if caller.span is not None:
             self._spans.waits(token, caller.span)
         return request
 
     def hold(self, request: Request, contents: Contents) -> Contents:
         """Batches that were compressed again are held until the answer, with those that came: if there is memory."""
-        size = len(contents.recompressed or b"")
+        size = contents.grown_bytes
+        if not size:
+            return contents
         if not self._budget.reserve(size):
             return NO_MEMORY
         self._grown[request.token] = size

@@ -41,6 +41,13 @@ class ProduceSettings(ServiceSettings):
     produce_linger_max_ms: int = Field(
         5_000, ge=1, description="Longest time that a record waits for the budget of segments."
     )
+    produce_trust_headers: bool = Field(
+        False,
+        description="Do not open batches to check them: trust the counts and timestamps in their headers. Saves up to "
+        "a twentieth of produce's CPU, and the decompression. Only for clusters whose producers are all trusted: a "
+        "wrong batch stops every consumer of its partition, and a wrong timestamp misleads retention and lookups by "
+        "time.",
+    )
     bundles: bool = Field(
         True, description="Write the records of all partitions of an instance into one object per flush."
     )
@@ -140,6 +147,7 @@ def limits_of(topic: Topic, settings: ProduceSettings, store: ObjectStore) -> Li
         past_max_ms=topic.timestamp_before_max_ms,
         keys_required=topic.is_compacted,
         compression=_compression_of(topic),
+        trusts_headers=settings.produce_trust_headers,
         tail_rest_ms=min(COMPACTED_TAIL_REST_MS, _compaction_lag_ms(topic)) if topic.is_compacted else None,
     )
 

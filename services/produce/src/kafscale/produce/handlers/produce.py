@@ -18,7 +18,7 @@ import asyncio
 
 import structlog
 from kafscale.produce.log.model import Instant, Reply
-from kafscale.produce.message_sets import CONVERTED_COPIES, ConversionLine, Refused
+from kafscale.produce.message_sets import CONVERTED_COPIES, ConversionLine, Converted
 from kafscale.produce.ownership import Ownership
 from kafscale.produce.partition import Partition
 from kafscale.produce.requests import REPEATED, Admission, AppendOrder, LaneOrder, UnknownTopics
@@ -52,6 +52,7 @@ TIMEOUT_MAX_MS = 120_000
 ACKS_ONE_MS = 600_000
 """Kafka's timeout bounds only the wait for replicas (acks=all). Without it a record is answered when it is written. The
 front door gives up before, and closes the connection."""
+_NOTHING_CONVERTED = Converted()
 
 
 class OpenRequest:
@@ -68,6 +69,7 @@ class OpenRequest:
         "_status",
         "_replied",
         "by_id",
+        "converted",
         "deadline_ms",
         "lanes",
         "request",
@@ -86,6 +88,7 @@ class OpenRequest:
         self._status = ReplyStatus.FINAL
         self._answered = message.acks != 0
         self._replied = False
+        self.converted = _NOTHING_CONVERTED
         self.deadline_ms = now_ms + handler.patience_ms(message)
         self.zstd_allowed = request.meta.api_version >= VERSION_ZSTD
         self.by_id = request.meta.api_version >= VERSION_TOPIC_IDS
@@ -226,7 +229,7 @@ class ProduceHandler:
             if old:
                 self._convert(open_request, message)
                 return
-            self._enter(open_request, message, {}, now)
+            self._enter(open_request, message, now)
         open_request.placed()
 
     def _convert(self, open_request: OpenRequest, message: ProduceRequest) -> None:
@@ -235,18 +238,18 @@ class ProduceHandler:
         def wanted() -> bool:
             return not open_request.abandoned and self._clock.now_ms() < open_request.deadline_ms
 
-        def enter(refused: Refused | None) -> None:
-            if refused is None:
+        def enter(converted: Converted | None) -> None:
+            if converted is None:
                 self._refuse(open_request, message, ErrorCode.REQUEST_TIMED_OUT)
             else:
-                self._enter(open_request, message, refused, self._ownership.tools.now())
+                open_request.converted = converted
+                self._enter(open_request, message, self._ownership.tools.now())
             open_request.placed()
 
         self._conversions.add(message, wanted, enter)
 
-    def _enter(
-        self, open_request: OpenRequest, message: ProduceRequest, refused: Refused, now: Instant
-    ) -> None:
+    def _enter(self, open_request: OpenRequest, message: ProduceRequest, now: Instant) -> None:
+        refused = open_request.converted.refused
         slot = 0
         for topic in message.topic_data:
             ref: str | bytes = topic.topic_id if open_request.by_id else topic.name
@@ -306,7 +309,8 @@ class ProduceHandler:
             self._behind(topic, part, partition)
             open_request.settle(slot, Reply(token=0, error=partition))
             return
-        partition.append(open_request, slot, _view(part), now)
+        converted = slot in open_request.converted.done
+        partition.append(open_request, slot, _view(part), now, converted=converted)
 
     def _refuse(self, open_request: OpenRequest, message: ProduceRequest, error: ErrorCode) -> None:
         """As a whole: what its producers send after it must not be taken first."""

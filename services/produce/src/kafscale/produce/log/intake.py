@@ -1,20 +1,23 @@
 """From a client's record set to offsets: the checks, the open buffer, the rules of idempotence, the stored header.
 
-Records stay opaque: everything here reads the 61-byte header and the checksum; `contents` opens batches where the topic
-wants it. A client's mistake is a value, `Rejection`; nothing raises. Offsets are given once and in arrival order. The
-batch's header is copied and patched; its records are referenced where they arrived.
+Everything here reads the 61-byte header and the checksum; `contents` opens each batch, once. A client's mistake is a
+value, `Rejection`; nothing raises. Offsets are given once and in arrival order. The batch's header is copied and
+patched, with the largest timestamp of its records; the records are referenced where they arrived.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from itertools import islice
 
-from kafscale.produce.log.contents import Contents, Opening, must_open, opened, too_many
+from kafscale.produce.log.contents import Contents, Opening, at_once, opened, too_large, too_many
 from kafscale.produce.log.flight import OpenBuffer
 from kafscale.produce.log.model import (
     NO_TIMESTAMP,
+    Arrival,
     Batches,
+    Checked,
     Instant,
     Limits,
     Rejection,
@@ -22,7 +25,7 @@ from kafscale.produce.log.model import (
 from kafscale.produce.log.producers import IN_FLIGHT_MAX, ProducerTable
 from kafscale.produce.log.sequences import Repeat, sequence_after
 from kafscale.storage.heads import Head
-from kafscale.wire.batches import crc32c, each_batch
+from kafscale.wire.batches import LOG_APPEND_TIME, crc32c, each_batch
 from kafscale.wire.errors import ErrorCode, WireError
 from kafscale.wire.records import (
     HEADER_SIZE,
@@ -36,7 +39,6 @@ NO_PRODUCER = -1
 BATCHES_MAX = 1_000
 """Of one record set: ten milliseconds' work on the event loop. Kafka takes one, but of clients older than 0.11 several,
 and half a million fit into a request."""
-_LOG_APPEND_TIME = 0x08
 _CRC_AT = 17
 _ATTRIBUTES_AT = 21
 _MAX_TIMESTAMP_AT = 35
@@ -48,6 +50,14 @@ _PRODUCER_FULL = Rejection(
     ErrorCode.NOT_ENOUGH_REPLICAS, f"This producer has {IN_FLIGHT_MAX} batches on their way already."
 )
 _FULL = Rejection(ErrorCode.NOT_ENOUGH_REPLICAS, "The partition's buffers are full.")
+_REASONS = {
+    ErrorCode.CORRUPT_MESSAGE: "The batch does not have the length or the CRC that its header says",
+    ErrorCode.INVALID_RECORD: "The batch's header is not one that a producer may send",
+    ErrorCode.INVALID_TIMESTAMP: "A producer must not set the timestamp type LogAppendTime",
+    ErrorCode.INVALID_REQUEST: "Transactions are not served yet",
+    ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: "The batch's compression type is unknown",
+}
+"""By the codes of `validate_batch`."""
 
 
 class Intake:
@@ -68,78 +78,85 @@ class Intake:
         zstd_allowed: bool,
         found: Contents | None,
         wall_ms: int,
-    ) -> Batches | Repeat | Rejection:
-        """What to do with a record set: assign these batches, answer it like its original, or refuse it."""
-        if found is not None and found.rejection is not None:
+    ) -> Sequence[Checked] | Repeat | Rejection:
+        """What to do with a record set: assign these batches, answer it like its original, or refuse it.
+
+        `found` is what came of `opens`. None: it is opened here and now.
+        """
+        batches: Batches = []
+        if found is None:
+            checked = check_record_set(record_set, limits, zstd_allowed=zstd_allowed)
+            if isinstance(checked, Rejection):
+                return checked
+            batches = checked
+            first, last, count = batches[0][0], batches[-1][0], len(batches)
+        elif found.rejection is not None:
             return found.rejection
-        checked = self.judge_outside(record_set, limits, held_bytes, zstd_allowed)
-        if not isinstance(checked, list):
-            return checked
-        if found is None and limits.opens_records and must_open(checked, limits):
-            found = opened(Opening(checked, limits))
+        else:
+            first, last, count = found.batches[0].header, found.batches[-1].header, len(found.batches)
+        decided = self._judge_producer(first, last, count)
+        if decided is not None:
+            return decided
+        room = limits.held_bytes_max - held_bytes - len(record_set or b"")
+        if found is None and room >= 0:
+            found = opened(batches, limits, wall_ms, trusted=limits.trusts_headers)
             if found.rejection is not None:
                 return found.rejection
-        untimely = check_times(checked, found and found.earliest_ms, limits, wall_ms)
-        if untimely is not None:
-            return untimely
-        if found is not None and found.recompressed is not None:
-            again = check_record_set(found.recompressed, limits, zstd_allowed=True)
-            if isinstance(again, Rejection):
-                return again
-            checked = again
-            if held_bytes + len(found.recompressed) > limits.held_bytes_max:
-                return _FULL
-        first = checked[0][0]
+        if found is None or found.grown_bytes > room:
+            return _FULL
         if first.producer_id != NO_PRODUCER and not self.producers.make_room(first.producer_id):
             return Rejection(ErrorCode.NOT_ENOUGH_REPLICAS, "Too many new producers are on their way.")
-        return checked
+        return found.batches
 
-    def judge_outside(
-        self, record_set: memoryview | None, limits: Limits, held_bytes: int, zstd_allowed: bool
-    ) -> Batches | Repeat | Rejection:
-        """The same as far as headers and bytes say it: all that is cheap comes before records are opened."""
-        checked = check_record_set(record_set, limits, zstd_allowed=zstd_allowed)
-        if isinstance(checked, Rejection):
-            return checked
-        assert record_set is not None
-        first = checked[0][0]
-        if first.producer_id != NO_PRODUCER:
-            last = checked[-1][0]
-            known = self.producers.judge(
-                first.producer_id,
-                first.producer_epoch,
-                first.base_sequence,
-                sequence_after(last.base_sequence, last.last_offset_delta),
-            )
-            if isinstance(known, Repeat):
-                return known
-            if known is not ErrorCode.NONE:
-                return Rejection(known)
-            if not self.producers.takes(first.producer_id, len(checked)):
-                return _PRODUCER_FULL
-        if held_bytes + len(record_set) > limits.held_bytes_max:
-            return _FULL
-        return (too_many(checked) or checked) if limits.looks_inside else checked
+    def _judge_producer(self, first: BatchHeader, last: BatchHeader, count: int) -> Repeat | Rejection | None:
+        """None: these batches are the next of their producer, or have none."""
+        if first.producer_id == NO_PRODUCER:
+            return None
+        known = self.producers.judge(
+            first.producer_id,
+            first.producer_epoch,
+            first.base_sequence,
+            sequence_after(last.base_sequence, last.last_offset_delta),
+        )
+        if isinstance(known, Repeat):
+            return known
+        if known is not ErrorCode.NONE:
+            return Rejection(known)
+        return None if self.producers.takes(first.producer_id, count) else _PRODUCER_FULL
 
     def opens(
-        self, record_set: memoryview | None, limits: Limits, held_bytes: int, zstd_allowed: bool
-    ) -> Opening | None:
-        """What is to be opened before this is appended. None: nothing, or it is decided without."""
-        judged = self.judge_outside(record_set, limits, held_bytes, zstd_allowed)
-        return Opening(judged, limits) if isinstance(judged, list) and must_open(judged, limits) else None
+        self, record_set: memoryview | None, limits: Limits, held_bytes: int, arrival: Arrival
+    ) -> Contents | Opening | None:
+        """What opening brought if it is light, else what is to be opened outside the event loop. None: neither is
+        needed, as it is decided from the outside."""
+        batches = check_record_set(record_set, limits, zstd_allowed=arrival.zstd_allowed)
+        if isinstance(batches, Rejection):
+            return Contents(batches)
+        trusted = arrival.converted or limits.trusts_headers
+        found = at_once(batches, limits, arrival.wall_ms, trusted=trusted) if arrival.light else None
+        if found is not None:
+            return found
+        if self._judge_producer(batches[0][0], batches[-1][0], len(batches)) is not None:
+            return None  # a batch that is stored is not refused when it comes again
+        if held_bytes + len(record_set or b"") > limits.held_bytes_max:
+            return None
+        return Opening(batches, limits, arrival.wall_ms, trusted=trusted)
 
-    def assign(self, batches: Batches, limits: Limits, now: Instant, committed: int) -> tuple[int, int]:
+    def assign(
+        self, batches: Sequence[Checked], limits: Limits, now: Instant, committed: int
+    ) -> tuple[int, int]:
         """Give the batches the next offsets. The first offset, and the append time or -1."""
         buffer = self.open
         base = buffer.end
         append_time_ms = self._append_time(now) if limits.log_append_time else NO_TIMESTAMP
-        for header, batch in batches:
+        for header, batch, min_ts, max_ts in batches:
             records = batch[HEADER_SIZE:]
             stored = stored_header(batch, buffer.end, self.epoch)
-            min_ts, max_ts = header.base_timestamp, header.max_timestamp
             if append_time_ms != NO_TIMESTAMP:
-                stamp_append_time(stored, records, append_time_ms)
+                stamp(stored, records, append_time_ms, LOG_APPEND_TIME)
                 min_ts = max_ts = append_time_ms
+            elif max_ts != header.max_timestamp:
+                stamp(stored, records, max_ts)
             delta = header.last_offset_delta
             if header.producer_id != NO_PRODUCER:
                 self.producers.record(
@@ -187,20 +204,19 @@ def check_record_set(
     if len(batches) > BATCHES_MAX:
         return Rejection(ErrorCode.MESSAGE_TOO_LARGE, f"A partition's data has over {BATCHES_MAX} batches.")
     for header, batch in batches:
-        if len(batch) > limits.max_message_bytes:
-            too_large = (
-                f"A batch of {len(batch)} bytes is over max.message.bytes, {limits.max_message_bytes}."
-            )
-            return Rejection(ErrorCode.MESSAGE_TOO_LARGE, too_large)
+        over = too_large(batch, limits)
+        if over is not None:
+            return over
         error_code = validate_batch(header, batch)
         if error_code:
-            return Rejection(error_code)
+            return Rejection(error_code, _REASONS[error_code] + _fields(header))
         if not zstd_allowed and header.codec is Codec.ZSTD:
             return Rejection(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce v7 or later.")
     if len(batches) > 1:
         reason = _not_neighbours([header for header, _ in batches])
         if reason is not None:
             return Rejection(ErrorCode.INVALID_RECORD, reason)
+        return too_many(batches) or batches
     return batches
 
 
@@ -219,25 +235,13 @@ def _not_neighbours(headers: list[BatchHeader]) -> str | None:
     return None
 
 
-def check_times(batches: Batches, earliest_ms: int | None, limits: Limits, wall_ms: int) -> Rejection | None:
-    """Whether records are from too far in the future or in the past; the log's own time never is.
-
-    Headers hold the latest time. `earliest_ms` was found inside; None: not looked for, or no record has a time.
-    """
-    if limits.log_append_time:
-        return None
-    latest_ms = max(header.max_timestamp for header, _ in batches)
-    if latest_ms - wall_ms > limits.future_max_ms:
-        wrong_ms = latest_ms
-    elif earliest_ms is not None and wall_ms - earliest_ms > limits.past_max_ms:
-        wrong_ms = earliest_ms
-    else:
-        return None
-    reason = (
-        f"The timestamp {wrong_ms} of a record is out of range: message.timestamp.before.max.ms is "
-        f"{limits.past_max_ms}, message.timestamp.after.max.ms {limits.future_max_ms}, the time {wall_ms}."
+def _fields(header: BatchHeader) -> str:
+    """The fields that `validate_batch` looks at."""
+    return (
+        f" (attributes {header.attributes:#x}, base offset {header.base_offset}, {header.records_count} records, last "
+        f"offset delta {header.last_offset_delta}, producer {header.producer_id}, epoch {header.producer_epoch}, "
+        f"sequence {header.base_sequence})"
     )
-    return Rejection(ErrorCode.INVALID_TIMESTAMP, reason)
 
 
 def stored_header(batch: memoryview, base_offset: int, leader_epoch: int) -> bytearray:
@@ -247,10 +251,11 @@ def stored_header(batch: memoryview, base_offset: int, leader_epoch: int) -> byt
     return header
 
 
-def stamp_append_time(header: bytearray, records: memoryview, wall_ms: int) -> None:
-    """LogAppendTime: every record takes the log's time, by one field of the header and a new checksum."""
+def stamp(header: bytearray, records: memoryview, max_timestamp_ms: int, flags: int = 0) -> None:
+    """Sets the largest timestamp and these attributes, and makes a new checksum. With LogAppendTime every record has
+    this time."""
     (attributes,) = _ATTRIBUTES.unpack_from(header, _ATTRIBUTES_AT)
-    _ATTRIBUTES.pack_into(header, _ATTRIBUTES_AT, attributes | _LOG_APPEND_TIME)
-    _TIMESTAMP.pack_into(header, _MAX_TIMESTAMP_AT, wall_ms)
+    _ATTRIBUTES.pack_into(header, _ATTRIBUTES_AT, attributes | flags)
+    _TIMESTAMP.pack_into(header, _MAX_TIMESTAMP_AT, max_timestamp_ms)
     checksum = crc32c(records, crc32c(memoryview(header)[_ATTRIBUTES_AT:]))
     _CRC.pack_into(header, _CRC_AT, checksum)

@@ -27,6 +27,26 @@ from kafscale.wire.records import BatchHeader
 Buffer = bytes | bytearray | memoryview
 Batches = list[tuple[BatchHeader, memoryview]]
 """Of one record set, each with its bytes."""
+
+
+class Checked(NamedTuple):
+    """A batch that is sound. Its largest timestamp is `newest_ms`, whatever the header says."""
+
+    header: BatchHeader
+    batch: memoryview
+    oldest_ms: int
+    newest_ms: int
+
+
+class Arrival(NamedTuple):
+    """How a record set came."""
+
+    wall_ms: int
+    zstd_allowed: bool = True  # Produce v7+
+    converted: bool = False  # made of a message set, whose messages were all read
+    light: bool = True  # what is light may be opened at once
+
+
 Token = int
 """Names one waiting request of the shell; the writer only echoes it."""
 
@@ -106,21 +126,12 @@ class Limits(FlushLimits):
     past_max_ms: int = NO_BOUND_MS  # message.timestamp.before.max.ms
     keys_required: bool = False  # cleanup.policy=compact
     compression: Compression | None = None  # compression.type, unless it is the producer's
-
-    @property
-    def opens_records(self) -> bool:
-        """Whether an append may have to look at records, or to compress them."""
-        return self.looks_inside or self.compression is not None
+    trusts_headers: bool = False  # of all producers; see `Opening`
 
     @property
     def looks_inside(self) -> bool:
-        """Whether each record is looked at."""
-        return self.keys_required or self.past_is_bounded
-
-    @property
-    def past_is_bounded(self) -> bool:
-        """Whether a record may be too old: no field of a batch's header holds the least time of its records."""
-        return self.past_max_ms < NO_BOUND_MS and not self.log_append_time
+        """Whether the topic asks for what no header says: keys, or the least time of the records."""
+        return self.keys_required or (self.past_max_ms < NO_BOUND_MS and not self.log_append_time)
 
 
 class Part(Enum):

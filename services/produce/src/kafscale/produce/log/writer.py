@@ -27,6 +27,7 @@ from kafscale.produce.log.model import (
     NO_OFFSET,
     NO_TIMESTAMP,
     Action,
+    Arrival,
     Drained,
     Instant,
     Limits,
@@ -103,11 +104,11 @@ class PartitionWriter:
     def bytes_held(self) -> int:
         return self._pipeline.bytes_held
 
-    def opens(self, record_set: memoryview | None, zstd_allowed: bool) -> Opening | None:
-        """What of a record set should be opened, outside the event loop, before it is appended."""
-        if not self._limits.opens_records or self._state is not State.SERVING:
+    def opens(self, record_set: memoryview | None, arrival: Arrival) -> Contents | Opening | None:
+        """See Intake.opens."""
+        if self._state is not State.SERVING:
             return None
-        return self._intake.opens(record_set, self._limits, self.bytes_held, zstd_allowed)
+        return self._intake.opens(record_set, self._limits, self.bytes_held, arrival)
 
     def take_actions(self) -> list[Action]:
         """What is to be done now, in order; each is handed out once."""
