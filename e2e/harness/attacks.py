@@ -17,12 +17,14 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
-from kafscale.wire.batches import RECORDS_MAX, pack_batch, read_batch_header
+from kafscale.testkit.plain_records import plain_batch, plain_record
+from kafscale.wire.batches import RECORDS_MAX
 from kafscale.wire.compression import Codec, compress
 from kafscale.wire.headers import encode_request_header
-from kafscale.wire.records import Record, build_batch, signed_varint
+from kafscale.wire.records import Record, build_batch
 from kafscale.wire.schema import (
     create_topics,
     describe_configs,
@@ -34,7 +36,6 @@ from kafscale.wire.schema import (
     offset_fetch,
     sync_group,
 )
-from msgspec.structs import replace
 
 from e2e.harness.raw import Closed, Raw
 from e2e.harness.requests import (
@@ -236,42 +237,31 @@ def soon_ms() -> int:
     return int(time.time() * 1000) + 1_800_000
 
 
-def bomb(records: bytes, count: int, newest_ms: int) -> bytes:
-    """A small batch with very many records. Its CRC and its header are good."""
-    header = replace(
-        read_batch_header(build_batch([Record()])),
-        attributes=int(Codec.ZSTD),
-        last_offset_delta=count - 1,
-        base_timestamp=0,
-        max_timestamp=newest_ms,
-        records_count=count,
-    )
-    return bytes(pack_batch(header, compress(Codec.ZSTD, records)))
+def bomb(newest_ms: int) -> bytes:
+    """A small batch of a million records. All of it is sound."""
+    records = compress(Codec.ZSTD, b"".join(map(plain_record, range(RECORDS_MAX))))
+    return plain_batch(records, RECORDS_MAX, base_ms=newest_ms, attributes=int(Codec.ZSTD))
 
 
 def bombs_by_time(target: Target) -> Attack:
-    """Fifty batches of a million records, 40 KB in all, and one question for a time that their headers promise."""
+    """A batch of a million records, and one question for the time that all of them have."""
     make_topic(target, "bombs")
-    small = bytes([12, 0, 0, 0, 1, 1, 0])  # no key, no value, and the same offset each time
     newest_ms = soon_ms()
     with target.raw() as raw:
-        batches = bomb(small * RECORDS_MAX, RECORDS_MAX, newest_ms) * 50
-        assert [part.error_code for part in ask_produce(raw, produce_body(("bombs", 0, batches)))] == [0]
-    wanted = list_offsets.ListOffsetsRequestPartition(partition_index=0, timestamp=newest_ms - 1)
+        raw.socket.settimeout(ANSWER_S)
+        answer = ask_produce(raw, produce_body(("bombs", 0, bomb(newest_ms))))
+        assert [part.error_code for part in answer] == [0]
+    wanted = list_offsets.ListOffsetsRequestPartition(partition_index=0, timestamp=newest_ms)
     message = list_offsets.ListOffsetsRequest(
         replica_id=-1, topics=[list_offsets.ListOffsetsRequestTopic(name="bombs", partitions=[wanted])]
     )
     return one_request(target, 2, LIST_V, b"".join(list_offsets.encode_request(message, LIST_V)))
 
 
-def compacted_bombs(target: Target) -> Attack:
-    """Records of compacted topics are read before they are taken: four batches with a million records each."""
-    make_topic(target, "compacted", configs={"cleanup.policy": "compact"})
-    records = bytearray()
-    for n in range(RECORDS_MAX):
-        delta = signed_varint(n)
-        records += signed_varint(len(delta) + 7) + b"\0\0" + delta + b"\x02k\x02v\0"
-    body = produce_body(("compacted", 0, bomb(bytes(records), RECORDS_MAX, soon_ms())))
+def bombs(target: Target, policy: str) -> Attack:
+    """Records are read before they are accepted: four batches of a million records each."""
+    make_topic(target, policy, configs={"cleanup.policy": policy})
+    body = produce_body((policy, 0, bomb(soon_ms())))
     codes: list[int] = []
 
     def one() -> None:
@@ -376,7 +366,8 @@ ATTACKS: Final[dict[str, Callable[[Target], Attack]]] = {
     "descriptions of one group": descriptions_of_one_group,
     "auto-created topics": auto_created_topics,
     "bombs by time": bombs_by_time,
-    "bombs for a compacted topic": compacted_bombs,
+    "bombs for a topic": partial(bombs, policy="delete"),
+    "bombs for a compacted topic": partial(bombs, policy="compact"),
     "offset commits": offset_commits,
     "slow probes": slow_probes,
 }

@@ -39,6 +39,7 @@ QUIET_S = 4.0
 ATTACK_TIMEOUT_S = 150.0
 WANTED: Mapping[str, Mapping[str, int]] = {
     "honest and slow": {"answered": 6},
+    "bombs for a topic": {"taken": 1},
     "bombs for a compacted topic": {"taken": 1},
     "slow probes": {"probes": 3},
 }
