@@ -1,7 +1,7 @@
 """CPU seconds that each process spends on a fixed load: a figure that a busy machine hardly disturbs.
 
-`python -m bench.cpu` prints microseconds per record and milliseconds per MB for large batches, and microseconds
-per request for 64 producers with one record each.
+`python -m bench.cpu` prints milliseconds per MB for large batches, also compressed ones, and microseconds per request
+for 64 producers with one record each.
 """
 
 from __future__ import annotations
@@ -54,18 +54,22 @@ def main() -> None:
 
 
 def measure(system: KafScale) -> None:
-    for partitions in (1, 12):
-        topic = create(system, f"cpu-{partitions}", partitions)
-        producer_performance(system.bootstrap, topic, RECORDS // 10)
+    for partitions, codec in ((1, "none"), (12, "none"), (12, "lz4"), (12, "zstd")):
+        topic = create(system, f"cpu-{partitions}-{codec}", partitions)
+        producer_performance(system.bootstrap, topic, RECORDS // 10, codec=codec)
 
-        def produce(topic: str = topic) -> float:
-            producer_performance(system.bootstrap, topic, RECORDS)
+        def produce(topic: str = topic, codec: str = codec) -> float:
+            producer_performance(system.bootstrap, topic, RECORDS, codec=codec)
             return RECORDS * RECORD_MB
 
-        show(f"produce to {partitions} partitions, ms per MB", *spent(system, produce), 1e3)
+        show(
+            f"produce to {partitions} partitions, codec {codec}, ms per MB of records",
+            *spent(system, produce),
+            1e3,
+        )
 
     def read() -> float:
-        load("catchup", system.bootstrap, "cpu-12", records=RECORDS)
+        load("catchup", system.bootstrap, "cpu-12-none", records=RECORDS)
         return RECORDS * RECORD_MB
 
     show("catch-up of 12 partitions, ms per MB", *spent(system, read), 1e3)

@@ -63,7 +63,13 @@ def _kafka_tool(name: str) -> list[str]:
 
 
 def producer_performance(
-    bootstrap: str, topic: str, records: int, *, record_bytes: int = RECORD_BYTES, ca: Path | None = None
+    bootstrap: str,
+    topic: str,
+    records: int,
+    *,
+    record_bytes: int = RECORD_BYTES,
+    codec: str = "none",
+    ca: Path | None = None,
 ) -> dict[str, float]:
     """Apache Kafka's own ProducerPerformance, over TLS if there is a CA to trust: records/s, MB/s, latencies in ms."""
     tls = ["security.protocol=SSL", "ssl.truststore.type=PEM", f"ssl.truststore.location={ca}"]
@@ -76,6 +82,7 @@ def producer_performance(
             "acks=all",
             "batch.size=65536",
             "linger.ms=5",
+            f"compression.type={codec}",
             *([] if ca is None else tls),
         ]
     )
