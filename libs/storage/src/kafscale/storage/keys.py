@@ -24,7 +24,7 @@ of the specification; all other objects are below `@kafscale`, which is no legal
     pass/{topic_id}/{partition}       an unfinished pass of compaction
     settle/{request}/{topic}          asks owners to settle at once: a topic, or without a name all; under a lease
 
-The keys of ACLs, quotas and users, `acl/`, `quota/`, `user/` and `secret/`, are in access_keys.py.
+The keys of ACLs, quotas and users, `acl/`, `quota/`, `user/` and `secret/`, are in access_keys.py, `h/` in history/.
 Fetch services watch `m/` to the end of `p/` as one range. No kind of key that is often written may sort between them.
 """
 

@@ -117,6 +117,15 @@ class EtcdClient:
     async def close(self) -> None:
         await self._pool.close()
 
+    @property
+    def fell(self) -> tuple[int, int] | None:
+        """A revision of this client's answers, and a lower one of an answer to a later request: etcd went back."""
+        return self._pool.revisions.fell
+
+    def forget_revisions(self) -> None:
+        """From now on only the answers to come are compared."""
+        self._pool.revisions = rpc.Revisions()
+
     # -- reads: linearizable, tried at every endpoint until the deadline -------------------------
 
     async def range(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -43,12 +43,16 @@ _LEADER = ("hasleader", "true")
 class Method(Generic[Answer]):
     path: str
     answer: type[Answer]
+    revision: Callable[[Answer], int] | None = None
+    """Of the answer, if it is at least that of every answer that came before the request was sent."""
 
 
-RANGE = Method("/etcdserverpb.KV/Range", pb.RangeResponse)
-PUT = Method("/etcdserverpb.KV/Put", pb.PutResponse)
-DELETE_RANGE = Method("/etcdserverpb.KV/DeleteRange", pb.DeleteRangeResponse)
-TXN = Method("/etcdserverpb.KV/Txn", pb.TxnResponse)
+RANGE = Method("/etcdserverpb.KV/Range", pb.RangeResponse, lambda answer: answer.header.revision)
+PUT = Method("/etcdserverpb.KV/Put", pb.PutResponse, lambda answer: answer.header.revision)
+DELETE_RANGE = Method(
+    "/etcdserverpb.KV/DeleteRange", pb.DeleteRangeResponse, lambda answer: answer.header.revision
+)
+TXN = Method("/etcdserverpb.KV/Txn", pb.TxnResponse, lambda answer: answer.header.revision)
 COMPACT = Method("/etcdserverpb.KV/Compact", pb.CompactionResponse)
 LEASE_GRANT = Method("/etcdserverpb.Lease/LeaseGrant", pb.LeaseGrantResponse)
 LEASE_REVOKE = Method("/etcdserverpb.Lease/LeaseRevoke", pb.LeaseRevokeResponse)
@@ -83,6 +87,20 @@ class Member:
         return found
 
 
+@dataclass(slots=True)
+class Revisions:
+    """Of the answers to linearizable requests. etcd went back if one is older than an answer before its request."""
+
+    newest: int = 0
+    fell: tuple[int, int] | None = None
+    """The revision that was known when a request was sent, and the lower one of its answer."""
+
+    def note(self, known: int, answered: int) -> None:
+        if answered < known and self.fell is None:
+            self.fell = (known, answered)
+        self.newest = max(self.newest, answered)
+
+
 @dataclass(frozen=True, slots=True)
 class Stream(Generic[Answer]):
     """An open stream, where it is, and the token with which it was opened."""
@@ -108,6 +126,7 @@ class Pool:
         self._locked_out: str | None = None  # why etcd refused the last login
         self._log_in_at = 0.0
         self._closed = False
+        self.revisions = Revisions()
         self._closing: set[asyncio.Task[None]] = set()
 
     async def once(self, method: Method[Answer], request: Message, timeout_s: float) -> Answer:
@@ -115,11 +134,17 @@ class Pool:
         deadline = time.monotonic() + timeout_s
         for left in reversed(range(LOGINS_MAX)):
             token = await self._logged_in()
+            revisions = self.revisions
+            known = revisions.newest
             try:
-                return await self._send(method, request, deadline - time.monotonic(), _metadata(token))
+                answer = await self._send(method, request, deadline - time.monotonic(), _metadata(token))
             except EtcdRejected as rejected:
                 if not (left and self.forget_token(rejected, token)) or time.monotonic() >= deadline:
                     raise
+            else:
+                if method.revision is not None:
+                    revisions.note(known, method.revision(answer))
+                return answer
         raise AssertionError("the last attempt returns or raises")
 
     async def reading(self, method: Method[Answer], request: Message, timeout_s: float) -> Answer:

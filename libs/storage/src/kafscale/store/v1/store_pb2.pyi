@@ -635,3 +635,11 @@ class JobRun(_message.Message):
     schema: int
     ended_ms: int
     def __init__(self, schema: _Optional[int] = ..., ended_ms: _Optional[int] = ...) -> None: ...
+
+class Witness(_message.Message):
+    __slots__ = ("schema", "made_ms")
+    SCHEMA_FIELD_NUMBER: _ClassVar[int]
+    MADE_MS_FIELD_NUMBER: _ClassVar[int]
+    schema: int
+    made_ms: int
+    def __init__(self, schema: _Optional[int] = ..., made_ms: _Optional[int] = ...) -> None: ...
