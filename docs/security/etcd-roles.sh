@@ -26,6 +26,7 @@ etcdctl user grant-role kafscale-default-frontdoor kafscale-default-frontdoor
 etcdctl role add kafscale-default-produce
 etcdctl role grant-permission kafscale-default-produce read /kafscale/default/acl/ /kafscale/default/acl0
 etcdctl role grant-permission kafscale-default-produce read /kafscale/default/cluster
+etcdctl role grant-permission kafscale-default-produce readwrite /kafscale/default/h/ /kafscale/default/h0
 etcdctl role grant-permission kafscale-default-produce readwrite /kafscale/default/live/produce/ /kafscale/default/live/produce0
 etcdctl role grant-permission kafscale-default-produce readwrite /kafscale/default/m/ /kafscale/default/m0
 etcdctl role grant-permission kafscale-default-produce readwrite /kafscale/default/node/produce/ /kafscale/default/node/produce0
@@ -66,6 +67,7 @@ etcdctl role grant-permission kafscale-default-admin readwrite /kafscale/default
 etcdctl role grant-permission kafscale-default-admin readwrite /kafscale/default/cluster
 etcdctl role grant-permission kafscale-default-admin readwrite /kafscale/default/e/ /kafscale/default/e0
 etcdctl role grant-permission kafscale-default-admin readwrite /kafscale/default/gc/ /kafscale/default/gc0
+etcdctl role grant-permission kafscale-default-admin readwrite /kafscale/default/h/ /kafscale/default/h0
 etcdctl role grant-permission kafscale-default-admin readwrite /kafscale/default/live/admin/ /kafscale/default/live/admin0
 etcdctl role grant-permission kafscale-default-admin read /kafscale/default/live/frontdoor/ /kafscale/default/live/frontdoor0
 etcdctl role grant-permission kafscale-default-admin readwrite /kafscale/default/m/ /kafscale/default/m0
@@ -83,6 +85,7 @@ etcdctl role add kafscale-default-upkeep
 etcdctl role grant-permission kafscale-default-upkeep read /kafscale/default/c/ /kafscale/default/c0
 etcdctl role grant-permission kafscale-default-upkeep read /kafscale/default/cluster
 etcdctl role grant-permission kafscale-default-upkeep read /kafscale/default/g/ /kafscale/default/g0
+etcdctl role grant-permission kafscale-default-upkeep readwrite /kafscale/default/h/ /kafscale/default/h0
 etcdctl role grant-permission kafscale-default-upkeep readwrite /kafscale/default/job-place/ /kafscale/default/job-place0
 etcdctl role grant-permission kafscale-default-upkeep readwrite /kafscale/default/job/ /kafscale/default/job0
 etcdctl role grant-permission kafscale-default-upkeep read /kafscale/default/live/produce/ /kafscale/default/live/produce0
@@ -101,6 +104,7 @@ etcdctl role grant-permission kafscale-default-operator read /kafscale/default/c
 etcdctl role grant-permission kafscale-default-operator read /kafscale/default/cluster
 etcdctl role grant-permission kafscale-default-operator read /kafscale/default/cs/ /kafscale/default/cs0
 etcdctl role grant-permission kafscale-default-operator read /kafscale/default/g/ /kafscale/default/g0
+etcdctl role grant-permission kafscale-default-operator read /kafscale/default/h/ /kafscale/default/h0
 etcdctl role grant-permission kafscale-default-operator read /kafscale/default/live/ /kafscale/default/live0
 etcdctl role grant-permission kafscale-default-operator read /kafscale/default/m/ /kafscale/default/m0
 etcdctl role grant-permission kafscale-default-operator read /kafscale/default/o/ /kafscale/default/o0

@@ -71,11 +71,12 @@ def job(key: bytes, revision: int = 0, value: bytes = b"v") -> Txn:
 
 
 @asynccontextmanager
-async def running(etcd: object) -> AsyncIterator[Committer]:
+async def running(etcd: object, history: object = None) -> AsyncIterator[Committer]:
     committer = Committer(
         etcd,  # type: ignore[arg-type]
         clock=SystemClock(),
         metrics=CommitMetrics(Metrics("produce")),
+        history=history,  # type: ignore[arg-type]
     )
     task = asyncio.create_task(committer.run())
     yield committer
@@ -278,3 +279,65 @@ async def test_wide_jobs_share_a_request_only_within_etcds_limit_of_operations(
         narrow = [job(prefix + b"n%d" % number) for number in range(60)]
         answers = await ask(committer, *(wide(number) for number in range(60)), *narrow)
     assert all(settled(answer).result.succeeded for answer in answers)
+
+
+class ScriptedHistory:
+    """Good with the fence, until it is `missed`; then until the test gives another."""
+
+    def __init__(self, fence: Compare) -> None:
+        self.fence: Compare | None = fence
+        self.good = asyncio.Event()
+        self.misses = 0
+
+    def missed(self) -> None:
+        self.fence = None
+        self.misses += 1
+
+    def give(self, fence: Compare) -> None:
+        self.fence = fence
+        self.good.set()
+
+    async def until_good(self) -> None:
+        self.good.clear()
+        await self.good.wait()
+
+
+async def test_jobs_wait_in_an_etcd_that_went_back(etcd: EtcdClient, keyspace: Keyspace) -> None:
+    witness, mine = keyspace.root() + b"h/1", keyspace.root() + b"p/1"
+    await etcd.put(witness, b"")
+    history = ScriptedHistory(Compare(witness, "version", ">", 0))
+    async with running(etcd, history) as committer:
+        assert settled((await ask(committer, job(mine)))[0]).result.succeeded
+        found = await etcd.get(mine)
+        assert found is not None
+        await etcd.delete(witness)
+        waiting = asyncio.create_task(ask(committer, job(mine, found.mod_revision, b"later")))
+        await until(lambda: history.misses == 1)
+        assert not waiting.done()
+        assert await etcd.get(mine) == found, "nothing was written"
+        await etcd.put(witness, b"")
+        history.give(Compare(witness, "version", ">", 0))
+        assert settled((await waiting)[0]).result.succeeded
+
+
+async def test_an_unknown_outcome_stays_unknown_while_etcd_is_not_the_one_that_was_asked() -> None:
+    """The older etcd would refuse the job, although the lost one may have applied it."""
+    etcd = ScriptedEtcd()
+    etcd.script.extend([UNKNOWN])
+    history = ScriptedHistory(Compare(b"h/1", "version", ">", 0))
+
+    async def went_back(txn: Txn, *, timeout_s: float = 3.0) -> TxnResult:
+        if len(etcd.requests) == 1:
+            etcd.requests.append(txn)
+            return TxnResult(False, 5, ())
+        return await ScriptedEtcd.txn(etcd, txn, timeout_s=timeout_s)
+
+    etcd.txn = went_back  # type: ignore[method-assign]
+    async with running(etcd, history) as committer:
+        waiting = asyncio.create_task(ask(committer, job(b"a")))
+        await until(lambda: history.misses == 1)
+        assert (waiting.done(), committer.has_unknown) == (False, True)
+        history.give(Compare(b"h/2", "version", ">", 0))
+        assert settled((await waiting)[0]).ambiguous
+    assert [request.compare[0].key for request in etcd.requests] == [b"h/1", b"h/1", b"h/2"]
+    assert len({request.success for request in etcd.requests}) == 1, "the same jobs"

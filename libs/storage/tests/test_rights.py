@@ -17,6 +17,8 @@ from kafscale.storage.backups import read, take
 from kafscale.storage.decoy_key import shared_decoy_key
 from kafscale.storage.etcd.client import Delete, EtcdClient, EtcdRejected, Put, Txn
 from kafscale.storage.etcd.users import EtcdUsers
+from kafscale.storage.history import witness as witness_module
+from kafscale.storage.history.witness import witnesses_prefix
 from kafscale.storage.keys import Keyspace, SlotId, TopicId, prefix_end
 from kafscale.storage.objects import MemoryStore
 from kafscale.storage.recovery_keys import backup_folder, deletion_mark, deletion_marks_prefix
@@ -49,6 +51,7 @@ acl/          r         r       r     r           rw    -      -
 quota/        r         -       -     -           rw    -      -
 user/         r         -       -     -           rw    -      -
 secret/decoy-key  rw    -       -     -           -     -      -
+h/            -         rw      -     -           rw    rw     r
 live/frontdoor/   rw    -       -     r           r     -      r
 live/produce/     r     rw      -     -           -     r      r
 live/fetch/       r     -       rw    -           -     -      r
@@ -76,6 +79,7 @@ def test_every_key_that_is_documented_has_a_kind_and_no_kind_lies_within_another
     documented |= set(
         re.findall(r"^    ([a-z-]+/(?:decoy-key)?)", access_keys_module.__doc__ or "", re.MULTILINE)
     )
+    documented |= set(re.findall(r"^    (h/)", witness_module.__doc__ or "", re.MULTILINE))
     kinds = {kind.value for kind in Kind}
     assert documented - {"live/", "node/"} == kinds
     assert not [(one, two) for one in kinds for two in kinds if one != two and one.startswith(two)]
@@ -106,6 +110,7 @@ def test_the_kinds_are_the_prefixes_of_the_keys() -> None:
         Kind.QUOTAS: access.quotas,
         Kind.USERS: access.users,
         Kind.DECOY_KEY: access.decoy_key,
+        Kind.WITNESSES: witnesses_prefix(KEYS),
     }
     assert set(Kind) == set(keys)
     for kind, key in keys.items():

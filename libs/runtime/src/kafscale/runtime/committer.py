@@ -1,11 +1,14 @@
 """Group commit: many independent compare-and-swaps travel to etcd in one request.
 
 Each job is a nested transaction over the keys of one partition or group, so a fenced job fails alone. The laws: each
-job gets exactly one answer, and it is definite. A request whose outcome is unknown is sent again, byte for byte, until
+job gets exactly one answer, and it is definite. A request whose outcome is unknown is sent again, job for job, until
 etcd gives a definite answer. Jobs that succeed take the revision of the whole request, because etcd's nested revisions
 are unreliable (etcd #14490). A request never holds two jobs that put the same key (a claim may follow a commit that is
 still queued), because etcd would refuse the whole request. Two requests in flight may hold jobs of one key: a caller
 that needs them in order waits for the first.
+
+With a `history`, each request compares that etcd holds a witness of it. An etcd that went back applies nothing of the
+request, and its jobs wait, also those whose outcome is unknown: an older etcd cannot say what became of them.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from kafscale.runtime.metrics import Distribution, Metrics, Tally
 from kafscale.runtime.tracing import CURRENT_SPAN, Span, start_child
 from kafscale.storage.backoff import Backoff
 from kafscale.storage.etcd.client import (
+    Compare,
     Delete,
     EtcdClient,
     EtcdRejected,
@@ -31,6 +35,7 @@ from kafscale.storage.etcd.client import (
     TxnResult,
     UnknownKind,
 )
+from kafscale.storage.history.history import History
 
 log = structlog.get_logger(__name__)
 
@@ -88,8 +93,11 @@ class _Job:
 class Committer:
     """Owns the requests in flight. `submit` is synchronous; `run` holds the workers."""
 
-    def __init__(self, etcd: EtcdClient, *, clock: Clock, metrics: CommitMetrics) -> None:
+    def __init__(
+        self, etcd: EtcdClient, *, clock: Clock, metrics: CommitMetrics, history: History | None = None
+    ) -> None:
         self._etcd = etcd
+        self._history = history
         self._clock = clock
         self._metrics = metrics
         self._waiting: deque[_Job] = deque()
@@ -189,12 +197,13 @@ class Committer:
                 return
 
     async def _send(self, worker: int, jobs: list[_Job], backoff: Backoff) -> list[Answer]:
-        request = Txn(success=tuple(job.txn for job in jobs))
+        txns = tuple(job.txn for job in jobs)
         self._metrics.jobs.observe(len(jobs))
         for job in jobs:
             if job.span is not None:
                 job.span.event("sent")
         while True:
+            request = Txn(compare=await self._fence(), success=txns)
             try:
                 result = await self._etcd.txn(request, timeout_s=TRY_TIMEOUT_S)
             except EtcdUnknown as unknown:
@@ -206,11 +215,22 @@ class Committer:
                 # An earlier try may have been applied: only a definite answer to the same bytes settles it.
                 self._note_unknown(worker, UnknownKind.OTHER, len(jobs))
             else:
-                ambiguous = self._unknown_since.pop(worker, None) is not None
-                if ambiguous:
-                    backoff.reset()
-                return [_settle(nested, result.revision, ambiguous) for nested in result.responses]
+                if result.succeeded:
+                    ambiguous = self._unknown_since.pop(worker, None) is not None
+                    if ambiguous:
+                        backoff.reset()
+                    return [_settle(nested, result.revision, ambiguous) for nested in result.responses]
+                assert self._history is not None, "only the fence is compared"
+                self._history.missed()
             await backoff.sleep()
+
+    async def _fence(self) -> tuple[Compare, ...]:
+        """Waits while etcd's history is not the one that this process knows."""
+        if self._history is None:
+            return ()
+        while (fence := self._history.fence) is None:
+            await self._history.until_good()
+        return (fence,)
 
     def _note_unknown(self, worker: int, kind: UnknownKind, jobs: int) -> None:
         self._metrics.unknown.inc()

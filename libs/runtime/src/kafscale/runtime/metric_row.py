@@ -34,3 +34,10 @@ def gauge(name: str, text: str, *labels: str) -> MetricRow:
 
 def histogram(name: str, text: str, *labels: str, bounds: tuple[float, ...] = SECONDS_BOUNDS) -> MetricRow:
     return MetricRow(kind="histogram", name=name, text=text, labels=labels, bounds=bounds)
+
+
+HISTORY_STOPPED: Final = gauge(
+    "history_stopped",
+    "1 if etcd was lost, restored or replaced as far as this process knows: it claims and deletes nothing",
+)
+"""Of each service that claims partitions, creates topics or deletes objects."""

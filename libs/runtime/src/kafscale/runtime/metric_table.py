@@ -9,7 +9,7 @@ nothing of Prometheus. Pure.
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from kafscale.runtime.metric_row import MetricRow, counter, gauge, histogram
+from kafscale.runtime.metric_row import HISTORY_STOPPED, MetricRow, counter, gauge, histogram
 
 BYTES_BOUNDS: Final = (1 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20)
 SLICES_BOUNDS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000)
@@ -385,11 +385,11 @@ UPKEEP: Final = (
 
 OWN: Final[Mapping[str, tuple[MetricRow, ...]]] = {
     "frontdoor": FRONTDOOR,
-    "produce": PRODUCE,
+    "produce": (*PRODUCE, HISTORY_STOPPED),
     "fetch": FETCH,
     "coordinator": COORDINATOR,
-    "admin": ADMIN,
-    "upkeep": UPKEEP,
+    "admin": (*ADMIN, HISTORY_STOPPED),
+    "upkeep": (*UPKEEP, HISTORY_STOPPED),
 }
 
 

@@ -17,6 +17,7 @@ from kafscale.runtime.shared_cache import SharedCache, open_shared_cache
 from kafscale.runtime.stream.inbound import Handler
 from kafscale.runtime.tracing import Tracer
 from kafscale.storage.etcd.client import EtcdClient
+from kafscale.storage.history.history import History
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.membership.members import Registration
 from kafscale.storage.objects import ObjectStore
@@ -51,6 +52,7 @@ class Runtime(Generic[S]):
     access: ProcessAccess = field(init=False)
     """Has the view of ACLs, and of users and quotas if the role reads them."""
     _topics: TopicsView | None = field(default=None, init=False)
+    _history: History | None = field(default=None, init=False)
     _authorization: Authorization | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
@@ -65,6 +67,17 @@ class Runtime(Generic[S]):
             self._topics = TopicsView(self.etcd, self.keyspace)
             self.task_group.create_task(self._topics.run())
         return self._topics
+
+    @property
+    def history(self) -> History:
+        """Of etcd, started in task_group at the first use. Await its judged() before the first request."""
+        if self._history is None:
+            self._history = history = History(
+                self.etcd, self.keyspace, self.store, wall_ms=self.clock.wall_ms
+            )
+            self.metrics.watch("history_stopped", lambda: history.stopped is not None)
+            self.task_group.create_task(history.run(), name="history")
+        return self._history
 
     @property
     def authorization(self) -> Authorization:

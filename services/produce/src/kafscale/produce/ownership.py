@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 
 import structlog
+from kafscale.produce.known_heads import KnownHeads
 from kafscale.produce.log.model import Limits, PartitionId, StepDownReason
 from kafscale.produce.log.producers import ProducerTable
 from kafscale.produce.log.writer import PartitionWriter
@@ -29,6 +30,7 @@ from kafscale.storage.coordination import Fleet, next_look
 from kafscale.storage.etcd.client import EtcdClient, EtcdError, Range
 from kafscale.storage.failures import without_frames
 from kafscale.storage.heads import OwnerRecord, check_meta, decode_head, decode_meta
+from kafscale.storage.history.history import History
 from kafscale.storage.keys import Keyspace, TopicId
 from kafscale.storage.membership.members import LiveView
 from kafscale.storage.objects import StoreError
@@ -73,6 +75,7 @@ class World:
     topics: TopicsView
     live: LiveView
     owners: PrefixView[OwnerRecord]
+    history: History
     me: str
 
 
@@ -104,6 +107,7 @@ class Ownership:
         self._metrics = metrics
         self._tasks = tasks
         self._acquiring: set[Partition] = set()
+        self._known_heads = KnownHeads(world.history)
         self._fleet: Fleet | None = None
         self._my_node = str(node_of(world.me))
         world.topics.subscribe(self._topic_changed)
@@ -217,7 +221,7 @@ class Ownership:
         head, revision = (decode_head(found.value), found.mod_revision) if found else (None, 0)
         record = OwnerRecord(epoch=head.epoch, owner=head.owner, handoff_to=head.handoff_to) if head else None
         why = self.fleet().claimable(id_.topic_id, id_.partition, record)
-        if why is None:
+        if why is None or not self._known_heads.agree(partition.key, head):
             return NotWon.REFUSED
         claim = build_claim(
             world.keyspace, topic, id_.partition, head=head, revision=revision, me=world.me, why=why
@@ -331,6 +335,7 @@ class Ownership:
         self.tools.penalties.add(partition.key, reason, self._clock.now_ms())
 
     def _forget(self, partition: Partition) -> None:
+        self._known_heads.note(partition.key, partition.writer.head if partition.writer else None)
         if self.partitions.get(partition.key) is partition:
             del self.partitions[partition.key]
 
@@ -390,7 +395,7 @@ class Ownership:
 
     def _unattended(self, topic: Topic, number: int) -> bool:
         key = (topic.topic_id, number)
-        if topic.state is not TopicState.ACTIVE or key in self.partitions:
+        if topic.state is not TopicState.ACTIVE or key in self.partitions or self.world.history.stopped:
             return False
         if self.tools.penalties.error(key, self._clock.now_ms(), background=True) is not None:
             return False

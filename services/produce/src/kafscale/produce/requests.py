@@ -35,6 +35,7 @@ from kafscale.produce.log.writer import PartitionWriter
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.committer import TRANSACTION, Committer
 from kafscale.runtime.tracing import Span
+from kafscale.storage.history.history import History
 from kafscale.storage.keys import TopicId
 from kafscale.storage.topics import TopicsView
 from kafscale.wire.errors import ErrorCode
@@ -73,15 +74,19 @@ class Admission:
 
     While etcd gives no answer to a commit, nothing can be acknowledged, so only a quarter of the memory
     is open to new requests; what is in flight keeps the rest. While etcd is out of space a commit may be
-    applied or not, so nothing new is started. Both answers are definite and retriable.
+    applied or not, so nothing new is started. Nor is it if etcd went back in its history. All answers are definite and
+    retriable.
     """
 
-    def __init__(self, budget: MemoryBudget, committer: Committer) -> None:
+    def __init__(self, budget: MemoryBudget, committer: Committer, history: History) -> None:
         self._budget = budget
         self._committer = committer
+        self._history = history
 
     def admit(self, size: int) -> ErrorCode:
         committer = self._committer
+        if self._history.stopped is not None:
+            return ErrorCode.KAFKA_STORAGE_ERROR
         share = 1.0
         if committer.has_unknown:
             if committer.out_of_space():

@@ -86,7 +86,9 @@ class ProduceService:
             runtime.etcd, runtime.keyspace.owners_prefix(), _decode_owner
         )
         self.settle_requests = SettleRequests(runtime.etcd, runtime.keyspace)
-        self.committer = Committer(runtime.etcd, clock=runtime.clock, metrics=self._metrics.commits)
+        self.committer = Committer(
+            runtime.etcd, clock=runtime.clock, metrics=self._metrics.commits, history=runtime.history
+        )
         self.ownership = self._ownership()
         self.handoffs = Handoffs(
             self.ownership,
@@ -105,7 +107,7 @@ class ProduceService:
         self.conversions = ConversionLine(runtime.task_group)
         self.handler = ProduceHandler(
             ownership=self.ownership,
-            admission=Admission(runtime.budget, self.committer),
+            admission=Admission(runtime.budget, self.committer, runtime.history),
             lane_order=LaneOrder(),
             append_order=self._append_order,
             unknown_topics=UnknownTopics(runtime.topics),
@@ -181,6 +183,7 @@ class ProduceService:
             topics=runtime.topics,
             live=self.live,
             owners=self.owners,
+            history=runtime.history,
             me=runtime.registration.instance.id,
         )
         return Ownership(
@@ -279,6 +282,7 @@ class ProduceService:
         await self.live.loaded()
         await self.owners.ready()
         await self._runtime.topics.ready()
+        await self._runtime.history.judged()
         for name, work in (
             ("pump", self.pump.run),
             ("committer", self.committer.run),
@@ -301,6 +305,8 @@ class ProduceService:
         await self.slice_age.watch(self.ownership.partitions.values)
 
     async def drain(self) -> None:
+        if self._runtime.history.stopped is not None:
+            return  # nothing can be handed over
         await self.handoffs.drain(self._runtime.settings.drain_timeout_ms / 1000)
 
 

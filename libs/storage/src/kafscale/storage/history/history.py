@@ -178,8 +178,8 @@ class History:
             try:
                 await self.look()
             except (EtcdError, StoreError, TimeoutError) as error:
-                log.info("history of etcd not verified yet: %r", error)
-                pause_s = RETRY_S
+                log.warning("history of etcd not verified: %r", error)
+                pause_s = RETRY_S if self.fence is None else LOOK_EVERY_S
             except WentBack as back:
                 self._say(back.why)
             with suppress(TimeoutError):

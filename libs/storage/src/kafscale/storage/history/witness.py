@@ -1,8 +1,8 @@
 """Witnesses of etcd's history: names in etcd and in the bucket, and what it means if they do not agree. Pure.
 
-    {prefix}/h/{generation}-{number}-{nonce}                    in etcd; the value is the time at which it was made
-    {namespace}/@kafscale/history/{generation}-{number}-{nonce} in the bucket
-    {namespace}/@kafscale/history/stopped                       a process has proof that etcd went back
+    h/{generation}-{number}-{nonce}                  a key of etcd; the value is the time at which it was made
+    @kafscale/history/{generation}-{number}-{nonce}  an object
+    @kafscale/history/stopped                        an object: a process has proof that etcd went back
 
 A slice or a segment is "dead" only within one history of etcd. If etcd loses its data, is restored to an older state,
 or is another cluster's, an older head seems to show that newer objects are dead. The bucket does not go back with

@@ -51,6 +51,7 @@ class Kind(Enum):
     QUOTAS = "quota/"
     USERS = "user/"
     DECOY_KEY = "secret/decoy-key"
+    WITNESSES = "h/"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,8 +83,16 @@ TABLE: Final[Mapping[Role, Row]] = MappingProxyType(
             live=(Role.PRODUCE, Role.FETCH, Role.COORDINATOR, Role.ADMIN),
         ),
         Role.PRODUCE: Row(
-            reads=(Kind.TOPICS, Kind.HEADS, Kind.METAS, Kind.OWNERS, Kind.SETTLE_REQUESTS, Kind.ACLS),
-            writes=(Kind.HEADS, Kind.METAS, Kind.OWNERS),
+            reads=(
+                Kind.TOPICS,
+                Kind.HEADS,
+                Kind.METAS,
+                Kind.OWNERS,
+                Kind.SETTLE_REQUESTS,
+                Kind.ACLS,
+                Kind.WITNESSES,
+            ),
+            writes=(Kind.HEADS, Kind.METAS, Kind.OWNERS, Kind.WITNESSES),
         ),
         Role.FETCH: Row(reads=(Kind.TOPICS, Kind.ACLS), span=(Kind.METAS, Kind.HEADS)),
         Role.COORDINATOR: Row(
@@ -110,6 +119,7 @@ TABLE: Final[Mapping[Role, Row]] = MappingProxyType(
                 Kind.ACLS,
                 Kind.QUOTAS,
                 Kind.USERS,
+                Kind.WITNESSES,
             ),
             writes=(
                 Kind.CLUSTER,
@@ -123,6 +133,7 @@ TABLE: Final[Mapping[Role, Row]] = MappingProxyType(
                 Kind.ACLS,
                 Kind.QUOTAS,
                 Kind.USERS,
+                Kind.WITNESSES,
             ),
             live=(Role.FRONTDOOR,),
         ),
@@ -136,9 +147,18 @@ TABLE: Final[Mapping[Role, Row]] = MappingProxyType(
                 Kind.PASSES,
                 Kind.JOB_RUNS,
                 Kind.JOB_PLACES,
+                Kind.WITNESSES,
             ),
             # It releases partitions whose owner is gone, with their owner records.
-            writes=(Kind.HEADS, Kind.METAS, Kind.OWNERS, Kind.PASSES, Kind.JOB_RUNS, Kind.JOB_PLACES),
+            writes=(
+                Kind.HEADS,
+                Kind.METAS,
+                Kind.OWNERS,
+                Kind.PASSES,
+                Kind.JOB_RUNS,
+                Kind.JOB_PLACES,
+                Kind.WITNESSES,
+            ),
             live=(Role.PRODUCE,),
         ),
         Role.OPERATOR: Row(
@@ -151,6 +171,7 @@ TABLE: Final[Mapping[Role, Row]] = MappingProxyType(
                 Kind.SLOT_CLAIMS,
                 Kind.GROUPS,
                 Kind.OFFSETS,
+                Kind.WITNESSES,
             ),
             writes=(Kind.SETTLE_REQUESTS,),
         ),

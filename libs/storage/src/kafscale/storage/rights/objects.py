@@ -46,6 +46,7 @@ class Tree(Enum):
     BUNDLES = f"{OWN_TREE}/bundle/"
     SNAPSHOTS = f"{OWN_TREE}/producers/"
     DELETION_MARKS = f"{OWN_TREE}/deleted/"
+    HISTORY = f"{OWN_TREE}/history/"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,11 +64,14 @@ TABLE: Final[Mapping[Role, Row]] = MappingProxyType(
         Role.PRODUCE: Row(
             gets=(Tree.NAMESPACE,),
             puts=(Tree.NAMESPACE,),
-            deletes=(Tree.BUNDLES, Tree.SNAPSHOTS),  # its settled bundles, and snapshots that no head names
+            # Its settled bundles, snapshots that no head names, and old witnesses.
+            deletes=(Tree.BUNDLES, Tree.SNAPSHOTS, Tree.HISTORY),
         ),
         Role.FETCH: Row(gets=(Tree.NAMESPACE,)),
         Role.COORDINATOR: Row(),
-        Role.ADMIN: Row(gets=(Tree.NAMESPACE,), puts=(Tree.DELETION_MARKS,), deletes=(Tree.NAMESPACE,)),
+        Role.ADMIN: Row(
+            gets=(Tree.NAMESPACE,), puts=(Tree.DELETION_MARKS, Tree.HISTORY), deletes=(Tree.NAMESPACE,)
+        ),
         Role.UPKEEP: Row(gets=(Tree.NAMESPACE,), puts=(Tree.OWN,), deletes=(Tree.NAMESPACE,)),
         Role.OPERATOR: Row(gets=(Tree.NAMESPACE,)),
     }
