@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from kafscale.produce.bundles.cleaner import Cleaner
+from kafscale.produce.server import ProduceService
 from kafscale.storage.claims import build_release
 from kafscale.storage.etcd.client import Delete, Put, Txn
 from kafscale.storage.heads import decode_head
@@ -108,6 +110,66 @@ async def test_the_instance_goes_on_when_the_right_etcd_is_back(cluster: Cluster
     await until(lambda: node.runtime.history.stopped is None, "it is the right one again")
     assert (await node.send(topic, 0, batch(b"two"))).error is ErrorCode.NONE
     assert await cluster.log(topic) == [b"one", b"two"]
+
+
+@pytest.fixture
+def quick_cleaner(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It asks for heads each half second instead of each KAFSCALE_SETTLE_MS, and deletes without waiting."""
+    made = ProduceService._cleaner
+
+    def cleaner(self: ProduceService) -> Cleaner:
+        found = made(self)
+        found._ask_every_ms = found._look_every_ms = 50
+        return found
+
+    monkeypatch.setattr(ProduceService, "_cleaner", cleaner)
+
+
+async def bundles(cluster: Cluster) -> set[str]:
+    return {info.key async for info in cluster.store.list(cluster.keyspace.bundles_prefix())}
+
+
+async def looks(node: Node, count: int = 5) -> None:
+    """Until the cleaner has looked so often."""
+    cleaner = node.service.cleaner
+    until_then = cleaner.looks + count
+    await until(lambda: cleaner.looks >= until_then, "the cleaner looks")
+
+
+@pytest.mark.usefixtures("quick_cleaner")
+async def test_an_etcd_that_lost_its_data_costs_no_bundle(cluster: Cluster) -> None:
+    node = await cluster.node(bundles=True, bundle_grace_ms=0)
+    topic = await cluster.topic()
+    assert (await node.send(topic, 0, batch(b"acknowledged"))).error is ErrorCode.NONE
+    before = await bundles(cluster)
+    assert len(before) == 1
+    await restore(cluster, {})
+    await stopped(node)
+    await looks(node)
+    assert await bundles(cluster) == before
+    assert node.is_live
+
+
+@pytest.mark.usefixtures("quick_cleaner")
+@pytest.mark.parametrize("witnessed", [True, False])
+async def test_an_etcd_that_went_back_costs_no_bundle(cluster: Cluster, witnessed: bool) -> None:
+    node = await cluster.node(bundles=True, bundle_grace_ms=3_600_000)
+    topic = await cluster.topic()
+    assert (await node.send(topic, 0, batch(b"in the snapshot"))).error is ErrorCode.NONE
+    older = await saved(cluster)
+    for number in range(3):
+        assert (await node.send(topic, 0, batch(b"later %d" % number))).error is ErrorCode.NONE
+    if witnessed:
+        await history_of(cluster).advance()
+    before = await bundles(cluster)
+    assert len(before) == 4
+    await restore(cluster, older)
+    node.service.own_bundles.dead._grace_ms = 0  # from now on what is dead is deleted at once
+    for _ in range(2):
+        await node.send(topic, 0, batch(b"after"), timeout_ms=2_000)
+    await stopped(node)
+    await looks(node)
+    assert before <= await bundles(cluster)
 
 
 async def test_no_head_changes_in_an_etcd_that_went_back(cluster: Cluster) -> None:

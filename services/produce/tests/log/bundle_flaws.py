@@ -258,12 +258,11 @@ class NoGrace(DeletionWorld):
 
 class _GraceFromPut(OwnBundles):
     def answered(self, bundle_id: BundleId, now_ms: int) -> None:
-        super().answered(bundle_id, now_ms)
         self._put_ms = {**getattr(self, "_put_ms", {}), bundle_id: now_ms}
+        super().answered(bundle_id, now_ms)
 
-    def due(self, now_ms: int) -> list[BundleId]:
-        dead = super().due(1 << 60)
-        return [bundle_id for bundle_id in dead if self._put_ms[bundle_id] + self._grace_ms <= now_ms]
+    def _note(self, bundle_id: BundleId, now_ms: int) -> None:
+        super()._note(bundle_id, getattr(self, "_put_ms", {}).get(bundle_id, now_ms))
 
 
 class GraceFromPut(DeletionWorld):

@@ -17,6 +17,7 @@ from instances_world import GRACE_MS, InstancesWorld, PartitionWorld
 from kafscale.storage.bundle import SliceEntry, parse_bundle
 from kafscale.storage.heads import Head, decode_head
 from kafscale.storage.keys import BundleId
+from kafscale.storage.objects import DELETES_MAX
 from kafscale.storage.standings import PartitionKey, Standings
 from writer_clients import ensure
 from writer_shell import Request
@@ -39,12 +40,7 @@ class DeletionWorld(InstancesWorld):
 
     def __init__(self, instances: int = 3, partitions: int = 4) -> None:
         super().__init__(instances, partitions)
-        self._deleting: list[set[BundleId]] = [set() for _ in range(instances)]
         self._run: SweepRun | None = None
-
-    def crash(self, instance: int) -> None:
-        super().crash(instance)
-        self._deleting[instance] = set()
 
     # --- the creator deletes -------------------------------------------------------------------
 
@@ -53,42 +49,48 @@ class DeletionWorld(InstancesWorld):
         if instance in self._paused:
             return
         for part in self.parts:
-            for topic_id, partition in self.elsewhere(part, instance):
-                self._ask(part, instance, (topic_id, partition))
+            for where, asked in self.elsewhere(part, instance).items():
+                self._ask(part, instance, where, asked)
 
-    def _ask(self, part: PartitionWorld, instance: int, where: PartitionKey) -> None:
-        own = self.own[instance]
-
+    def _ask(
+        self, part: PartitionWorld, instance: int, where: PartitionKey, asked: frozenset[BundleId]
+    ) -> None:
         def run() -> Callable[[], None]:
             head = self.standing_of(part, where)
-            hear = self._to(instance, lambda: own.changed(where, head, self.now_ms))
+            hear = self._to(instance, lambda: self.answered(instance, where, head, asked))
             self.network.append(Request("answer", None, lambda: hear, lambda: None))
             return lambda: None
 
         self.network.append(Request("ask", None, run, lambda: None))
 
-    def elsewhere(self, part: PartitionWorld, instance: int) -> list[PartitionKey]:
+    def answered(
+        self, instance: int, where: PartitionKey, head: Head | None, asked: frozenset[BundleId] | None
+    ) -> None:
+        if head is None:
+            self.own[instance].deleted_topic(where, self.now_ms)
+        else:
+            self.proven(self.own[instance].changed(where, head, self.now_ms, asked))
+
+    def elsewhere(self, part: PartitionWorld, instance: int) -> dict[PartitionKey, frozenset[BundleId]]:
         owner = part.serving[instance]
         mine = [(owner.truth.topic_id, 0)] if owner is not None else []
-        return sorted(where for where in self.own[instance].elsewhere(mine) if part.has(where[0]))
+        found = self.own[instance].elsewhere(mine)
+        return {where: found[where] for where in sorted(found) if part.has(where[0])}
 
     def delete(self, instance: int) -> None:
         """A DELETE without an answer is sent again."""
-        if instance in self._paused:
-            return
-        for bundle_id in self.own[instance].due(self.now_ms):
-            if bundle_id not in self._deleting[instance]:
-                self._deleting[instance].add(bundle_id)
+        if instance not in self._paused:
+            for bundle_id in self.own[instance].dead.take(self.now_ms, DELETES_MAX):
                 self._delete(instance, bundle_id)
 
     def _delete(self, instance: int, bundle_id: BundleId) -> None:
-        own, deleting = self.own[instance], self._deleting[instance]
+        dead = self.own[instance].dead
 
         def run() -> Callable[[], None]:
             self._deleted(bundle_id)
-            return self._to(instance, lambda: own.deleted(bundle_id))
+            return lambda: None
 
-        again = self._to(instance, lambda: deleting.discard(bundle_id))
+        again = self._to(instance, lambda: dead.put_back([bundle_id], self.now_ms))
         self.network.append(Request("delete", None, run, again))
 
     def _deleted(self, bundle_id: BundleId) -> None:

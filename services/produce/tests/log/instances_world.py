@@ -15,7 +15,7 @@ from bundle_world import BundleWorld, slice_of
 from kafscale.produce.bundles.deletion import OwnBundles
 from kafscale.produce.log.flight import Flight
 from kafscale.produce.log.folding import KeptBudget
-from kafscale.produce.log.model import StepDownReason
+from kafscale.produce.log.model import Action, Published, StepDownReason
 from kafscale.storage.bundle import SliceEntry, build_bundle, parse_bundle
 from kafscale.storage.heads import Head
 from kafscale.storage.keys import BundleId, TopicId
@@ -97,6 +97,11 @@ class PartitionWorld(BundleWorld):
     def drain(self, owner: Owner) -> None:
         self._drain(owner)
 
+    def noticed(self, owner: Owner, action: Action) -> None:
+        super().noticed(owner, action)
+        if isinstance(action, Published):
+            self._whole.published((owner.truth.topic_id, 0), owner.instance, action)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Member:
@@ -160,7 +165,15 @@ class InstancesWorld(Network):
         where = (owner.truth.topic_id, 0)
         if self._seen[instance].get(where) is not owner.writer.head:
             self._seen[instance][where] = owner.writer.head
-            self.own[instance].changed(where, owner.writer.head, self.now_ms)
+            self.proven(self.own[instance].changed(where, owner.writer.head, self.now_ms))
+
+    def published(self, where: PartitionKey, instance: int, done: Published) -> None:
+        for seg in done.segments:
+            self.own[instance].acknowledged(where, BundleId(seg.bundle))
+
+    def proven(self, proof: str | None) -> None:
+        """What an instance says of etcd's history."""
+        ensure(proof is None, f"etcd did not go back, and yet: {proof}")
 
     # --- instances -----------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from kafscale.storage.heads import Head
 from kafscale.storage.keys import TOPIC_ID_BYTES, BundleId, TopicId
 from kafscale.storage.segment import (
     FOOTER_SIZE,
@@ -106,11 +107,21 @@ class Standing(NamedTuple):
 def is_dead(entry: SliceEntry, standing: Standing | None) -> bool:
     """Whether no head will ever name this slice, given that the partition's head does not name its bundle now.
 
-    The answer "dead" is final. An epoch has one writer, which has one transaction at a time: what it has not committed
-    when the high watermark is past the slice, or the epoch is over, it never commits. `standing` None: the partition
-    has no head, so its topic was deleted.
+    The answer "dead" is final within one history of etcd (`storage.history`). An epoch has one writer, which has one
+    transaction at a time: what it has not committed when the high watermark is past the slice, or the epoch is over, it
+    never commits. `standing` None: the partition has no head, so its topic was deleted.
     """
     return standing is None or standing.epoch > entry.leader_epoch or standing.high_watermark > entry.last
+
+
+def was_committed(entry: SliceEntry, head: Head) -> bool:
+    """Whether the head agrees that the slice was in the log: the high watermark has passed it, and no later epoch that
+    the head knows began before its end. If not, it was never committed, or etcd went back.
+
+    A head that was claimed and has no record of its epoch yet begins that at its high watermark.
+    """
+    later = (start.start for start in head.epochs if start.epoch > entry.leader_epoch)
+    return min(later, default=head.next) > entry.last
 
 
 class Trailer(NamedTuple):

@@ -86,9 +86,7 @@ class ProduceService:
             runtime.etcd, runtime.keyspace.owners_prefix(), _decode_owner
         )
         self.settle_requests = SettleRequests(runtime.etcd, runtime.keyspace)
-        self.committer = Committer(
-            runtime.etcd, clock=runtime.clock, metrics=self._metrics.commits, history=runtime.history
-        )
+        self.committer = self._committer()
         self.ownership = self._ownership()
         self.handoffs = Handoffs(
             self.ownership,
@@ -102,6 +100,7 @@ class ProduceService:
         self.pace = Pace(runtime.store, runtime.clock, puts_max=runtime.settings.produce_puts_max)
         self.slice_age = SliceAge(runtime.clock)
         self.own_bundles = OwnBundles(runtime.settings.bundle_grace_ms)
+        self.cleaner = self._cleaner()
         self.ownership.tools = self._tools()
         self.describe_producers = DescribeProducersHandler(ownership=self.ownership, clock=runtime.clock)
         self.conversions = ConversionLine(runtime.task_group)
@@ -117,6 +116,12 @@ class ProduceService:
         )
         self._watch_gauges()
         runtime.topics.subscribe(self._metrics.topics.changed)
+
+    def _committer(self) -> Committer:
+        runtime = self._runtime
+        return Committer(
+            runtime.etcd, clock=runtime.clock, metrics=self._metrics.commits, history=runtime.history
+        )
 
     def _bundler(self, shared: SharedCache | None) -> Bundler:
         runtime, settings = self._runtime, self._runtime.settings
@@ -140,6 +145,7 @@ class ProduceService:
             begin=self._begin,
             touch=self.pump.touch,
             wake=self.pump.wake,
+            suspect=runtime.history.suspect,
         )
 
         def after_drives(touched: Iterable[Driven], now: Instant) -> None:
@@ -163,12 +169,13 @@ class ProduceService:
         runtime = self._runtime
         return Cleaner(
             self.own_bundles,
-            etcd=runtime.etcd,
+            history=runtime.history,
             store=runtime.store,
             keyspace=runtime.keyspace,
             clock=runtime.clock,
             owned=lambda: self.ownership.partitions,
             ask_every_s=runtime.settings.settle_ms / 1000,
+            grace_s=runtime.settings.bundle_grace_ms / 1000,
         )
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
@@ -289,7 +296,7 @@ class ProduceService:
             ("sweep", self.ownership.sweep),
             ("scan", self.ownership.scan),
             ("balance", self.handoffs.balance),
-            ("clean", self._cleaner().run),
+            ("clean", self.cleaner.run),
             ("settle-requests-view", self.settle_requests.view.run),
             ("settle-requests", self._settle_on_request),
             ("slice-age", self._watch_slice_age),

@@ -133,12 +133,13 @@ class History:
 
     async def proven(self, reads: Sequence[Range]) -> tuple[RangeResult, ...]:
         """These reads at one revision of an etcd that holds the fence; 127 at most. Raises as `fenced`."""
-        fence = await self.fenced()
-        witness, *found = await self._etcd.ranges([Range(fence.key, keys_only=True), *reads])
-        if not witness.kvs:
+        for _ in range(2):  # the first fence may be too old
+            fence = await self.fenced()
+            witness, *found = await self._etcd.ranges([Range(fence.key, keys_only=True), *reads])
+            if witness.kvs:
+                return tuple(found)
             self.missed()
-            raise WentBack(f"it does not hold {fence.key.decode()} any more")
-        return tuple(found)
+        raise WentBack("it does not hold a witness that it held a moment ago")
 
     async def verify(self) -> Witness:
         """The newest witness of etcd; the bucket has it too. The first process of a cluster makes the first one.

@@ -64,8 +64,10 @@ class Bundler:
         begin: Callable[[Coroutine[Any, Any, None]], None],
         touch: Callable[[Partition], None],
         wake: Callable[[], None],
+        suspect: Callable[[str], None],
     ) -> None:
         self._gather = gather
+        self._suspect = suspect
         self._own = own
         self._puts = puts
         self._clock = clock
@@ -88,7 +90,9 @@ class Bundler:
                 continue
             if self._heads.get(partition) is not writer.head:
                 self._heads[partition] = writer.head
-                self._own.changed(partition.key, writer.head, now.mono_ms)
+                proof = self._own.changed(partition.key, writer.head, now.mono_ms)
+                if proof is not None:
+                    self._suspect(proof)
             self._gather.want(partition, writer.wants())
             self._pass_over(partition, writer.without_room())
         self._end_flights(now)
@@ -100,6 +104,7 @@ class Bundler:
 
     def committed(self, partition: Partition, segments: Iterable[Seg], now: Instant) -> None:
         for seg in segments:
+            self._own.acknowledged(partition.key, BundleId(seg.bundle))
             self._fills.committed(seg.bundle)
             self._decide(partition, seg.bundle)
 
