@@ -84,6 +84,7 @@ class Site:
             "KAFSCALE_BUNDLE_GRACE_MS": str(grace_ms),
             "KAFSCALE_BUNDLES_EVERY_MS": "300",
             "KAFSCALE_BUNDLES_MIN_AGE_MS": "0",
+            "KAFSCALE_BUNDLES_UNCOMMITTED_KEEP_MS": "0",
         }
         service = Service.start(role, env, self.deployment.folder / "log" / f"{role}-{self.started}.log")
         self.instances[self.started] = service
@@ -155,7 +156,7 @@ class Site:
         async def ask(etcd: EtcdClient) -> SweepReport:
             store = self.deployment.open_store()
             try:
-                sweep = Sweep(Lake(etcd, KEYS, store), min_age_ms=0, grace_s=0, now_ms=_now_ms)
+                sweep = Sweep(Lake(etcd, KEYS, store), min_age_ms=0, keep_ms=0, grace_s=0, now_ms=_now_ms)
                 return await sweep.run()
             finally:
                 await store.close()

@@ -18,6 +18,7 @@ BUNDLES: Final = {
     "KAFSCALE_BUNDLE_GRACE_MS": str(GRACE_MS),
     "KAFSCALE_BUNDLES_EVERY_MS": "1000",
     "KAFSCALE_BUNDLES_MIN_AGE_MS": "1000",
+    "KAFSCALE_BUNDLES_UNCOMMITTED_KEEP_MS": "1000",
 }
 """The instance that wrote a bundle deletes it `GRACE_MS` after it is dead; the sweep waits as long."""
 

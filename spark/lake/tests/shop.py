@@ -78,7 +78,8 @@ class Mortal:
 
 class Store(MemoryStore):
     def names(self) -> set[str]:
-        return set(self._objects)
+        """Without the witnesses of etcd's history."""
+        return {key for key in self._objects if "/@kafscale/history/" not in key}
 
     def take(self) -> dict[str, tuple[ObjectInfo, bytes]]:
         return dict(self._objects)

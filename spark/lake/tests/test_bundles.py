@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from kafscale.lake.catalog import Lake
 from kafscale.lake.retention.bundles import BUNDLES_MAX, Sweep, SweepReport
 from kafscale.storage.bundle import Slice, build_bundle, new_bundle_id
-from kafscale.storage.etcd.client import EtcdClient
-from kafscale.storage.heads import Head, Seg, decode_head, decode_owner, encode_head
-from kafscale.storage.keys import META_CLUSTER, Keyspace, TopicId
+from kafscale.storage.etcd.client import Delete, EtcdClient, Range, RangeResult, Txn
+from kafscale.storage.heads import EpochStart, Head, Seg, decode_head, decode_owner, encode_head
+from kafscale.storage.history.history import History
+from kafscale.storage.history.witness import WentBack, witnesses_prefix
+from kafscale.storage.keys import META_CLUSTER, Keyspace, TopicId, prefix_end
 from kafscale.storage.objects import DELETES_MAX, Doomed, MemoryStore, Outcome, StoreUnavailable
+from kafscale.storage.recovery_keys import deletion_mark
 from kafscale.storage.segment import BatchInfo, build_segment
+from kafscale.storage.standings import Standings
 from kafscale.store.v1 import store_pb2 as pb
 from kafscale.wire.records import Record, build_batch
 
@@ -64,25 +69,34 @@ class World:
         return key
 
     async def head(
-        self, partition: int, *, epoch: int, end: int, names: str = "", owner: str = OWNER
+        self,
+        partition: int,
+        *,
+        epoch: int,
+        end: int,
+        names: str = "",
+        owner: str = OWNER,
+        starts: tuple[EpochStart, ...] = (),
     ) -> None:
         tail: tuple[Seg, ...] = ()
         if names:
             bundle_id = self.lake.keys.parse_bundle(names)
             assert bundle_id is not None
             tail = (seg(end - 2, bundle_id),)
-        head = Head(epoch=epoch, topic="t", owner=owner, next=end, lso=end, tail=tail)
+        head = Head(epoch=epoch, topic="t", owner=owner, next=end, lso=end, tail=tail, epochs=starts)
         await self.lake.etcd.put(self.lake.keys.head(TOPIC, partition), encode_head(head))
 
     async def register(self, owner: str = OWNER) -> None:
         node_id, _, boot_id = owner.partition("/")
         await self.lake.etcd.put(self.lake.keys.live("produce", int(node_id), boot_id), b"here")
 
-    async def sweep(self) -> SweepReport:
-        return await Sweep(self.lake, min_age_ms=MIN_AGE_MS, grace_s=0, now_ms=lambda: NOW_MS).run()
+    async def sweep(self, keep_ms: int = 0) -> SweepReport:
+        run = Sweep(self.lake, min_age_ms=MIN_AGE_MS, keep_ms=keep_ms, grace_s=0, now_ms=lambda: NOW_MS)
+        return await run.run()
 
     def left(self) -> set[str]:
-        return set(self.store._objects)
+        prefix = self.lake.keys.bundles_prefix()
+        return {key for key in self.store._objects if key.startswith(prefix)}
 
 
 def piece(partition: int, epoch: int, base: int) -> Slice:
@@ -236,3 +250,125 @@ async def test_an_owner_whose_epoch_was_raised_commits_nothing_more(world: World
     assert after is not None
     assert after.mod_revision > before.mod_revision
     assert decode_head(after.value) == replace(decode_head(before.value), epoch=2, owner="")
+
+
+# --- what was never committed, as far as the heads say -------------------------------------------------
+
+
+DAY_MS = 24 * 3_600_000
+
+
+@pytest.mark.parametrize("epoch", [1, 2], ids=["its epoch was raised", "a later one begins below"])
+async def test_a_slice_that_was_never_committed_keeps_its_bundle_for_a_day(world: World, epoch: int) -> None:
+    """It may be of an etcd that was restored: then it was committed, and a roll-forward finds it."""
+    old = await world.bundle((0, 1, 4), made_ms=NOW_MS - DAY_MS)
+    kept = await world.bundle((0, 1, 4), made_ms=NOW_MS - DAY_MS + 1)
+    settled = await world.bundle((0, 1, 0))
+    starts = () if epoch == 1 else (EpochStart(epoch=1, start=0), EpochStart(epoch=2, start=4))
+    await world.head(0, epoch=epoch, end=4 if epoch == 1 else 8, starts=starts)
+    report = await world.sweep(keep_ms=DAY_MS)
+    assert world.left() == {kept}
+    assert (report.kept, report.deleted, report.pinned) == (1, 2, 0)
+    assert {old, settled}.isdisjoint(world.left())
+
+
+async def test_a_topic_counts_as_deleted_by_its_mark_or_after_a_day(world: World) -> None:
+    await world.bundle((0, 1, 0), made_ms=NOW_MS - DAY_MS)
+    young = await world.bundle((0, 1, 0))
+    assert (await world.sweep(keep_ms=DAY_MS)).kept == 1
+    assert world.left() == {young}
+    await world.store.put(deletion_mark(world.lake.keys, TopicId(b"x" * 16), NOW_MS), [b"x"])
+    assert (await world.sweep(keep_ms=DAY_MS)).deleted == 0
+    await world.store.put(deletion_mark(world.lake.keys, TOPIC, NOW_MS), [b"t"])
+    assert (await world.sweep(keep_ms=DAY_MS)).deleted == 1
+
+
+async def test_heads_are_read_after_the_bundles_are_listed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A partition is new, and its owner's clock is half an hour behind: the bundle that it stores looks old."""
+    await world.bundle((1, 1, 0))
+    await world.head(1, epoch=1, end=2)
+    read = Sweep._read_heads
+    new: list[str] = []
+
+    async def read_and_then_a_new_partition(self: Sweep) -> Standings:
+        heads = await read(self)
+        new.append(await world.bundle((0, 1, 0)))
+        await world.head(0, epoch=1, end=2, names=new[0])
+        return heads
+
+    monkeypatch.setattr(Sweep, "_read_heads", read_and_then_a_new_partition)
+    assert (await world.sweep()).deleted == 1
+    assert world.left() == set(new)
+
+
+async def test_what_can_never_go_does_not_hide_the_rest(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kafscale.lake.retention.bundles.BUNDLES_MAX", 2)
+    foreign = {await world.bundle((n, 1, 0), made_ms=OLD_MS + n, cluster="another") for n in range(3)}
+    for n in range(3, 6):
+        await world.bundle((n, 1, 0), made_ms=OLD_MS + n)
+    looks = [await world.sweep() for _ in range(4)]
+    assert [(look.bundles, look.deleted) for look in looks] == [(2, 0), (2, 1), (2, 2), (2, 0)]
+    assert world.left() == foreign, "the last run has begun again"
+
+
+# --- an etcd that went back ----------------------------------------------------------------------------
+
+
+async def wiped(world: World, *, but: bytes = b"") -> None:
+    keys = [kv.key for kv in (await world.lake.etcd.prefix(world.lake.keys.root())).kvs]
+    await world.lake.etcd.txn(Txn(success=tuple(Delete(key) for key in keys if key != but)))
+
+
+async def test_an_etcd_that_lost_its_data_costs_no_bundle(world: World) -> None:
+    kept = await world.bundle((0, 1, 0))
+    await world.head(0, epoch=1, end=2, names=kept)
+    await world.sweep()
+    await wiped(world, but=world.lake.keys.cluster())  # as an older state of the same cluster
+    with pytest.raises(WentBack):
+        await world.sweep()
+    assert world.left() == {kept}
+
+
+async def test_nothing_is_deleted_if_etcd_goes_back_while_readers_have_their_grace(world: World) -> None:
+    kept = await world.bundle((0, 1, 0))
+    await world.head(0, epoch=1, end=2)
+    world.store.at_read = partial(wiped, world)  # after the heads were read
+    with pytest.raises(WentBack):
+        await world.sweep()
+    assert world.left() == {kept}
+
+
+async def test_no_epoch_rises_in_an_etcd_that_went_back(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await world.bundle((0, 1, 0))
+    await world.head(0, epoch=1, end=0)
+    key = world.lake.keys.head(TOPIC, 0)
+    before = await world.lake.etcd.get(key)
+    proven = History.proven
+
+    async def proven_before(self: History, reads: Sequence[Range]) -> tuple[RangeResult, ...]:
+        found = await proven(self, reads)
+        if any(read.key == key for read in reads):  # it is read to be raised
+            prefix = witnesses_prefix(world.lake.keys)
+            await world.lake.etcd.txn(Txn(success=(Delete(prefix, prefix_end(prefix)),)))
+        return found
+
+    monkeypatch.setattr(History, "proven", proven_before)
+    assert (await world.sweep()).bumped == 0
+    assert await world.lake.etcd.get(key) == before
+
+
+async def test_a_page_of_heads_comes_with_the_proof_of_its_history(world: World) -> None:
+    kept = await world.bundle((0, 1, 0))
+    await world.head(0, epoch=1, end=2, names=kept)
+    history = world.lake.etcd_history()
+    await history.verify()
+    prefix = witnesses_prefix(world.lake.keys)
+    await world.lake.etcd.txn(Txn(success=(Delete(prefix, prefix_end(prefix)),)))
+    with pytest.raises(WentBack):
+        await anext(history.each(world.lake.keys.heads_prefix(), page_keys=1))

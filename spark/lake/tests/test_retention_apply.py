@@ -207,7 +207,7 @@ async def test_a_checkpoint_in_between_makes_the_run_look_again(shop: Shop) -> N
     (cut,) = retention._waiting.pop().cuts
     log.meta = await meta_of(shop, log)
     await log.checkpoint(keep=3)
-    await retention._finish(cut)
+    await retention._finish(cut, 0.0)
     meta = await meta_of(shop, log)
     assert (meta.log_start, meta.swept, len(meta.chunks)) == (20, 20, 1)
     await log.checkpoint(keep=0, put_meta=False)
@@ -233,7 +233,7 @@ async def test_a_topic_that_is_being_deleted_is_left_alone(shop: Shop) -> None:
     (cut,) = retention._waiting.pop().cuts
     deleting = replace(log.topic, state=TopicState.DELETING)
     await shop.etcd.put(shop.keys.topic("t"), encode_topic(deleting))
-    await retention._finish(cut)
+    await retention._finish(cut, 0.0)
     assert retention.report.fates == {Fate.TOPIC_GONE: 8}
     assert (await meta_of(shop, log)).swept == 0
     assert (await run(shop.lake())).logs == 0

@@ -118,11 +118,14 @@ def on_lake(work: Callable[[Lake], Coroutine[Any, Any, T]], target: Target) -> T
     from kafscale.lake.heads import CorruptSegment
     from kafscale.lake.sql import QueryFailed
     from kafscale.lake.unknown import UnknownName
+    from kafscale.storage.history.history import History
+    from kafscale.storage.history.witness import WentBack
 
     async def run(cluster: Cluster) -> T:
         try:
-            return await work(Lake(cluster.etcd, cluster.keys, cluster.store))
-        except (QueryFailed, CorruptSegment, UnknownName) as trouble:
+            history = History(cluster.etcd, cluster.keys, cluster.store)
+            return await work(Lake(cluster.etcd, cluster.keys, cluster.store, history))
+        except (QueryFailed, CorruptSegment, UnknownName, WentBack) as trouble:
             raise Trouble(str(trouble)) from trouble
 
     return on_cluster(run, target)

@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar
 from kafscale.lake.catalog import Lake
 from kafscale.runtime.dependencies import connect_etcd, open_object_store
 from kafscale.runtime.settings import ServiceSettings
+from kafscale.storage.history.history import History
 from kafscale.storage.keys import Keyspace
 from pydantic import ValidationError
 
@@ -60,7 +61,8 @@ async def opened(settings: ServiceSettings) -> AsyncIterator[Lake]:
     try:
         store = open_object_store(settings)
         try:
-            yield Lake(etcd, Keyspace(settings.namespace), store)
+            keys = Keyspace(settings.namespace)
+            yield Lake(etcd, keys, store, History(etcd, keys, store))
         finally:
             await store.close()
     finally:

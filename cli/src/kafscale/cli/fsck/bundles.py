@@ -175,7 +175,7 @@ class BundleCheck:
     async def _count(self, info: ObjectInfo, directory: Directory) -> None:
         if self._standings.keeping(directory.entries):
             self.counts.pinned += 1
-        elif self._standings.know_all(directory.entries) or await self._is_ours(info):
+        elif not self._standings.headless(directory.entries) or await self._is_ours(info):
             self.counts.dead += 1
         else:
             self.counts.unreadable[info.key] = ANOTHER_CLUSTER

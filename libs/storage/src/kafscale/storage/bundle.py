@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from kafscale.storage.heads import Head
+from kafscale.storage.heads import EpochStart, Head
 from kafscale.storage.keys import TOPIC_ID_BYTES, BundleId, TopicId
 from kafscale.storage.segment import (
     FOOTER_SIZE,
@@ -98,10 +98,15 @@ class Directory:
 
 
 class Standing(NamedTuple):
-    """What a head says about the slices of its partition."""
+    """What a head says about the slices of its partition. `starts`: of the epochs in which something was committed."""
 
     epoch: int
     high_watermark: int
+    starts: tuple[EpochStart, ...] = ()
+
+
+def standing_of(head: Head) -> Standing:
+    return Standing(head.epoch, head.next, head.epochs)
 
 
 def is_dead(entry: SliceEntry, standing: Standing | None) -> bool:
@@ -114,14 +119,12 @@ def is_dead(entry: SliceEntry, standing: Standing | None) -> bool:
     return standing is None or standing.epoch > entry.leader_epoch or standing.high_watermark > entry.last
 
 
-def was_committed(entry: SliceEntry, head: Head) -> bool:
+def was_committed(entry: SliceEntry, standing: Standing) -> bool:
     """Whether the head agrees that the slice was in the log: the high watermark has passed it, and no later epoch that
     the head knows began before its end. If not, it was never committed, or etcd went back.
-
-    A head that was claimed and has no record of its epoch yet begins that at its high watermark.
     """
-    later = (start.start for start in head.epochs if start.epoch > entry.leader_epoch)
-    return min(later, default=head.next) > entry.last
+    later = (start.start for start in standing.starts if start.epoch > entry.leader_epoch)
+    return min(later, default=standing.high_watermark) > entry.last
 
 
 class Trailer(NamedTuple):

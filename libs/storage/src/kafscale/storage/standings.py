@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from kafscale.storage.bundle import SliceEntry, Standing, is_dead
+from kafscale.storage.bundle import SliceEntry, Standing, is_dead, standing_of, was_committed
 from kafscale.storage.heads import Head
 from kafscale.storage.keys import BundleId, TopicId
 
@@ -25,7 +25,7 @@ class Standings:
     _of: dict[PartitionKey, Standing] = field(default_factory=dict)
 
     def note(self, where: PartitionKey, head: Head) -> None:
-        self._of[where] = Standing(head.epoch, head.next)
+        self._of[where] = standing_of(head)
         self.named |= {BundleId(seg.bundle) for seg in head.tail if seg.is_slice}
 
     def forget(self, where: PartitionKey) -> None:
@@ -41,7 +41,13 @@ class Standings:
                 found.add(where)
         return found
 
-    def know_all(self, entries: Iterable[SliceEntry]) -> bool:
-        """Whether each partition has a head. Without one, the slice is of a deleted topic or of another cluster."""
+    def headless(self, entries: Iterable[SliceEntry]) -> set[TopicId]:
+        """The topics of partitions without a head: they were deleted, or are of another cluster."""
         known = self._of.keys() | self.unreadable
-        return all((entry.topic_id, entry.partition) in known for entry in entries)
+        return {entry.topic_id for entry in entries if (entry.topic_id, entry.partition) not in known}
+
+    def all_committed(self, entries: Iterable[SliceEntry]) -> bool:
+        """Whether the heads agree that each slice was in its log, as far as the partition has a head. What never was is
+        the trace of a failed write, or of an etcd that went back."""
+        standings = ((entry, self._of.get((entry.topic_id, entry.partition))) for entry in entries)
+        return all(standing is None or was_committed(entry, standing) for entry, standing in standings)

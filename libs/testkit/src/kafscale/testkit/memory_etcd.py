@@ -27,6 +27,11 @@ OPERATIONS_MAX = 128
 class MemoryEtcd:
     revision: int = 1
     values: dict[bytes, KeyValue] = field(default_factory=dict)
+    fell: tuple[int, int] | None = None
+    """A test may put back an older state without a loss: no answer says that etcd went back."""
+
+    def forget_revisions(self) -> None:
+        pass
 
     async def range(self, key: bytes, *, range_end: bytes | None = None, **_how: object) -> RangeResult:
         return self._range(Range(key, range_end))
@@ -92,10 +97,14 @@ class MemoryEtcd:
 
 
 def _holds(compare: Compare, kv: KeyValue | None) -> bool:
-    assert compare.op == "=", compare
     found = {
         "mod": kv.mod_revision if kv else 0,
         "create": kv.create_revision if kv else 0,
         "version": kv.version if kv else 0,
     }
-    return found[compare.target] == compare.value
+    value = found[compare.target]
+    if compare.op == ">":
+        assert isinstance(compare.value, int), compare
+        return value > compare.value
+    assert compare.op == "=", compare
+    return value == compare.value

@@ -15,6 +15,7 @@ from kafscale.lake.concurrency import gather_bounded
 from kafscale.lake.unknown import UnknownTopic
 from kafscale.storage.etcd.client import EtcdClient, KeyValue, Range
 from kafscale.storage.heads import Aborted, ManifestRef, Meta, Seg, decode_head, decode_meta
+from kafscale.storage.history.history import History
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.manifests import decode_manifest
 from kafscale.storage.objects import ObjectNotFound, ObjectStore
@@ -109,11 +110,16 @@ class Outline:
 
 @dataclass(frozen=True, slots=True)
 class Lake:
-    """A namespace: its etcd, its key layout and its object store."""
+    """A namespace: its etcd, its key layout and its object store. `history`: of the process, if it keeps one."""
 
     etcd: EtcdClient
     keys: Keyspace
     store: ObjectStore
+    history: History | None = None
+
+    def etcd_history(self) -> History:
+        """For whatever deletes: nothing is dead in an etcd that went back."""
+        return self.history or History(self.etcd, self.keys, self.store)
 
     def place_of(self, log: Log, seg: Seg) -> Place:
         return place_of(self.keys, log.topic.name, log.partition, seg)

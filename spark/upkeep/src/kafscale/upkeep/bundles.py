@@ -13,11 +13,12 @@ log = structlog.get_logger(__name__)
 
 class BundlesJob:
     def __init__(
-        self, lake: Lake, metrics: Metrics, clock: Clock, *, min_age_ms: int, grace_s: float
+        self, lake: Lake, metrics: Metrics, clock: Clock, *, min_age_ms: int, keep_ms: int, grace_s: float
     ) -> None:
         self._lake = lake
         self._clock = clock
         self._min_age_ms = min_age_ms
+        self._keep_ms = keep_ms
         self._grace_s = grace_s
         self.stands_still = False
         self._deleted = metrics.counter("swept_bundles_total")
@@ -27,7 +28,11 @@ class BundlesJob:
 
     async def run(self) -> None:
         run = Sweep(
-            self._lake, min_age_ms=self._min_age_ms, grace_s=self._grace_s, now_ms=self._clock.wall_ms
+            self._lake,
+            min_age_ms=self._min_age_ms,
+            keep_ms=self._keep_ms,
+            grace_s=self._grace_s,
+            now_ms=self._clock.wall_ms,
         )
         try:
             await run.run()
@@ -46,6 +51,7 @@ class BundlesJob:
                 bundles=found.bundles,
                 named=found.named,
                 pinned=found.pinned,
+                kept=found.kept,
                 deleted=found.deleted,
                 failed=found.failed,
                 epochs_raised=found.bumped,

@@ -18,6 +18,7 @@ import structlog
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.metrics import Metrics
 from kafscale.storage.etcd.client import EtcdClient, EtcdError
+from kafscale.storage.history.witness import WentBack
 from kafscale.storage.job_runs import decode_job_run, encode_job_run
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.membership.members import LiveView, Registration
@@ -166,7 +167,7 @@ class Schedule:
                 await job.run()
             if not job.stands_still():
                 await self._ended(job, self._clock.wall_ms())
-        except (EtcdError, StoreError, TimeoutError) as trouble:
+        except (EtcdError, StoreError, TimeoutError, WentBack) as trouble:
             log.warning("job failed", job=job.name, why=repr(trouble))
         except Exception:
             # A bug of KafScale. The other jobs continue, and this one is retried like after any failure.

@@ -43,8 +43,13 @@ async def build(runtime: Runtime[UpkeepSettings]) -> AsyncIterator[ServiceParts]
         metrics=runtime.metrics,
     )
     tasks = [runtime.task_group.create_task(run) for run in (live.run(), schedule.run())]
+
+    async def before_ready() -> None:
+        await live.loaded()
+        await runtime.history.judged()
+
     try:
-        yield ServiceParts(before_ready=live.loaded)
+        yield ServiceParts(before_ready=before_ready)
     finally:
         for task in tasks:
             task.cancel()
@@ -52,7 +57,7 @@ async def build(runtime: Runtime[UpkeepSettings]) -> AsyncIterator[ServiceParts]
 
 def job_list(runtime: Runtime[UpkeepSettings]) -> Sequence[Job]:
     settings = runtime.settings
-    lake = Lake(runtime.etcd, runtime.keyspace, runtime.store)
+    lake = Lake(runtime.etcd, runtime.keyspace, runtime.store, runtime.history)
     grace_s = settings.retention_grace_ms / 1000
     retention = RetentionJob(lake, runtime.metrics, runtime.clock, grace_s)
     compaction = CompactionJob(
@@ -69,6 +74,7 @@ def job_list(runtime: Runtime[UpkeepSettings]) -> Sequence[Job]:
         runtime.metrics,
         runtime.clock,
         min_age_ms=settings.bundles_min_age_ms,
+        keep_ms=settings.bundles_uncommitted_keep_ms,
         grace_s=settings.bundle_grace_ms / 1000,
     )
     lag = LagJob(

@@ -35,6 +35,12 @@ class UpkeepSettings(ServiceSettings):
         ge=0,
         description="Age at which a bundle is swept. Younger ones are left to the instance that wrote them.",
     )
+    bundles_uncommitted_keep_ms: int = Field(
+        DAY_MS,
+        ge=0,
+        description="Age at which the sweep deletes a bundle with records that no head shows as committed: of a failed "
+        "write, or of an etcd that was restored to an older state.",
+    )
     bundle_grace_ms: int = Field(
         900_000, ge=0, description="Wait for reads in progress before a bundle is deleted."
     )

@@ -16,11 +16,21 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from typing import Final
 
-from kafscale.storage.etcd.client import Compare, Delete, EtcdClient, EtcdError, Put, Range, RangeResult, Txn
+from kafscale.storage.etcd.client import (
+    Compare,
+    Delete,
+    EtcdClient,
+    EtcdError,
+    KeyValue,
+    Put,
+    Range,
+    RangeResult,
+    Txn,
+)
 from kafscale.storage.history.witness import (
     KEYS_KEPT,
     NONCE_BYTES,
@@ -75,6 +85,7 @@ class History:
         self._store = store
         self._wall_ms = wall_ms
         self._verified: Witness | None = None
+        self._verified_s = float("-inf")
         self._stopped: str | None = None
         self._said_s = float("-inf")
         self._suspicion: str | None = None
@@ -147,6 +158,7 @@ class History:
         Raises WentBack, EtcdError, StoreError and TimeoutError.
         """
         async with self._verifying:
+            began_s = time.monotonic()
             try:
                 newest = await self._verify()
             except WentBack as back:
@@ -157,9 +169,27 @@ class History:
             if self._stopped is not None:
                 log.warning("etcd has the bucket's history again: deletions and claims continue")
             self._verified, self._stopped, self._said_s = newest, None, float("-inf")
+            self._verified_s = began_s
             self._judged.set()
             self._good.set()
             return newest
+
+    async def confirm(self, decided_s: float) -> None:
+        """Before what was decided at that time (monotonic) is carried out: the history was verified since, or is now.
+
+        What was dead then stays dead, whatever becomes of etcd later. Raises as `verify`.
+        """
+        if self.fence is None or self._verified_s <= decided_s:
+            await self.verify()
+
+    async def each(self, prefix: bytes, *, page_keys: int) -> AsyncIterator[KeyValue]:
+        """As etcd's `each`, with the proof for each page. Raises as `fenced`."""
+        start, end, more = prefix, prefix_end(prefix), True
+        while more:
+            (page,) = await self.proven([Range(start, end, limit=page_keys)])
+            for kv in page.kvs:
+                yield kv
+            more, start = page.more, page.kvs[-1].key + b"\0" if page.kvs else end
 
     async def trouble(self) -> str | None:
         """What `verify` would raise, without a change of anything; None: nothing. Raises EtcdError and StoreError."""

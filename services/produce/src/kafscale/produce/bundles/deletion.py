@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from kafscale.produce.bundles.dead import DeadBundles
-from kafscale.storage.bundle import SliceEntry, Standing, is_dead, was_committed
+from kafscale.storage.bundle import SliceEntry, is_dead, standing_of, was_committed
 from kafscale.storage.heads import Head
 from kafscale.storage.keys import BundleId, TopicId
 
@@ -78,13 +78,13 @@ class OwnBundles:
         Returns how the head contradicts what this instance has acknowledged: the proof that etcd went back.
         """
         named = {seg.bundle for seg in head.tail if seg.is_slice}
-        standing = Standing(head.epoch, head.next)
+        standing = standing_of(head)
         proof = None
         for bundle_id in self._of.get(where, set()) - named:
             bundle = self._bundles[bundle_id]
             entry = bundle.alive[where]
             if where in bundle.acknowledged and (asked is None or bundle_id in asked):
-                if not was_committed(entry, head):
+                if not was_committed(entry, standing):
                     proof = (
                         f"the head of {head.topic}/{where[1]} has epoch {head.epoch} and high watermark {head.next}, "
                         f"and this instance has acknowledged offset {entry.last} in epoch {entry.leader_epoch}"

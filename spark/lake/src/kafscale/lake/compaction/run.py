@@ -83,7 +83,7 @@ class Round:
         self._progress = progress
         self._now_ms = now_ms
         self._pace = pace or Pace(io_bytes_per_s=bounds.io_bytes_per_s, within_ms=bounds.within_ms)
-        self._replaced: deque[tuple[float, list[Condemned]]] = deque()
+        self._replaced: deque[tuple[float, float, list[Condemned]]] = deque()  # decided, due
         self._missed: dict[TopicPartition, BaseException] = {}
         self._left = 0
 
@@ -92,7 +92,9 @@ class Round:
         return await self.over(await compacted_places(self._lake, names))
 
     async def over(self, places: Iterable[TopicPartition]) -> Report:
-        """Over those of these logs that are due. Raises EtcdError if the replaced objects cannot be deleted."""
+        """Over those of these logs that are due. Raises WentBack, and EtcdError and StoreError if the history of etcd
+        cannot be verified, or if the replaced objects cannot be deleted."""
+        await self._lake.etcd_history().verify()
         found = await find_due(self._lake, places, self._now_ms())
         self._missed |= found.missed
         half_s = self._pace.after(0.5)
@@ -113,7 +115,7 @@ class Round:
             missed=self._missed,
             delay_ms=found.delay_ms,
             objects_left=self._left,
-            replaced=tuple(condemned for _, some in self._replaced for condemned in some),
+            replaced=tuple(condemned for *_, some in self._replaced for condemned in some),
         )
 
     async def _take(self, place: TopicPartition, before: Outcome | None, until_s: float) -> Outcome | None:
@@ -249,7 +251,8 @@ class Round:
                 await discard(self._lake, (seg.key, index_beside(seg.key)))
             raise
         grace_s = math.inf if self._bounds.grace_s is None else self._bounds.grace_s
-        self._replaced.append((time.monotonic() + grace_s, replaced))
+        now_s = time.monotonic()
+        self._replaced.append((now_s, now_s + grace_s, replaced))
         return seg
 
     async def _read(self, log: Log, seg: Seg) -> LoadedSegment:
@@ -266,12 +269,12 @@ class Round:
     async def _remove(self, *, wait: bool) -> None:
         """Deletes replaced objects whose grace is over."""
         while self._replaced:
-            due_s, replaced = self._replaced[0]
+            decided_s, due_s, replaced = self._replaced[0]
             if not wait and due_s > time.monotonic():
                 return
             await asyncio.sleep(due_s - time.monotonic())
             self._replaced.popleft()
-            self._left += (await delete_all(self._lake, replaced)).count(Fate.FAILED)
+            self._left += (await delete_all(self._lake, replaced, decided_s)).count(Fate.FAILED)
 
 
 def _rewritten(

@@ -77,9 +77,10 @@ def wall_ms() -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Batch:
-    """`due_s`: when the grace of its cuts ends, on the monotonic clock."""
+    """`decided_s`, `due_s`: when its cuts were made, and when their grace ends, on the monotonic clock."""
 
     cuts: tuple[Cut, ...]
+    decided_s: float
     due_s: float
     last: Partition
 
@@ -110,7 +111,8 @@ class Retention:
         self.report = Report()
 
     async def run(self, names: Iterable[str] | None = None) -> Report:
-        """Over these topics, or all. Raises EtcdError and StoreError."""
+        """Over these topics, or all. Raises WentBack, EtcdError and StoreError."""
+        await self._lake.etcd_history().verify()
         places = partitions_of(await read_topics(self._lake, names))
         if self._remembers:
             places = behind(places, await read_place(self._lake, JOB))
@@ -132,18 +134,19 @@ class Retention:
         self.report.moved += sum(cut.moved for cut in found.made)
         self.report.missed |= found.missed
         self._progress("moving log starts", self.report.logs, total)
-        due_s = time.monotonic() + self._grace_s
-        self._waiting.append(_Batch(cuts=tuple(found.made), due_s=due_s, last=some[-1]))
+        now_s = time.monotonic()
+        batch = _Batch(cuts=tuple(found.made), decided_s=now_s, due_s=now_s + self._grace_s, last=some[-1])
+        self._waiting.append(batch)
 
     async def _finish_batch(self, batch: _Batch) -> None:
         if batch.cuts:
             self._progress("waiting for reads in flight", 0, 0)
             await asyncio.sleep(batch.due_s - time.monotonic())
-            await gather_bounded((self._finish(cut) for cut in batch.cuts), LOGS_AT_ONCE)
+            await gather_bounded((self._finish(cut, batch.decided_s) for cut in batch.cuts), LOGS_AT_ONCE)
         if self._remembers:
             await write_place(self._lake, JOB, through(batch.last))
 
-    async def _finish(self, cut: Cut) -> None:
+    async def _finish(self, cut: Cut, decided_s: float) -> None:
         try:
             outline = await read_outline(self._lake, cut.topic, cut.partition)
             portion: list[Seg] = []
@@ -153,16 +156,17 @@ class Retention:
                         break
                     portion.append(seg)
                     if len(portion) == PORTION:
-                        await self._delete(cut, portion)
+                        await self._delete(cut, portion, decided_s)
                         portion = []
             if portion:
-                await self._delete(cut, portion)
+                await self._delete(cut, portion, decided_s)
         except (ObjectNotFound, Overtaken, UnreadableValue) as trouble:
             # ObjectNotFound: a manifest was replaced during the read. The next run resumes here.
             self.report.missed[cut.name] = str(trouble)
 
-    async def _delete(self, cut: Cut, portion: Sequence[Seg]) -> None:
-        fates = await delete_all(self._lake, condemned(self._lake, cut.topic, cut.partition, portion))
+    async def _delete(self, cut: Cut, portion: Sequence[Seg], decided_s: float) -> None:
+        doomed = condemned(self._lake, cut.topic, cut.partition, portion)
+        fates = await delete_all(self._lake, doomed, decided_s)
         self.report.fates.update(fates)
         pairs = zip(portion, fates[::2], fates[1::2], strict=True)
         gone = [seg for seg, *both in pairs if all(fate.is_over for fate in both)]
@@ -172,4 +176,4 @@ class Retention:
         upto = replace(cut, start=portion[-1].end)
         left = await sweep(self._lake, self._manifests, upto, {(seg.base, seg.etag) for seg in gone})
         manifests = [Condemned(topic=cut.topic, key=key, etag=None) for key in left]
-        self.report.fates.update(await delete_all(self._lake, manifests))
+        self.report.fates.update(await delete_all(self._lake, manifests, decided_s))

@@ -3,12 +3,13 @@
 The laws: a DELETE in the topics' tree names the etag that was condemned. If the store ignores the etag, an object is
 deleted only while its topic's record exists, because the topic's name is not freed before such a DELETE must have been
 applied. An object that was replaced meanwhile is left and reported. An object whose DELETE failed is left to the next
-run.
+run. Nothing is deleted if etcd went back: what an older etcd does not name may be what was committed last.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -63,11 +64,18 @@ class Fate(StrEnum):
         return self in (Fate.DELETED, Fate.ABSENT, Fate.REPLACED)
 
 
-async def delete_all(lake: Lake, condemned: Sequence[Condemned]) -> list[Fate]:
-    """The fates, in the order given. Raises EtcdError; a failure of the store is a fate."""
+async def delete_all(lake: Lake, condemned: Sequence[Condemned], decided_s: float = math.inf) -> list[Fate]:
+    """The fates, in the order given. `decided_s`: when the last of them was condemned, on the monotonic clock; the
+    history of etcd is verified, unless that was done since.
+
+    Raises WentBack, EtcdError, and StoreError if the history cannot be verified; any other failure of the store is a
+    fate.
+    """
     fates: list[Fate] = []
+    history = lake.etcd_history()
     for at in range(0, len(condemned), DELETES_MAX):
         some = condemned[at : at + DELETES_MAX]
+        await history.confirm(decided_s)
         standing = await _standing(lake, sorted({each.topic.name for each in some}))
         fates += await _delete(lake, some, standing)
     return fates

@@ -66,7 +66,7 @@ async def move_starts(
     now_ms: Callable[[], int],
     starts_max: StartsMax | None = None,
 ) -> Cuts:
-    """`starts_max` None: no limit. Raises EtcdError and StoreError."""
+    """`starts_max` None: no limit. Raises WentBack, EtcdError and StoreError."""
     cuts = Cuts()
     for _ in range(TRIES_MAX):
         places = await _try(lake, manifests, places, now_ms(), cuts, starts_max)
@@ -169,7 +169,11 @@ async def _whole(manifests: Manifests, outline: Outline) -> Whole:
 
 async def _move(lake: Lake, moving: Sequence[tuple[Outline, int]]) -> list[bool]:
     txns = [build_move(lake.keys, each.topic, each.partition, _bounds(each), start) for each, start in moving]
-    sent = await send(lake.etcd, Txn(success=tuple(txns)))
+    history = lake.etcd_history()
+    sent = await send(lake.etcd, Txn(compare=(await history.fenced(),), success=tuple(txns)))
+    if not sent.answer.succeeded:  # the next try verifies the history, and raises if etcd went back
+        history.missed()
+        return [False] * len(txns)
     return [isinstance(each, TxnResult) and each.succeeded for each in sent.answer.responses]
 
 

@@ -119,7 +119,9 @@ class Orphans:
         self.found = OrphanReport()
 
     async def collect(self, names: Iterable[str] | None = None, *, dry: bool = False) -> OrphanReport:
-        """Of these topics, or all; `dry` changes nothing, not even `gc_seq`. Raises EtcdError and StoreError."""
+        """Of these topics, or all; `dry` changes nothing, not even `gc_seq`. Raises WentBack, EtcdError, StoreError."""
+        if not dry:
+            await self._lake.etcd_history().verify()
         last = await read_place(self._lake, JOB) if self._remembers else None
         places = behind(partitions_of(await read_topics(self._lake, names)), last)
         self._reached = Reached(places)
@@ -181,7 +183,9 @@ class Orphans:
             some = [self._waiting.popleft()]
             while self._is_due() and sum(len(each.condemned) for each in some) < DELETES_MAX:
                 some.append(self._waiting.popleft())
-            fates = await delete_all(self._lake, [orphan for each in some for orphan in each.condemned])
+            decided_s = max(each.due_s for each in some) - self._grace_s
+            doomed = [orphan for each in some for orphan in each.condemned]
+            fates = await delete_all(self._lake, doomed, decided_s)
             self.found.fates.update(fates)
             for each in some:
                 self._held -= each.weight
