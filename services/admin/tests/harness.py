@@ -22,6 +22,8 @@ from kafscale.runtime.stream.inbound import InboundRequest
 from kafscale.storage.access_view import AccessView
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.heads import decode_owner
+from kafscale.storage.history.history import History
+from kafscale.storage.history.witness import history_prefix
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.membership.members import Instance, InstanceState, Listener, LiveView
 from kafscale.storage.membership.records import encode_live
@@ -52,6 +54,7 @@ class Admin:
         self.access = AccessView(etcd, keys)
         self.space = EtcdSpace(etcd, 2 << 30)
         self.metrics = Metrics("admin")
+        self.history = History(etcd, keys, self.objects)
         self.context = assembled(
             AdminSettings(num_partitions=3, **(settings or {})),
             etcd,
@@ -63,13 +66,19 @@ class Admin:
             owners=self.owners,
             access=self.access,
             space=self.space,
+            history=self.history,
             authorization=Authorization(None, self.metrics),
         )
         self.store = self.context.store
         self.deletions = Deletions(
-            etcd, keys, self.objects, self.store, self.topics, self.metrics, self.clock
+            etcd, keys, self.objects, self.store, self.topics, self.metrics, self.clock, self.history
         )
         self.replied_revision = 0  # of the last answer
+
+    async def object_names(self) -> list[str]:
+        """Without the witnesses of etcd's history."""
+        prefix = history_prefix(self.keys)
+        return [info.key async for info in self.objects.list("") if not info.key.startswith(prefix)]
 
     async def register(self, node_id: int, *listeners: Listener, rack: str = "") -> Instance:
         """A front door that says it is alive."""

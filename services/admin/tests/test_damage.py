@@ -167,7 +167,7 @@ async def test_the_sizes_of_others_are_told_beside_a_damaged_partition(admin: Ad
 
 async def test_a_damaged_cluster_record_costs_the_id_and_is_not_drawn_anew(admin: Admin) -> None:
     await admin.etcd.put(admin.keys.cluster(), GARBAGE)
-    assert await cluster_id(admin.etcd, admin.keys, 1) == ""
+    assert await cluster_id(admin.etcd, admin.keys, 1, admin.history) == ""
     found = await admin.etcd.get(admin.keys.cluster())
     assert found is not None
     assert found.value == GARBAGE

@@ -14,6 +14,8 @@ from kafscale.admin.context import AdminContext
 from kafscale.storage.brokers import Broker, brokers_on
 from kafscale.storage.cluster_record import decode_cluster_id, encode_cluster
 from kafscale.storage.etcd.client import Compare, EtcdClient, Put, Range, RangeResult, Txn
+from kafscale.storage.history.history import History
+from kafscale.storage.history.witness import WentBack
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.schema import UnreadableValue
 from kafscale.storage.topics import Topic, TopicState
@@ -21,28 +23,34 @@ from kafscale.storage.topics import Topic, TopicState
 log = structlog.get_logger(__name__)
 
 
-async def cluster_id(etcd: EtcdClient, keys: Keyspace, now_ms: int) -> str:
+
+async def cluster_id(etcd: EtcdClient, keys: Keyspace, now_ms: int, history: History) -> str:
     """The cluster's id, which the first admin creates: 16 random bytes in URL-safe base64, as Kafka's. Raises
-    EtcdError.
+    EtcdError, and WentBack, StoreError or TimeoutError if there is none and etcd is not known to be a new one.
 
     Empty if its record cannot be read: everything else works. Clients get an empty id, and never null, which ends
     librdkafka's.
     """
     key = keys.cluster()
-    drawn = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-    result = await etcd.txn(
-        Txn(
-            compare=(Compare(key, "version", "=", 0),),
-            success=(Put(key, encode_cluster(drawn, now_ms)),),
-            failure=(Range(key),),
+    found = await etcd.get(key)
+    if found is None:
+        drawn = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        result = await etcd.txn(
+            Txn(
+                compare=(Compare(key, "version", "=", 0), await history.fenced()),
+                success=(Put(key, encode_cluster(drawn, now_ms)),),
+                failure=(Range(key),),
+            )
         )
-    )
-    if result.succeeded:
-        return drawn
-    held = result.responses[0]
-    assert isinstance(held, RangeResult)
+        if result.succeeded:
+            return drawn
+        held = result.responses[0]
+        assert isinstance(held, RangeResult)
+        if not held.kvs:
+            raise WentBack("it does not hold a witness that it held a moment ago")
+        found = held.kvs[0]
     try:
-        return decode_cluster_id(held.kvs[0].value)
+        return decode_cluster_id(found.value)
     except UnreadableValue as error:
         log.error("cluster id unreadable", why=str(error))
         return ""

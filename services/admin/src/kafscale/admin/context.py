@@ -23,6 +23,7 @@ from kafscale.runtime.etcd_space import EtcdSpace
 from kafscale.storage.access_view import AccessView
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.heads import OwnerRecord
+from kafscale.storage.history.history import History
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.membership.members import LiveView
 from kafscale.storage.topics import TopicsView
@@ -66,11 +67,12 @@ def assembled(
     owners: PrefixView[OwnerRecord],
     access: AccessView,
     space: EtcdSpace,
+    history: History,
     authorization: Authorization,
 ) -> AdminContext:
     """The caller runs the views."""
     limits = TopicLimits(topics, topics_max=settings.topics_max, partitions_max=settings.partitions_max)
-    store = TopicStore(etcd, keys, topics, limits, settings.num_partitions, space)
+    store = TopicStore(etcd, keys, topics, limits, settings.num_partitions, space, history)
     return AdminContext(
         settings=settings,
         clock=clock,

@@ -8,6 +8,9 @@ topic with very many objects pauses from time to time, so that other topics are 
 
 A mark in the store comes first. If etcd is lost later, or restored from a snapshot in which the topic exists, the mark
 keeps `kafscale fsck --roll-forward` from bringing the topic back. `kafscale backup` deletes old marks.
+
+Nothing is deleted if etcd went back: the tree may have objects of a later topic of the name. So the history is verified
+at the beginning and for each page, between the record's read and the deletion.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 
 import structlog
@@ -23,8 +26,10 @@ from kafscale.admin import plan
 from kafscale.admin.topics import TopicStore
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.metrics import Metrics
-from kafscale.storage.etcd.client import EtcdClient, EtcdError, KeyValue
+from kafscale.storage.etcd.client import EtcdClient, EtcdError, KeyValue, Txn, TxnResult
 from kafscale.storage.heads import decode_epoch_floor, decode_head, decode_owner
+from kafscale.storage.history.history import History
+from kafscale.storage.history.witness import WentBack
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects import (
     DELETES_MAX,
@@ -80,8 +85,10 @@ class Deletions:
         view: TopicsView,
         metrics: Metrics,
         clock: Clock,
+        history: History,
     ) -> None:
         self._etcd = etcd
+        self._history = history
         self._keys = keys
         self._store = store
         self._topics = topics
@@ -125,7 +132,7 @@ class Deletions:
         page = Pages()
         try:
             done = await self._finish(topic, page)
-        except (EtcdError, StoreError, UnreadableValue) as trouble:
+        except (EtcdError, StoreError, TimeoutError, UnreadableValue, WentBack) as trouble:
             log.warning("topic deletion delayed", topic=topic.name, reason=str(trouble))
             return Outcome.FAILED if page.freed else Outcome.STALLED
         finally:
@@ -134,6 +141,7 @@ class Deletions:
 
     async def _finish(self, topic: Topic, pages: Pages) -> bool:
         """False: the topic needs another turn."""
+        await self._history.verify()
         mark = deletion_mark(self._keys, topic.topic_id, self._clock.wall_ms())
         await self._store.put(mark, [topic.name.encode()])
         if not await self._drop_heads(topic):
@@ -146,13 +154,14 @@ class Deletions:
                 current = await self._topics.read(topic.name)
                 if current is None or current.mod_revision != topic.mod_revision:
                     return True
+                await self._history.verify()
                 await self._delete(page, pages)
                 if pages.count >= PAGES_PER_TURN:
                     return False
         if not self._store.conditional_delete:
             # A delete whose answer was lost may arrive late. Without an etag it would remove any object of that name.
             await asyncio.sleep(UNCONDITIONAL_WAIT_S)
-        result = await self._etcd.txn(plan.free_name(self._keys, topic))
+        result = await self._fenced(plan.free_name(self._keys, topic))
         if result.succeeded:
             log.info("topic deleted", topic=topic.name, topic_id=topic.topic_id.hex(), objects=pages.freed)
         return True
@@ -164,8 +173,12 @@ class Deletions:
         epochs = [topic.epoch_floor]
         epochs += [await self._epoch(topic, kv) for kv in heads.kvs]
         epochs += [decode_epoch_floor(kv.value) for kv in floor.kvs]
-        result = await self._etcd.txn(plan.drop_heads(self._keys, topic, max(epochs)))
+        result = await self._fenced(plan.drop_heads(self._keys, topic, max(epochs)))
         return result.succeeded
+
+    async def _fenced(self, txn: Txn) -> TxnResult:
+        fence = await self._history.fenced()
+        return await self._etcd.txn(replace(txn, compare=(*txn.compare, fence)))
 
     async def _epoch(self, topic: Topic, head: KeyValue) -> int:
         """The epoch of a head. If the head cannot be read, that of the owner record, which each claim writes with it.

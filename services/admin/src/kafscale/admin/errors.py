@@ -9,6 +9,8 @@ from kafscale.access.rules import Need
 from kafscale.admin.plan import Refused
 from kafscale.storage.etcd.client import EtcdError, EtcdUnknown
 from kafscale.storage.etcd.swap import TooContended
+from kafscale.storage.history.witness import WentBack
+from kafscale.storage.objects import StoreError
 from kafscale.storage.schema import UnreadableValue
 from kafscale.wire.error_names import error_name
 from kafscale.wire.errors import ErrorCode
@@ -28,13 +30,20 @@ def unauthorized(need: Need) -> Refused:
     return Refused(need.code, need.code.message)
 
 
-def refusal(trouble: EtcdError | TooContended | UnreadableValue) -> Refused:
+def refusal(
+    trouble: EtcdError | TooContended | UnreadableValue | WentBack | StoreError | TimeoutError,
+) -> Refused:
     """An unknown outcome is a timeout, which clients may retry. In the other cases nothing was changed."""
     if isinstance(trouble, UnreadableValue):
         return Refused(
             ErrorCode.KAFKA_STORAGE_ERROR,
             f"The change was not made, because a stored record is damaged: {trouble}",
         )
+    if isinstance(trouble, WentBack):
+        return Refused(ErrorCode.KAFKA_STORAGE_ERROR, f"The change was not made: {trouble}")
+    if isinstance(trouble, StoreError | TimeoutError):
+        sentence = f"The change was not made, because etcd's history could not be verified: {trouble!r}"
+        return Refused(ErrorCode.REQUEST_TIMED_OUT, sentence)
     if isinstance(trouble, EtcdUnknown):
         return Refused(
             ErrorCode.REQUEST_TIMED_OUT, f"etcd did not answer. The change may have been made: {trouble}"
@@ -61,5 +70,5 @@ async def guarded(work: Awaitable[T]) -> T | Refused:
     """The result of a change, or the refusal for its failure."""
     try:
         return await work
-    except (EtcdError, TooContended, UnreadableValue) as trouble:
+    except (EtcdError, TooContended, UnreadableValue, WentBack, StoreError, TimeoutError) as trouble:
         return refusal(trouble)

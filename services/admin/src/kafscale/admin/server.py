@@ -22,6 +22,7 @@ from kafscale.runtime.stream.handlers import exported
 from kafscale.runtime.stream.inbound import Handler
 from kafscale.runtime.stream.server import task_handler
 from kafscale.storage.heads import decode_owner
+from kafscale.storage.history.witness import WentBack
 from kafscale.storage.membership.members import LiveView
 from kafscale.storage.views import PrefixView
 
@@ -38,15 +39,18 @@ async def build(runtime: Runtime[AdminSettings]) -> AsyncIterator[ServiceParts]:
         etcd,
         keys,
         clock,
-        cluster_id=await cluster_id(etcd, keys, clock.wall_ms()),
+        cluster_id=await _cluster_id(runtime),
         topics=topics,
         front_doors=front_doors,
         owners=owners,
         access=access,
         space=space,
+        history=runtime.history,
         authorization=runtime.authorization,
     )
-    deletions = Deletions(etcd, keys, runtime.store, context.store, topics, runtime.metrics, clock)
+    deletions = Deletions(
+        etcd, keys, runtime.store, context.store, topics, runtime.metrics, clock, runtime.history
+    )
     _watch(runtime.metrics, context, space)
     first_users = _first_users(runtime.settings)
     runs = (front_doors.run(), owners.run(), deletions.run(), space.run())
@@ -64,6 +68,14 @@ async def build(runtime: Runtime[AdminSettings]) -> AsyncIterator[ServiceParts]:
     finally:
         for task in tasks:
             task.cancel()
+
+
+async def _cluster_id(runtime: Runtime[AdminSettings]) -> str:
+    await runtime.history.judged()
+    try:
+        return await cluster_id(runtime.etcd, runtime.keyspace, runtime.clock.wall_ms(), runtime.history)
+    except WentBack as back:
+        raise CannotServe(f"etcd has no cluster id, and none is drawn: {back}") from back
 
 
 def _watch(metrics: Metrics, context: AdminContext, space: EtcdSpace) -> None:

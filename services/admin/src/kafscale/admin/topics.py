@@ -1,6 +1,7 @@
 """Topic changes against etcd: read, plan (plan.py), compare-and-swap, and read again if another admin was first.
 
-An unknown outcome stays unknown: EtcdUnknown goes up and becomes REQUEST_TIMED_OUT, never a failure.
+An unknown outcome stays unknown: EtcdUnknown goes up and becomes REQUEST_TIMED_OUT, never a failure. Nothing changes in
+an etcd that went back: a topic that it does not know may exist, and a new one of its name would take its place.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 from kafscale.admin import plan
@@ -16,9 +18,10 @@ from kafscale.admin.errors import guarded
 from kafscale.admin.plan import NewTopic, Refused
 from kafscale.admin.topic_limits import TopicLimits
 from kafscale.runtime.etcd_space import EtcdSpace, Use
-from kafscale.storage.etcd.client import EtcdClient
+from kafscale.storage.etcd.client import EtcdClient, Txn, TxnResult
 from kafscale.storage.etcd.swap import swapped
 from kafscale.storage.heads import decode_epoch_floor
+from kafscale.storage.history.history import History
 from kafscale.storage.keys import Keyspace, TopicId
 from kafscale.storage.topics import Topic, TopicState, TopicsView, decode_topic, encode_topic
 from kafscale.wire.errors import ErrorCode
@@ -40,7 +43,8 @@ Change = Callable[[Topic], Topic | Refused]
 
 class TopicStore:
     """Creates, changes and marks topics. Every method raises EtcdError if etcd cannot be read, and UnreadableValue
-    if a record of the topic is damaged, which is then not overwritten. `create` and `change` raise TooContended."""
+    if a record of the topic is damaged, which is then not overwritten. `create` and `change` raise TooContended and
+    WentBack, and StoreError or TimeoutError if etcd's history cannot be verified."""
 
     def __init__(
         self,
@@ -50,8 +54,10 @@ class TopicStore:
         limits: TopicLimits,
         partitions_default: int,
         space: EtcdSpace,
+        history: History,
     ) -> None:
         self._etcd = etcd
+        self._history = history
         self._keys = keys
         self._view = view
         self._limits = limits
@@ -103,13 +109,18 @@ class TopicStore:
     async def _try_create(self, asked: NewTopic, count: int, now_ms: int) -> Topic | Refused | None:
         floor = await self._etcd.get(self._keys.epoch_floor(asked.name))
         topic = draft(asked, count, decode_epoch_floor(floor.value) if floor else 0, now_ms)
-        result = await self._etcd.txn(plan.create(self._keys, topic, floor.mod_revision if floor else 0))
+        result = await self._send(plan.create(self._keys, topic, floor.mod_revision if floor else 0))
         if result.succeeded:
             await self._view.wait_revision(result.revision, timeout_s=3.0)
             return topic
         if await self.read(asked.name) is not None:
             return Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{asked.name}' already exists.")
+        self._history.missed()
         return None
+
+    async def _send(self, txn: Txn) -> TxnResult:
+        fence = await self._history.fenced()
+        return await self._etcd.txn(replace(txn, compare=(*txn.compare, fence)))
 
     async def change(self, name: str, change: Change) -> Topic | Refused:
         """Applies `change` to the newest record of an active topic."""
@@ -125,8 +136,9 @@ class TopicStore:
         with self._limits.making(0, new.partitions - old.partitions) as refused:
             if refused is not None:
                 return refused
-            result = await self._etcd.txn(plan.replace_record(self._keys, old, new))
+            result = await self._send(plan.replace_record(self._keys, old, new))
             if not result.succeeded:
+                self._history.missed()
                 return None
             await self._view.wait_revision(result.revision, timeout_s=3.0)
             return new
