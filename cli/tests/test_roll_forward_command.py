@@ -8,10 +8,13 @@ import json
 import pytest
 import typer
 from kafscale.cli.consent import Way
+from kafscale.cli.fsck.run import Fsck, Verdict
 from kafscale.cli.rollforward.command import roll_forward
 from kafscale.cli.rollforward.report import rows
 from kafscale.cli.terminal import Output
 from kafscale.storage.etcd.client import EtcdClient
+from kafscale.storage.history.history import History
+from kafscale.storage.history.witness import WentBack
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects import MemoryStore
 
@@ -58,3 +61,50 @@ async def test_a_second_run_has_nothing_to_ask(world: World, capsys: pytest.Capt
     assert await roll_forward(world.cluster, Way.ASK, {}, Output.TABLE)
     assert "nothing to change" in capsys.readouterr().err
     assert rows((await world.look()).plan) == []
+
+
+async def test_a_new_history_begins_and_fsck_says_until_then_that_etcd_went_back(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old = History(world.etcd, world.keys, world.store)
+    await old.verify()
+    await world.lose()
+    assert [problem.where for problem in (await fsck(world)).problems if "went back" in problem.what] == [
+        "etcd"
+    ]
+    assert not await roll_forward(world.cluster, Way.SHOW, {}, Output.JSON)
+    shown = capsys.readouterr()
+    assert json.loads(shown.out)["plan"][0]["change"] == "new history of etcd"
+    assert "HISTORY the bucket has the witness" in shown.err
+    with pytest.raises(WentBack):
+        await History(world.etcd, world.keys, world.store).verify()
+    assert await roll_forward(world.cluster, Way.DO, {}, Output.TABLE)
+    assert (await fsck(world)).problems == []
+    await History(world.etcd, world.keys, world.store).verify()
+    with pytest.raises(WentBack, match="restart it"):
+        await old.verify()
+
+
+async def test_a_run_that_ended_before_its_last_step_is_continued(
+    world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await History(world.etcd, world.keys, world.store).verify()
+    await world.lose()
+    with monkeypatch.context() as patched:
+
+        async def killed(_: History) -> None:
+            raise KeyboardInterrupt
+
+        patched.setattr(History, "begin_anew", killed)
+        with pytest.raises(KeyboardInterrupt):
+            await roll_forward(world.cluster, Way.DO, {}, Output.TABLE)
+    with pytest.raises(WentBack):
+        await History(world.etcd, world.keys, world.store).verify()
+    capsys.readouterr()
+    assert await roll_forward(world.cluster, Way.DO, {}, Output.TABLE)
+    assert "1 change of topics and heads" in capsys.readouterr().err
+    await History(world.etcd, world.keys, world.store).verify()
+
+
+async def fsck(world: World) -> Verdict:
+    return await Fsck(world.etcd, world.keys, world.store, lambda *_: None).run()

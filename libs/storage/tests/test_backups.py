@@ -19,10 +19,13 @@ from kafscale.storage.backups import (
     expired,
     read,
     take,
+    take_and_tidy,
     taken_times,
 )
 from kafscale.storage.etcd.client import EtcdClient
-from kafscale.storage.keys import Keyspace, TopicId
+from kafscale.storage.history.history import History
+from kafscale.storage.history.witness import WentBack, witnesses_prefix
+from kafscale.storage.keys import Keyspace, TopicId, prefix_end
 from kafscale.storage.objects import Doomed, MemoryStore, Outcome, StoreUnavailable
 from kafscale.storage.recovery_keys import backup_folder, deletion_mark
 
@@ -169,3 +172,28 @@ def test_the_newest_and_the_young_are_kept(times: list[int], count: int, age_ms:
     assert all(time in kept for time in times if time >= now_ms - age_ms)
     assert len(kept) <= max(count, sum(time >= now_ms - age_ms for time in times))
     assert gone == sorted(gone)
+
+
+async def test_a_snapshot_is_older_than_a_witness_of_the_history(
+    etcd: EtcdClient, keyspace: Keyspace, store: MemoryStore
+) -> None:
+    """So an etcd that is restored from it is recognized, however soon."""
+    history = History(etcd, keyspace, store)
+    before = await history.verify()
+    made, gone = await take_and_tidy(etcd, store, keyspace, Keep(count=1, age_ms=0), NOW_MS)
+    data = b"".join([part async for part in read(store, made)])
+    after = await history.verify()
+    assert (before < after, gone) == (True, 0)
+    assert str(before).encode() in data
+    assert str(after).encode() not in data
+
+
+async def test_no_snapshot_is_deleted_when_etcd_went_back(
+    etcd: EtcdClient, keyspace: Keyspace, store: MemoryStore
+) -> None:
+    keep = Keep(count=1, age_ms=0)
+    await take_and_tidy(etcd, store, keyspace, keep, NOW_MS)
+    await etcd.delete(witnesses_prefix(keyspace), range_end=prefix_end(witnesses_prefix(keyspace)))
+    with pytest.raises(WentBack):
+        await take_and_tidy(etcd, store, keyspace, keep, NOW_MS + DAY_MS)
+    assert await taken_times(store, keyspace) == [NOW_MS, NOW_MS + DAY_MS]

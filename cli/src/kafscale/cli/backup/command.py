@@ -40,14 +40,17 @@ def create(
 
     If etcd has users, use root.
     """
-    from kafscale.storage.backups import Keep, delete_expired, take
+    from kafscale.storage.backups import Keep, take_and_tidy
+    from kafscale.storage.history.witness import WentBack
 
     kept = Keep(count=keep, age_ms=int(seconds(keep_for) * 1000))
 
     async def work(cluster: Cluster) -> None:
         now_ms = int(time.time() * 1000)
-        made = await take(cluster.etcd, cluster.store, cluster.keys, now_ms)
-        gone = await delete_expired(cluster.store, cluster.keys, kept, now_ms)
+        try:
+            made, gone = await take_and_tidy(cluster.etcd, cluster.store, cluster.keys, kept, now_ms)
+        except WentBack as back:
+            raise Trouble(f"the snapshot is stored, and no old one was deleted: {back}") from back
         notice(f"{made.folder}: {made.bytes} bytes in {len(made.parts)} parts; {gone} old snapshots deleted")
 
     on_cluster(work, Target(data_dir, namespace, store))

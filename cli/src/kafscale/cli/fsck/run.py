@@ -11,6 +11,8 @@ from kafscale.cli.fsck.bundles import BundleCheck, BundleCounts, is_named
 from kafscale.cli.fsck.checks import Partition, Problem, check_index, check_offsets, check_segment
 from kafscale.storage.etcd.client import EtcdClient, Range
 from kafscale.storage.heads import Head, Meta, Seg, decode_head, decode_meta
+from kafscale.storage.history.history import History
+from kafscale.storage.history.witness import WentBack
 from kafscale.storage.keys import META_TOPIC_ID, Keyspace, TopicId
 from kafscale.storage.manifests import decode_manifest
 from kafscale.storage.objects import ObjectNotFound, ObjectStore, PreconditionFailed
@@ -59,6 +61,9 @@ class Fsck:
         self.verdict = Verdict()
 
     async def run(self) -> Verdict:
+        went_back = await History(self._etcd, self._keys, self._store).trouble()
+        if went_back is not None:
+            self._problem("etcd", str(WentBack(went_back)))
         topics = await self._topics()
         self.verdict.topics = len(topics)
         for topic in topics:

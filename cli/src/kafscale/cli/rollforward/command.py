@@ -46,7 +46,9 @@ async def roll_forward(cluster: Cluster, way: Way, names: Mapping[TopicId, str],
     said = list(warnings(seen.metadata, seen.bucket, seen.plan))
     for line in said:
         notice(line)
-    shown = rows(seen.plan)
+    if seen.history is not None:
+        notice(f"HISTORY {seen.history}. A new one begins with this roll-forward")
+    shown = rows(seen.plan, seen.history)
     if not shown:
         notice("roll-forward: etcd lists everything that the bucket holds; nothing to change")
         return True

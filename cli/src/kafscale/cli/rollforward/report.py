@@ -14,9 +14,11 @@ COLUMNS: Final = ("topic", "partition", "change", "log_start", "end", "records",
 SHOWN_MAX: Final = 20
 
 
-def rows(plan: Plan) -> list[Row]:
-    """One for each value that is written or removed: records of topics, leader epochs of names, heads."""
+def rows(plan: Plan, history: str | None = None) -> list[Row]:
+    """One for each value that is written or removed: records of topics, leader epochs of names, heads; and one for the
+    new history if `history` says that etcd went back."""
     return [
+        *([] if history is None else [_row(change="new history of etcd")]),
         *(_topic_row(change) for change in plan.topics),
         *(_row(topic=name, change="epoch kept", epoch=epoch) for name, epoch in plan.floors.items()),
         *(_partition_row(each) for each in plan.partitions if each.head is not None),

@@ -13,16 +13,18 @@ from kafscale.cli.rollforward.listing import Progress
 from kafscale.cli.rollforward.metadata import read_metadata, require_stopped
 from kafscale.cli.rollforward.topics import Bucket, Metadata, NameTaken, Plan, plan_cluster
 from kafscale.cli.targets import Trouble
+from kafscale.storage.history.history import History
 from kafscale.storage.keys import TopicId
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What was read, and what follows from it."""
+    """What was read, and what follows from it. `history`: why etcd's history is not the bucket's; None: it is."""
 
     metadata: Metadata
     bucket: Bucket
     plan: Plan
+    history: str | None
 
 
 async def look(cluster: Cluster, given: Mapping[TopicId, str], now_ms: int, progress: Progress) -> Look:
@@ -41,11 +43,17 @@ async def look(cluster: Cluster, given: Mapping[TopicId, str], now_ms: int, prog
         plan = plan_cluster(cluster.keys, metadata, bucket, given=given, fresh=_fresh_names(), now_ms=now_ms)
     except NameTaken as taken:
         raise Trouble(f"--topic-name {taken}") from taken
-    return Look(metadata, bucket, plan)
+    return Look(metadata, bucket, plan, await _history(cluster).trouble())
 
 
 async def carry_out(cluster: Cluster, seen: Look) -> None:
+    """The new history comes last: if this ends early, no process claims anything in an etcd that lacks records."""
     await apply(cluster.etcd, cluster.keys, cluster.store, seen.metadata, seen.plan)
+    await _history(cluster).begin_anew()
+
+
+def _history(cluster: Cluster) -> History:
+    return History(cluster.etcd, cluster.keys, cluster.store)
 
 
 def _fresh_names() -> Iterator[str]:

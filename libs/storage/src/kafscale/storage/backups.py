@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 from typing import Final
 
 from kafscale.storage.etcd.client import EtcdClient
+from kafscale.storage.history.history import History
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects import DELETES_MAX, Doomed, IfAbsent, ObjectNotFound, ObjectStore, StoreError
 from kafscale.storage.recovery_keys import (
@@ -86,6 +87,20 @@ async def take(etcd: EtcdClient, store: ObjectStore, keys: Keyspace, now_ms: int
     text = json.dumps(asdict(backup), indent=1).encode()
     await store.put(folder + DESCRIPTION, [text], condition=IfAbsent())
     return backup
+
+
+async def take_and_tidy(
+    etcd: EtcdClient, store: ObjectStore, keys: Keyspace, keep: Keep, now_ms: int
+) -> tuple[Backup, int]:
+    """Takes a snapshot, makes a witness of etcd's history behind it, so that an etcd that is restored from it is
+    recognized, and deletes old snapshots. Also returns how many.
+
+    Raises WentBack if etcd went back: the snapshot is stored, and none is deleted, for an older one may be the last
+    good one. Also raises as `take` and `delete_expired`.
+    """
+    made = await take(etcd, store, keys, now_ms)
+    await History(etcd, keys, store).advance()
+    return made, await delete_expired(store, keys, keep, now_ms)
 
 
 async def _put_part(store: ObjectStore, key: str, pieces: Sequence[bytes]) -> Part:

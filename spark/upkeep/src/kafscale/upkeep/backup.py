@@ -16,8 +16,9 @@ from kafscale.runtime.dependencies import connect_etcd, open_object_store
 from kafscale.runtime.logs import configure_logs
 from kafscale.runtime.metrics import Metrics
 from kafscale.runtime.settings_load import load_settings
-from kafscale.storage.backups import Backup, Keep, delete_expired, take, taken_times
+from kafscale.storage.backups import Backup, Keep, take_and_tidy, taken_times
 from kafscale.storage.etcd.client import EtcdClient, EtcdError
+from kafscale.storage.history.witness import WentBack
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects import ObjectStore, StoreError
 from kafscale.upkeep.settings import UpkeepSettings
@@ -48,8 +49,8 @@ class BackupJob:
 
 
 async def back_up(etcd: EtcdClient, keys: Keyspace, store: ObjectStore, keep: Keep, now_ms: int) -> Backup:
-    made = await take(etcd, store, keys, now_ms)
-    gone = await delete_expired(store, keys, keep, now_ms)
+    """Raises as `take_and_tidy`."""
+    made, gone = await take_and_tidy(etcd, store, keys, keep, now_ms)
     log.info(
         "etcd backed up", folder=made.folder, bytes=made.bytes, parts=len(made.parts), deleted_snapshots=gone
     )
@@ -63,7 +64,7 @@ async def _once(settings: UpkeepSettings) -> int:
         await back_up(
             etcd, Keyspace(settings.namespace), store, settings.backup_keep, int(time.time() * 1000)
         )
-    except (EtcdError, StoreError) as failed:
+    except (EtcdError, StoreError, TimeoutError, WentBack) as failed:
         log.error("backup failed", why=str(failed))
         return 1
     finally:
