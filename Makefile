@@ -101,8 +101,8 @@ release: setup-dev ## wheels, images with their ids, and bills of materials of t
 	$(BIN)/python -m tools.release --base $(BASE) --build-flags='$(BUILD_FLAGS)' $(PARTS)
 release-test: setup-dev ## the wheels in an empty environment: the command, and a KafScale with a record (three minutes)
 	$(PYTEST) e2e/scenarios/test_release.py
-drill: setup-dev ## etcd is wiped under load, and comes back from a snapshot and the bucket, or from the bucket (a minute)
-	$(PYTEST) e2e/scenarios/test_restore_drill.py -m chaos
+drill: setup-dev ## etcd is wiped under load, and comes back from a snapshot and the bucket, or from the bucket; then it is emptied, restored and replaced while all runs, on a directory and on S3 (ten minutes; ROUNDS=3)
+	ROUNDS=$(ROUNDS) $(PYTEST) --log-cli-level info e2e/scenarios/test_restore_drill.py e2e/scenarios/test_lost_etcd.py -m chaos
 quotas: setup-dev ## quotas over a minute with Kafka's window of 11 s, and shared by workers and by front doors (quiet machine; six minutes)
 	$(PYTEST) e2e/scenarios/test_quotas.py -m chaos
 access-outage: setup-dev ## etcd away for ten seconds and for ten minutes, with SASL_SSL and ACLs (eleven minutes)

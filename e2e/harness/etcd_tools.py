@@ -35,11 +35,11 @@ def etcdctl() -> str:
         pytest.skip(str(missing))
 
 
-def restore_etcd(snapshot: Path, data_dir: Path) -> None:
-    """Makes the data directory of the etcd of `kafscale up`."""
-    name, _, url = MEMBER.partition("=")
+def restore_etcd(snapshot: Path, data_dir: Path, member: str = MEMBER) -> None:
+    """Makes the data directory of an etcd with this only member."""
+    name, _, url = member.partition("=")
     line = [etcdctl(), "snapshot", "restore", str(snapshot), "--data-dir", str(data_dir), "--name", name]
-    line += ["--initial-cluster", MEMBER, "--initial-advertise-peer-urls", url]
+    line += ["--initial-cluster", member, "--initial-advertise-peer-urls", url]
     done = subprocess.run(
         line,
         env={**os.environ, "ETCDCTL_API": "3"},
