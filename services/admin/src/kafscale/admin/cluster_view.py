@@ -23,7 +23,6 @@ from kafscale.storage.topics import Topic, TopicState
 log = structlog.get_logger(__name__)
 
 
-
 async def cluster_id(etcd: EtcdClient, keys: Keyspace, now_ms: int, history: History) -> str:
     """The cluster's id, which the first admin creates: 16 random bytes in URL-safe base64, as Kafka's. Raises
     EtcdError, and WentBack, StoreError or TimeoutError if there is none and etcd is not known to be a new one.
