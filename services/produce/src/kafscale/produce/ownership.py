@@ -365,12 +365,10 @@ class Ownership:
         """Refuse what was held too long, whole queues at a time: none may pass another."""
         while True:
             await asyncio.sleep(SWEEP_EVERY_S)
-            self._refuse_held(self._clock.now_ms() - HOLD_MAX_MS)
-
-    def _refuse_held(self, oldest_ms: int) -> None:
-        for partition in list(self._acquiring):
-            if 0 < partition.held_since_ms < oldest_ms:
-                partition.refuse_held(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            oldest_ms = self._clock.now_ms() - HOLD_MAX_MS
+            for partition in list(self._acquiring):
+                if 0 < partition.held_since_ms < oldest_ms:
+                    partition.refuse_held(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     async def scan(self) -> None:
         """Claim what has an absent owner and should be ours, without waiting for a request."""
@@ -394,12 +392,9 @@ class Ownership:
                         slots.release()
 
     def _unattended(self, topic: Topic, number: int) -> bool:
-        key = (topic.topic_id, number)
-        if topic.state is not TopicState.ACTIVE or key in self.partitions or self.world.history.stopped:
+        key, record = (topic.topic_id, number), self.record(topic.topic_id, number)
+        if record is None or topic.state is not TopicState.ACTIVE or self.world.history.stopped:
+            return False  # without a record it was never claimed: its first request will
+        if key in self.partitions or self.tools.penalties.error(key, self._clock.now_ms(), background=True):
             return False
-        if self.tools.penalties.error(key, self._clock.now_ms(), background=True) is not None:
-            return False
-        record = self.record(topic.topic_id, number)
-        if record is None:
-            return False  # never claimed: its first request will
         return self.fleet().claimable(topic.topic_id, number, record) is not None
