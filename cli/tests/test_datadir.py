@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from kafscale.cli.datadir import DataDir, DataDirBusy, DataDirUnusable, Endpoints
-from kafscale.cli.disk import Disk
+from kafscale.cli.disk import Disk, Use
 
 ENDPOINTS = Endpoints(
     bootstrap_servers="127.0.0.1:1", etcd="http://127.0.0.1:2", namespace="n", object_dir="o", pid=os.getpid()
@@ -119,6 +119,6 @@ def test_a_full_disk_is_named_at_the_start(tmp_path: Path, monkeypatch: pytest.M
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("os.write", refuse)
-    monkeypatch.setattr(DataDir, "disk", lambda data: Disk(data.root, 0, 260 << 20))
+    monkeypatch.setattr(DataDir, "disk", lambda data: Disk(data.root, Use.ETCD, 0, 260 << 20))
     with pytest.raises(DataDirUnusable, match=r"^the disk of .* is full \(0 of 260 MB free\); make room"):
         DataDir(tmp_path).acquire()

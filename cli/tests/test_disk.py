@@ -7,13 +7,23 @@ from pathlib import Path
 
 import pytest
 from kafscale.cli import disk
-from kafscale.cli.disk import ETCD_PIECE_BYTES, FIRST_BYTES, KEPT_BYTES_MAX, MB, PUT_BYTES, Disk, DiskWatch
+from kafscale.cli.datadir import DataDir
+from kafscale.cli.disk import (
+    ETCD_PIECE_BYTES,
+    FIRST_BYTES,
+    KEPT_BYTES_MAX,
+    MB,
+    PUT_BYTES,
+    Disk,
+    DiskWatch,
+    Use,
+)
 
 GB = 1 << 30
 
 
-def of(free: int, total: int = 10 * GB) -> Disk:
-    return Disk(Path("data"), free, total)
+def of(free: int, total: int = 10 * GB, use: Use = Use.BOTH) -> Disk:
+    return Disk(Path("data"), use, free, total)
 
 
 def test_room_for_etcd_is_kept_on_small_and_large_disks() -> None:
@@ -24,15 +34,35 @@ def test_room_for_etcd_is_kept_on_small_and_large_disks() -> None:
 
 def test_a_disk_is_full_before_records_take_the_room_of_etcd() -> None:
     kept = of(0).kept
-    assert of(kept + PUT_BYTES).full(with_records=True) is None
-    full = of(kept + PUT_BYTES - 1).full(with_records=True)
+    assert of(kept + PUT_BYTES).full() is None
+    full = of(kept + PUT_BYTES - 1).full()
     assert full == "the disk of data is full (519 of 10240 MB free, of which 512 MB are kept for etcd)"
-    assert of(0, 260 * MB).full(with_records=True) == "the disk of data is full (0 of 260 MB free)"
+    assert of(0, 260 * MB).full() == "the disk of data is full (0 of 260 MB free)"
 
 
 def test_with_the_records_elsewhere_etcd_needs_one_more_piece() -> None:
-    assert of(ETCD_PIECE_BYTES).full(with_records=False) is None
-    assert of(ETCD_PIECE_BYTES - 1).full(with_records=False) is not None
+    assert of(ETCD_PIECE_BYTES, use=Use.ETCD).full() is None
+    assert of(ETCD_PIECE_BYTES - 1, use=Use.ETCD).full() is not None
+
+
+def test_a_disk_of_records_alone_keeps_no_room() -> None:
+    assert of(0, use=Use.RECORDS).kept == 0
+    assert of(PUT_BYTES, use=Use.RECORDS).full() is None
+    full = of(PUT_BYTES - 1, use=Use.RECORDS).full()
+    assert full == "the disk of data is full (7 of 10240 MB free)"
+
+
+def test_the_bucket_may_be_on_a_disk_of_its_own(tmp_path: Path) -> None:
+    data = DataDir(tmp_path)
+    data.objects.mkdir()
+    assert [(each.path, each.use) for each in data.disks(with_records=True)] == [(tmp_path, Use.BOTH)]
+    data.objects.rmdir()
+    data.objects.symlink_to("/proc")
+    assert [(each.path, each.use) for each in data.disks(with_records=True)] == [
+        (tmp_path, Use.ETCD),
+        (data.objects, Use.RECORDS),
+    ]
+    assert [each.use for each in data.disks(with_records=False)] == [Use.ETCD]
 
 
 def test_new_data_needs_room_for_the_first_log_of_etcd() -> None:
@@ -48,7 +78,7 @@ async def test_a_full_disk_is_said_once_and_once_more_that_there_is_room(
     monkeypatch.setattr(disk, "WATCH_S", 0)
     free = [GB]
     lines: asyncio.Queue[str] = asyncio.Queue()
-    watch = DiskWatch(lambda: of(free[0]), with_records=True)
+    watch = DiskWatch(lambda: of(free[0]))
     watching = asyncio.create_task(watch.watch(lines.put_nowait))
     for _ in range(2):
         free[0] = 0

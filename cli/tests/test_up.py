@@ -13,7 +13,7 @@ import pytest
 from kafscale.cli import up
 from kafscale.cli.__main__ import app
 from kafscale.cli.datadir import DataDir
-from kafscale.cli.disk import Disk
+from kafscale.cli.disk import Disk, Use
 from kafscale.cli.forked import ForkClient
 from kafscale.cli.options import ROLES, SecurityProtocol, StoreKind
 from kafscale.cli.supervisor import RESTART_DELAY_MAX_MS, RESTART_DELAY_MIN_MS
@@ -128,14 +128,14 @@ class Room:
     free: int = 1 << 40
 
     def disk(self) -> Disk:
-        return Disk(Path("data"), self.free, 1 << 40)
+        return Disk(Path("data"), Use.BOTH, self.free, 1 << 40)
 
 
 @pytest.fixture
 def room(monkeypatch: pytest.MonkeyPatch) -> Room:
     """What the disk has."""
     room = Room()
-    monkeypatch.setattr(DataDir, "disk", lambda _: room.disk())
+    monkeypatch.setattr(DataDir, "disk", lambda *_, **__: room.disk())
     return room
 
 

@@ -25,7 +25,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from kafscale.cli.disk import Disk
+from kafscale.cli.disk import Disk, Use
 from kafscale.runtime.debian_packages import Programs
 from kafscale.runtime.etcd_binary import QUOTA_BYTES, EtcdFailed, EtcdProcess, socket_folder
 from kafscale.runtime.etcd_program import Ran, Report, find_etcd, read_ran, version_of, write_ran
@@ -94,8 +94,20 @@ class DataDir:
         with self._usable():
             self._acquire()
 
-    def disk(self) -> Disk:
-        return Disk.of(self.root)
+    def disk(self, *, with_records: bool = False) -> Disk:
+        """The one that etcd is on. `with_records`: records are in this directory, not in S3."""
+        both = with_records and not self._records_elsewhere()
+        return Disk.of(self.root, Use.BOTH if both else Use.ETCD)
+
+    def disks(self, *, with_records: bool) -> list[Disk]:
+        """The bucket's folder may be a mount of its own."""
+        first = self.disk(with_records=with_records)
+        if not with_records or first.use is Use.BOTH:
+            return [first]
+        return [first, Disk.of(self.objects, Use.RECORDS)]
+
+    def _records_elsewhere(self) -> bool:
+        return self.objects.is_dir() and self.objects.stat().st_dev != self.root.stat().st_dev
 
     @contextmanager
     def _usable(self) -> Iterator[None]:
@@ -112,7 +124,7 @@ class DataDir:
                 "--data-dir"
             ) from error
         except OSError as error:
-            if error.errno in NO_ROOM and (full := self.disk().full(with_records=False)) is not None:
+            if error.errno in NO_ROOM and (full := self.disk().full()) is not None:
                 raise DataDirUnusable(f"{full}; make room, and start again") from error
             raise DataDirUnusable(f"{error.filename or self._given}: {error.strerror}") from error
 
@@ -233,7 +245,7 @@ async def _serving(data: DataDir, report: Report, quota_bytes: int, sockets: Pat
         try:
             await server.start()
         except EtcdFailed as failed:
-            if (full := data.disk().full(with_records=False)) is not None:
+            if (full := data.disk().full()) is not None:
                 raise DataDirUnusable(f"etcd cannot start: {full}; make room, and start again") from failed
             if failed.data_version is None or asked:
                 raise

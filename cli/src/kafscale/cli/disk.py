@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import Final, Self
 
@@ -21,33 +22,44 @@ MB: Final = 1 << 20
 WATCH_S: Final = 2.0
 
 
+class Use(Enum):
+    """What of a data directory is on a disk."""
+
+    ETCD = "etcd"
+    RECORDS = "records"
+    BOTH = "etcd and records"
+
+
 @dataclass(frozen=True, slots=True)
 class Disk:
     """`free`: the bytes that this user may still write. `path` is on the disk."""
 
     path: Path
+    use: Use
     free: int
     total: int
 
     @classmethod
-    def of(cls, path: Path) -> Self:
+    def of(cls, path: Path, use: Use) -> Self:
         """Raises OSError."""
         found = os.statvfs(path)
-        return cls(path, found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize)
+        return cls(path, use, found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize)
 
     @property
     def kept(self) -> int:
-        """The room that records leave for etcd: a twentieth of the disk, from one piece to a gigabyte."""
+        """The room that records leave for an etcd on the same disk: a twentieth of it, from one piece to a gigabyte."""
+        if self.use is not Use.BOTH:
+            return 0
         return min(max(self.total // KEPT_SHARE, ETCD_PIECE_BYTES), KEPT_BYTES_MAX)
 
-    def full(self, *, with_records: bool) -> str | None:
-        """A sentence without its end, or None. `with_records`: the records are on this disk as well."""
-        if self.free >= (self.kept + PUT_BYTES if with_records else ETCD_PIECE_BYTES):
+    def full(self) -> str | None:
+        """A sentence without its end, or None."""
+        if self.free >= (ETCD_PIECE_BYTES if self.use is Use.ETCD else self.kept + PUT_BYTES):
             return None
         said = f"the disk of {self.path} is full ({self._room()}"
         return (
             f"{said}, of which {self.kept // MB} MB are kept for etcd)"
-            if self.free and with_records
+            if self.free and self.kept
             else f"{said})"
         )
 
@@ -68,23 +80,23 @@ class Disk:
 
 
 class DiskWatch:
-    """Says when the disk becomes full, and when it has room again. `look` raises OSError."""
+    """Says when a disk becomes full, and when it has room again. `look` raises OSError."""
 
-    def __init__(self, look: Callable[[], Disk], *, with_records: bool) -> None:
+    def __init__(self, look: Callable[[], Disk]) -> None:
         self._look = look
-        self._with_records = with_records
         self._said = False
 
     def is_full(self) -> bool:
-        return self._full() is not None
+        return self._look().full() is not None
 
     def news(self) -> str | None:
         """A sentence, if the disk is full and that has not been said."""
-        full = self._full()
+        disk = self._look()
+        full = disk.full()
         if full is None or self._said:
             return None
         self._said = True
-        effect = "records are refused with KAFKA_STORAGE_ERROR" if self._with_records else "etcd may stop"
+        effect = "etcd may stop" if disk.use is Use.ETCD else "records are refused with KAFKA_STORAGE_ERROR"
         return f"{full}; {effect}, and everything goes on by itself once there is room"
 
     async def watch(self, report: Callable[[str], None]) -> None:
@@ -96,6 +108,3 @@ class DiskWatch:
                 self._said = False
                 report(self._look().has_room())
             await asyncio.sleep(WATCH_S)
-
-    def _full(self) -> str | None:
-        return self._look().full(with_records=self._with_records)

@@ -23,7 +23,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from kafscale.cli.datadir import DataDir, Endpoints, started_etcd
-from kafscale.cli.disk import DiskWatch
+from kafscale.cli.disk import Disk, DiskWatch
 from kafscale.cli.forked import ForkClient
 from kafscale.cli.kafka.request import wait_for_brokers
 from kafscale.cli.options import ROLES, SERVICES, SecurityProtocol, StoreKind
@@ -85,7 +85,8 @@ class Up:
         self._report = report
         self._data = DataDir(plan.data_dir)
         self._keys = Keyspace(plan.namespace)
-        self._disk = DiskWatch(self._data.disk, with_records=plan.store is StoreKind.DIR)
+        self._with_records = plan.store is StoreKind.DIR
+        self._disk = DiskWatch(lambda: self._data.disk(with_records=self._with_records))
         self._stop = asyncio.Event()
         self._tls: Mapping[str, Mapping[str, str]] = {}
         """Role -> the settings that name its certificate."""
@@ -188,7 +189,7 @@ class Up:
             views = {role: LiveView(etcd, self._keys, role) for role in ROLES}
             watchers = [group.create_task(view.run()) for view in views.values()]
             watchers.append(group.create_task(self._processes.run()))
-            watchers.append(group.create_task(self._disk.watch(self._report)))
+            watchers += [group.create_task(each.watch(self._report)) for each in self._disks()]
             for role, node_id in self._plan.instances():
                 supervisor.start(self._spec(role, node_id, endpoint, etcd))
             watchers.append(group.create_task(self._announce(supervisor, views, endpoint)))
@@ -200,6 +201,10 @@ class Up:
             for task in watchers:
                 task.cancel()
         self._report("stopped")
+
+    def _disks(self) -> list[DiskWatch]:
+        _, *more = self._data.disks(with_records=self._with_records)
+        return [self._disk, *(DiskWatch(partial(Disk.of, each.path, each.use)) for each in more)]
 
     async def _forget(self, etcd: EtcdClient, *prefixes: bytes) -> None:
         await asyncio.gather(*(etcd.delete(prefix, range_end=prefix_end(prefix)) for prefix in prefixes))
@@ -221,10 +226,10 @@ class Up:
             "KAFSCALE_NODE_ID": str(node_id),
             **self._tls.get(role, {}),
         }
-        if self._plan.store is StoreKind.DIR:
+        if self._with_records:
             env["KAFSCALE_OBJECT_DIR"] = str(self._data.objects)
             if role == "produce":  # what upkeep and admin write makes room
-                env["KAFSCALE_OBJECT_DIR_KEPT_BYTES"] = str(self._data.disk().kept)
+                env["KAFSCALE_OBJECT_DIR_KEPT_BYTES"] = str(self._data.disk(with_records=True).kept)
         if role == "frontdoor":
             offset = node_id - 1
             host, port = self._plan.host, self._plan.port + offset
@@ -268,7 +273,7 @@ class Up:
                 bootstrap_servers=self._plan.bootstrap,
                 etcd=endpoint,
                 namespace=self._plan.namespace,
-                object_dir=str(self._data.objects) if self._plan.store is StoreKind.DIR else "",
+                object_dir=str(self._data.objects) if self._with_records else "",
                 pid=os.getppid(),  # the first process: a signal to it ends everything
             )
         )

@@ -89,10 +89,11 @@ async def _look(
 
 
 def full_disk(data_dir: Path | None) -> str | None:
-    """A sentence, if the cluster runs on this directory and its disk is full."""
+    """A sentence, if the cluster runs on this directory and a disk of it is full."""
     if data_dir is None or (running := DataDir(data_dir).running()) is None:
         return None
-    return DataDir(data_dir).disk().full(with_records=bool(running.object_dir))
+    disks = DataDir(data_dir).disks(with_records=bool(running.object_dir))
+    return next((full for disk in disks if (full := disk.full()) is not None), None)
 
 
 def settings_of(data_dir: Path | None, endpoints: str | None, namespace: str | None) -> ServiceSettings:
