@@ -46,7 +46,8 @@ BUNDLE_ROWS: Sequence[BundleRow] = (
         "KafscaleSegmentsLost. After such a claim: `committed data is damaged`, "
         "`kafscale_produce_damaged_partitions_total`, KafscalePartitionDamaged. "
         "fsck: `is committed and not in the store`.",
-        remedy="Restore the object's version with the etag that fsck names, soon: see below.",
+        remedy="Restore the object's version with the etag that fsck names, soon; or delete the records up to the end "
+        "of its slices: see below.",
     ),
     BundleRow(
         name="replaced",
