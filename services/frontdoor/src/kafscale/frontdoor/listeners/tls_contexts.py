@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 import structlog
+from kafscale.frontdoor.listeners.client_ca_names import send_names
 from kafscale.frontdoor.listeners.listener_security import (
     ClientAuth,
     ListenerSecurity,
@@ -77,6 +78,8 @@ def _context(settings: TlsSettings) -> ssl.SSLContext:
     context.load_cert_chain(settings.certificate, settings.key, lambda: _password(settings))
     if settings.client_auth is not ClientAuth.NONE and settings.ca is not None:
         context.load_verify_locations(settings.ca)
+        if not send_names(context, settings.ca):
+            log.warning("clients do not learn which CAs are accepted", ca=str(settings.ca))
         if REVOCATIONS in settings.ca.read_bytes():
             # Also CAs between: one that was revoked signs no client any more.
             context.verify_flags |= ssl.VERIFY_CRL_CHECK_CHAIN
