@@ -21,7 +21,9 @@ from statistics import median
 import pytest
 from confluent_kafka import KafkaError
 from confluent_kafka.admin import AdminClient, NewTopic
-from kafscale.wire.schema import api_versions, create_topics
+from kafscale.wire.apis import ApiKey
+from kafscale.wire.records import Record, build_batch
+from kafscale.wire.schema import alter_client_quotas, api_versions, create_topics, module_of
 
 from e2e.harness.apache import kafka_version
 from e2e.harness.bystander import Bystander
@@ -29,7 +31,17 @@ from e2e.harness.cluster import KAFSCALE, Cluster
 from e2e.harness.kafka_tools import Tools, require_java, tools
 from e2e.harness.paced import RECORD_BYTES, PacedConsumer, PacedProducer, filled, steady_rate
 from e2e.harness.raw import Closed, Raw
-from e2e.harness.requests import TOPIC, ask, batch, create, send
+from e2e.harness.requests import (
+    FETCH_V,
+    PRODUCE_V,
+    TOPIC,
+    ask,
+    batch,
+    create,
+    fetch_body,
+    produce_body,
+    send,
+)
 from e2e.harness.services import until
 from e2e.harness.side_by_side import masked, side_by_side
 
@@ -249,6 +261,78 @@ def test_connections_of_an_address_beyond_its_quota_are_closed(cluster: Cluster)
         return subprocess.run([*KAFSCALE, "quotas", *line], capture_output=True, check=False).returncode == 0
 
     until("the quota is removed", removed, 60)
+
+
+def test_a_connection_for_each_request_gets_no_more_than_the_quota(cluster: Cluster) -> None:
+    """Two at a time, each of which opens a connection, produces once, and closes it."""
+    topic = new_topic(cluster)
+    quotas(cluster, f"set producer_byte_rate={PRODUCED} --client raw")
+    records = build_batch([Record(timestamp=1_700_000_000_000, value=bytes(PRODUCED // 2))])
+    began = time.monotonic()
+    accepted: list[int] = []
+
+    def produce_until_the_end() -> None:
+        while time.monotonic() < began + MEASURED_S:
+            with Raw.to(cluster.bootstrap) as raw:
+                accepted.append(send(raw, records, topic=topic))
+
+    with ThreadPoolExecutor() as pool:
+        for done in [pool.submit(produce_until_the_end) for _ in range(2)]:
+            done.result()
+    took_s = time.monotonic() - began
+    quotas(cluster, "remove --client raw")
+    assert set(accepted) == {0}
+    window_s, at_once = 3, 2
+    assert len(accepted) * PRODUCED / 2 <= PRODUCED * (took_s + window_s + at_once)
+
+
+def set_for_all_clients(raw: Raw, key: str, value: float) -> None:
+    entity = alter_client_quotas.AlterClientQuotasRequestEntity("client-id", None)
+    op = alter_client_quotas.AlterClientQuotasRequestOp(key, value, remove=value == 0)
+    entry = alter_client_quotas.AlterClientQuotasRequestEntry([entity], [op])
+    request = alter_client_quotas.AlterClientQuotasRequest(entries=[entry])
+    (done,) = ask(raw, alter_client_quotas, 1, request).entries
+    assert done.error_code == 0, done.error_message
+
+
+def throttle_times(bootstrap: str) -> dict[str, int]:
+    """In the answers to requests far above their quotas, in ms. Each request has its own connection."""
+    records = build_batch([Record(timestamp=1_700_000_000_000, value=bytes(100_000))])
+    times: dict[str, int] = {}
+    with Raw.to(bootstrap) as raw:
+        create(raw, TOPIC, replication=1)
+        until("the topic takes records", lambda: send(raw, records) == 0)
+
+    def measure(quota: str, value: float, key: int, version: int, body: bytes) -> None:
+        with Raw.to(bootstrap) as raw:
+            set_for_all_clients(raw, quota, value)
+
+        def is_throttled() -> bool:
+            """A broker knows a quota a moment after the controller has stored it."""
+            with Raw.to(bootstrap) as raw:
+                answer = module_of(key).decode_response(raw.ask(key, version, [body]), version)
+            times[quota] = answer.throttle_time_ms
+            return bool(times[quota])
+
+        until(f"{quota} throttles", is_throttled)
+        with Raw.to(bootstrap) as raw:
+            set_for_all_clients(raw, quota, 0)
+
+    measure("producer_byte_rate", 1_000, ApiKey.PRODUCE, PRODUCE_V, produce_body((TOPIC, 0, records)))
+    measure("consumer_byte_rate", 1_000, ApiKey.FETCH, FETCH_V, fetch_body(part_bytes=1_000))
+    asked = b"".join(api_versions.encode_request(api_versions.ApiVersionsRequest(), 3))
+    measure("request_percentage", 1e-6, ApiKey.API_VERSIONS, 3, asked)
+    return times
+
+
+def test_one_request_far_above_its_quota_is_throttled_as_long_as_by_an_apache_kafka(tmp_path: Path) -> None:
+    """Kafka bounds only the throttle times of request_percentage, by one sample."""
+    require_java()
+    with side_by_side(tmp_path) as (ours, theirs):
+        said, expected = throttle_times(ours), throttle_times(theirs)
+    assert said == pytest.approx(expected, rel=0.01)
+    assert said["request_percentage"] == 1_000
+    assert said["producer_byte_rate"] > 80_000 < said["consumer_byte_rate"]
 
 
 def together(cluster: Cluster, partitions: int, each: int = 1) -> float:

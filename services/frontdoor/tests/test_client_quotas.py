@@ -173,14 +173,21 @@ def test_what_is_owed_is_not_forgotten_with_the_window_nor_cut_to_what_an_answer
     assert door.quotas.owed_ms(door.usage(BOB), PRODUCER, 0) == 0
 
 
-def test_a_connection_that_has_used_a_quota_owes_its_own_throttle_time() -> None:
+def test_a_connection_that_was_muted_owes_only_what_is_longer_than_its_mute() -> None:
     door = Door(on_alice(PRODUCER, 1_000))
-    kept = door.quotas.begin(Principal(ALICE), "app", 1, {})
+
+    def again(before: Usage) -> Usage:
+        return door.quotas.begin(Principal(ALICE), "app", 1, before.dues)
+
+    kept = door.usage()
     door.quotas.produced(kept, 10_500, 0)
     door.produce(20_000, 0)
-    again = door.quotas.begin(Principal(ALICE), "app", 1, kept.dues)
-    assert door.quotas.owed_ms(again, PRODUCER, 0) == 500
+    assert door.quotas.owed_ms(again(kept), PRODUCER, 0) == 0
     assert door.quotas.owed_ms(door.usage(), PRODUCER, 0) == 20_500
+    door.quotas.produced(kept, 1_000_000, 0)
+    assert door.quotas.owed_ms(again(kept), PRODUCER, THROTTLE_MS_MAX) == 1_020_500 - THROTTLE_MS_MAX
+    door.quotas.produced(kept, 1, 1_020_500)
+    assert door.quotas.owed_ms(again(kept), PRODUCER, 1_020_500) == 0
 
 
 def test_what_a_connection_owes_on_one_meter_does_not_count_on_another() -> None:

@@ -172,19 +172,33 @@ async def test_the_throttle_time_of_admin_mutes_the_client() -> None:
         await until(lambda: client.transport.reading)
 
 
-async def test_what_a_client_sent_before_it_closed_its_half_waits_and_is_taken() -> None:
-    """As on a broker of Kafka, which does not read that the client sends no more before the time is over."""
+async def test_a_client_that_sends_no_more_is_not_muted() -> None:
+    """What it has sent is taken, as without quotas, and then the connection ends."""
+    async with door() as cluster:
+        cluster.quotas.put(CLIENT, PRODUCER, 1_000)
+        client = cluster.client()
+        client.produce(("t", 0, bytes(100_000)), acks=0)
+        client.produce(("t", 0, b"last"), acks=0)
+        assert len(cluster.producer(1).sent) == 1
+        client.connection.eof_received()
+        assert len(cluster.producer(1).sent) == 2
+        for sent in cluster.producer(1).sent:
+            sent.append()
+        await until(lambda: client.hung_up)
+
+
+async def test_what_waits_for_a_throttle_time_waits_also_if_its_client_sends_no_more() -> None:
+    """As on a broker of Kafka, which does not read the end of a muted connection before the time is over."""
     async with door() as cluster:
         cluster.quotas.put(CLIENT, PRODUCER, 100_000)
-        client = cluster.client()
-        client.produce(("t", 0, bytes(1_200_000)), acks=0)
-        client.produce(("t", 0, b"last"), acks=0)
-        cluster.producer(1).sent[0].append()
-        client.connection.eof_received()
+        first, second = cluster.client(), cluster.client()
+        first.produce(("t", 0, bytes(1_250_000)))
+        second.produce(("t", 0, b"held"), acks=0)
+        second.connection.eof_received()
         assert len(cluster.producer(1).sent) == 1
         await until(lambda: len(cluster.producer(1).sent) == 2)
         cluster.producer(1).sent[1].append()
-        await until(lambda: client.hung_up)
+        await until(lambda: second.hung_up)
 
 
 async def test_a_drain_does_not_wait_for_the_end_of_a_throttle_time() -> None:

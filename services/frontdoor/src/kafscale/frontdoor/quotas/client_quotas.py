@@ -4,9 +4,9 @@ Laws: usage counts on the meter of the quota that applies to the client (kafscal
 that meter share it. A request is never refused because of a quota, except a Fetch: while a client is over its quota, a
 Fetch without a session gets an empty answer before any service is asked. What a service has read is sent and counted,
 so no byte is read twice; a Fetch is asked for what is left of the window. An answer says at most THROTTLE_MS_MAX; for
-request_percentage a throttle time is at most one sample. Any other request waits until the throttle time of its
-connection is over; the first one of a connection waits for that of its meter (`owed_ms`). So a client that opens a
-connection for each request gets no more than one that keeps its connection.
+request_percentage a throttle time is at most one sample. The first request of a connection waits for the throttle time
+of its meter (`owed_ms`). So a client that opens a connection for each request gets no more than one that keeps its
+connection, which is muted.
 
 Kafka empties the answer that exceeds the quota and reads the records again later. The rates are the same.
 Sources: ClientQuotaManager, ClientRequestQuotaManager, KafkaApis.handleProduceRequest and handleFetchRequest (KIP-13,
@@ -27,7 +27,7 @@ PERCENT_PER_NS: Final = 100 / 1e9
 LONG: Final = 4
 """Windows after which another worker counts as idle."""
 Dues = dict[QuotaKey, tuple[Meter, int]]
-"""Of one connection: until when it is throttled by each quota of which it has used something, on which meter."""
+"""Of one connection: the meters of which it has used something, and until when it is throttled beyond its mute."""
 MEASURED: Final = (QuotaKey.PRODUCER_BYTE_RATE, QuotaKey.CONSUMER_BYTE_RATE, QuotaKey.REQUEST_PERCENTAGE)
 
 
@@ -88,8 +88,9 @@ class ClientQuotas:
     def owed_ms(self, usage: Usage, key: QuotaKey, now_ms: int) -> int:
         """How long the request must wait before it may use more of the quota.
 
-        A connection that has used something of it waits for its own throttle time, any other for that of its meter.
-        Otherwise a client that opens a connection for each request would never be throttled.
+        A connection that has used something of it has waited while it was muted, and waits for what is left of a longer
+        throttle time. Any other waits for that of its meter. Otherwise a client that opens a connection for each
+        request would never be throttled.
         """
         limit = self.table.limit(key, usage.user, usage.client_id)
         if limit is None:
@@ -171,8 +172,8 @@ class ClientQuotas:
         self._throttle(usage, key, throttle_ms, now_ms)
 
     def _owe(self, usage: Usage, key: QuotaKey, meter: Meter, throttle_ms: int, now_ms: int) -> None:
-        """The whole time until the rate is at the limit, also beyond what one answer says."""
-        usage.dues[key] = (meter, now_ms + throttle_ms)
+        """The whole time until the rate is at the limit. A connection is muted for at most THROTTLE_MS_MAX of it."""
+        usage.dues[key] = (meter, now_ms + throttle_ms if throttle_ms > THROTTLE_MS_MAX else 0)
         if not throttle_ms:
             return
         owed = self._owed
