@@ -12,6 +12,7 @@ SMALL = {
     "tiny": Limits(records=1, claims=1, crashes=1, repeats=1, views=1, resets=1, direct=True),
     "base": Limits(records=2, claims=1, crashes=1, views=1),
     "runs": Limits(records=2, plans=3),
+    "loss": Limits(records=2, claims=1, plans=0, losses=1),
 }
 LARGE = {
     "fold": Limits(records=3, claims=1, folds=True),
@@ -20,6 +21,7 @@ LARGE = {
     "moves": Limits(records=2, claims=2, crashes=1, resets=1),
     "orphan": Limits(records=3, claims=1, direct=True),
     "deep": Limits(records=3, claims=1, crashes=1),
+    "losses": Limits(records=2, claims=1, crashes=1, plans=1, losses=1, direct=True),
 }
 CAUGHT_IN = {
     Mutation.GC_BY_BASE: "fold",
@@ -29,6 +31,9 @@ CAUGHT_IN = {
     Mutation.SETTLE_UNCOND: "replan",
     Mutation.SETTLE_ANY: "settle",
     Mutation.ORPHANS_TO_NEXT: "settle",
+    Mutation.DELETE_UNVERIFIED: "loss",
+    Mutation.CLAIM_UNFENCED: "loss",
+    Mutation.COMMIT_UNFENCED: "loss",
 }
 """The configuration in which a mutation must be caught; `base` for all others."""
 

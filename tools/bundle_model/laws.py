@@ -11,10 +11,23 @@ Names = dict[tuple[int, int], Etag]
 def broken(state: State, mutation: Mutation | None) -> str | None:
     """The first law that the state breaks; None: none."""
     names = {(each.partition, each.base): each.etag for each in state.segments}
+    if state.went_back:
+        return without_copy(state)
     for partition in PARTITIONS:
         if wrong := wrong_log(state, partition, names):
             return f"partition {partition}: {wrong}"
     return wrong_records(state) or missed_by_reader(state, names) or leaked(state, mutation)
+
+
+def without_copy(state: State) -> str | None:
+    """Until the roll-forward, etcd may name anything; the objects are what counts."""
+    stored = {value for segment in state.segments for value in segment.etag.values}
+    for bundle in state.bundles:
+        if bundle.present:
+            stored |= {value for each in bundle.slices for value in each.values}
+    if state.acked & ~sum(1 << value for value in stored):
+        return "the only copy of an acknowledged record is deleted, or replaced"
+    return None
 
 
 def wrong_log(state: State, partition: int, names: Names) -> str | None:

@@ -64,6 +64,8 @@ class Owner(NamedTuple):
         """Any instance may claim at any time. Leases only make that rare."""
         if state.counts.claims == self.limits.claims:
             return
+        if state.went_back and self.mutation is not Mutation.CLAIM_UNFENCED:
+            return
         revision, log = state.heads[partition]
         head = Head(revision + 1, log._replace(epoch=log.epoch + 1, owner=state.living[instance]))
         claimed = state._replace(heads=replaced(state.heads, partition, head))
@@ -139,7 +141,7 @@ class Owner(NamedTuple):
         assert writer is not None
         value, base = state.counts.next_value, sealed_end(writer)
         epoch = writer.head.log.epoch
-        put = SegmentPut(partition, base, Condition.ABSENT, epoch, Etag((value,)), settles=False)
+        put = SegmentPut(partition, base, Condition.ABSENT, epoch, Etag((value,)), settles=False, of=epoch)
         after = with_flight(state, instance, partition, Flight(OWN_OBJECT, base, (value,), (value,)))
         after = after._replace(puts=state.puts | {put})
         yield f"i{instance} seals p{partition} as a direct segment", after.counting(next_value=value + 1)
@@ -183,7 +185,7 @@ class Owner(NamedTuple):
         values = tuple(value for entry in run for value in entry.values)
         etag = Etag(values, 0 if self.mutation is Mutation.EQUAL_PLANS else number)
         condition = Condition.ANY if self.mutation is Mutation.SETTLE_UNCOND else Condition.ABSENT
-        put = SegmentPut(partition, base, condition, writer.head.log.epoch, etag, settles=True)
+        put = SegmentPut(partition, base, condition, writer.head.log.epoch, etag, True, run[0].epoch)
         seen = writer.head.log if self.mutation is Mutation.SETTLE_BLIND else None
         plan = Plan(False, run[0].epoch, base, etag, seen)
         after = state.with_writer(instance, partition, writer._replace(plan=plan))

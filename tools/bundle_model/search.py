@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tools.bundle_model.laws import bound_twice, broken, risen, tidied
+from tools.bundle_model.loss import Loss
 from tools.bundle_model.owner import Owner
 from tools.bundle_model.state import Head, Limits, Log, Moves, Mutation, State, Writer
 from tools.bundle_model.world import World
@@ -39,7 +40,8 @@ def search(limits: Limits, mutation: Mutation | None = None) -> Searched:
         state, depth = waiting.popleft()
         for step, after in steps(state, limits, mutation):
             moves += 1
-            wrong = risen(state, after) if after.heads is not state.heads else None
+            one_history = not (state.went_back or after.went_back)
+            wrong = risen(state, after) if one_history and after.heads is not state.heads else None
             after = tidied(after)
             key = hash(after)
             if key in came_from and not wrong:
@@ -58,6 +60,7 @@ def search(limits: Limits, mutation: Mutation | None = None) -> Searched:
 def steps(state: State, limits: Limits, mutation: Mutation | None) -> Moves:
     yield from Owner(limits, mutation).moves(state)
     yield from World(limits, mutation).moves(state)
+    yield from Loss(limits).moves(state)
 
 
 def path(came_from: dict[int, tuple[int, str] | None], key: int) -> Iterator[str]:

@@ -104,12 +104,13 @@ class Etag(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """An object under a segment's name."""
+    """An object under a segment's name. `epoch`: of who wrote it; `of`: of its records."""
 
     partition: int
     base: int
     epoch: int
     etag: Etag
+    of: int
 
 
 class Flight(NamedTuple):
@@ -184,6 +185,7 @@ class SegmentPut(NamedTuple):
     epoch: int
     etag: Etag
     settles: bool
+    of: int
 
 
 class Change(NamedTuple):
@@ -226,6 +228,7 @@ class Counts(NamedTuple):
     repeats: int = 0
     views: int = 0
     resets: int = 0
+    losses: int = 0
 
 
 class View(NamedTuple):
@@ -250,6 +253,10 @@ class State(NamedTuple):
     """Sets of values, as bits."""
     counts: Counts = Counts()
     reader: View | None = None
+    snapshot: tuple[Head, ...] | None = None
+    """The heads as a snapshot of etcd has them. A witness of the history is made behind it."""
+    went_back: bool = False
+    """etcd was restored from it, so it lacks that witness, and the roll-forward is still to come."""
 
     @property
     def living(self) -> tuple[int, int]:
@@ -290,6 +297,7 @@ class Limits(NamedTuple):
     repeats: int = 0
     views: int = 0
     resets: int = 0
+    losses: int = 0
     folds: bool = False
     direct: bool = False
 
@@ -315,6 +323,9 @@ class Mutation(Enum):
     SETTLE_ANY = "any object at the name is replaced, also that of a newer epoch"
     ORPHANS_TO_NEXT = "the collector of orphans goes up to next, not to the first slice of the tail"
     FOLD_OVER_PLAN = "a slice folds entries that a settle plan is moving"
+    DELETE_UNVERIFIED = "deleters do not look whether etcd went back"
+    CLAIM_UNFENCED = "claims, and the sweep's new epochs, do not compare the witness of etcd's history"
+    COMMIT_UNFENCED = "commits do not compare the witness of etcd's history"
 
 
 def replaced(of: tuple[T, ...], index: int, value: T) -> tuple[T, ...]:

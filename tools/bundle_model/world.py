@@ -64,7 +64,7 @@ class World(NamedTuple):
         if bundle.present and bundle.creator in state.living:
             yield from self._stored(state, number)
         unsent = bundle.present and bundle.slices and BundleDeletion(number) not in state.deletions
-        if unsent and self._may_delete(state, number):
+        if unsent and self._verified(state) and self._may_delete(state, number):
             deletions = state.deletions | {BundleDeletion(number)}
             yield f"the DELETE of bundle {number} is sent", state._replace(deletions=deletions)
 
@@ -87,6 +87,10 @@ class World(NamedTuple):
                 after = after.acking(stored)
         if after is not state:
             yield f"i{instance} learns that bundle {number} is stored", after
+
+    def _verified(self, state: State) -> bool:
+        """Whether a deleter goes on: it looks for the newest witness first."""
+        return not state.went_back or self.mutation is Mutation.DELETE_UNVERIFIED
 
     def _may_delete(self, state: State, number: int) -> bool:
         wrong = (Mutation.DELETE_AT_PLAN, Mutation.GC_MINE_ONLY)
@@ -122,7 +126,9 @@ class World(NamedTuple):
         landed = state
         if is_met(put.condition, there):
             kept = state.segments - {there} if there else state.segments
-            landed = state._replace(segments=kept | {Segment(put.partition, put.base, put.epoch, put.etag)})
+            landed = state._replace(
+                segments=kept | {Segment(put.partition, put.base, put.epoch, put.etag, put.of)}
+            )
         rest = state.puts - {put}
         name = f"the PUT of segment p{put.partition}/{put.base}"
         found = waiting(state, put)
@@ -152,6 +158,8 @@ class World(NamedTuple):
 
     def _collects_orphans(self, state: State, partition: int) -> Moves:
         """Objects that no head and no manifest names, below the first slice of the tail."""
+        if not self._verified(state):
+            return
         log = state.heads[partition].log
         named = {base for base, _ in log.segments()}
         bound = min((base for base, entry in log.placed() if entry.is_slice), default=log.next)
@@ -167,6 +175,8 @@ class World(NamedTuple):
     # -- heads --------------------------------------------------------------------------------------
 
     def _delivers(self, state: State, request: Request) -> Moves:
+        if state.went_back and self.mutation is not Mutation.COMMIT_UNFENCED:
+            return  # it is not applied, and sent again: nobody learns anything
         heads, won = state.heads, []
         for partition, revision, log in request.changes:
             head = state.heads[partition]
@@ -214,6 +224,8 @@ class World(NamedTuple):
         """The sweep ends the epoch of an owner that is gone."""
         revision, log = state.heads[partition]
         if log.owner in state.living or state.counts.claims == self.limits.claims:
+            return
+        if state.went_back and self.mutation is not Mutation.CLAIM_UNFENCED:
             return
         head = Head(revision + 1, log._replace(epoch=log.epoch + 1, owner=NOBODY))
         after = state._replace(heads=replaced(state.heads, partition, head))
