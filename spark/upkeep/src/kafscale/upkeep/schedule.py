@@ -116,7 +116,8 @@ class Schedule:
     async def _keep(self, job: Job) -> None:
         while True:
             if not self._turn.mine:
-                await self._turn.changed()
+                # Bounded: after a lost lease the view shows the new registration before the process knows its id.
+                await self._turn.changed(min(job.every_ms, RETRY_MS) / 1000)
                 continue
             wait_ms = await self._due_in_ms(job)
             if wait_ms > 0:
