@@ -103,6 +103,13 @@ def test_what_an_instance_says_of_itself_is_repeated() -> None:
     assert "fetch 1 at 10.0.0.1:7000 is not ready: draining" in of(WHOLE, fetch=draining).warnings
 
 
+def test_an_etcd_that_went_back_is_the_first_warning_of_all_who_say_it() -> None:
+    gauges = {f"kafscale_{role}_history_stopped": 1.0 for role in ("produce", "admin")}
+    stopped = Observed(health=READY, gauges=gauges, rates={})
+    (warning,) = of(WHOLE, produce=stopped, admin=stopped).warnings
+    assert warning.startswith("etcd went back in its history, say admin, produce: no records are accepted")
+
+
 def test_only_the_newest_boot_of_a_node_counts_and_what_the_old_one_owned_is_told() -> None:
     again = instance("produce", boot_id="c", revision=2)
     picture = of(replace(WHOLE, instances=(*WHOLE.instances, again)))

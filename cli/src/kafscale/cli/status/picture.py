@@ -79,6 +79,8 @@ class InstanceRow:
     groups: int | None
     works: bool | None
     """Of upkeep: whether it is the active instance."""
+    went_back: bool
+    """It says that etcd was lost, restored or replaced."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,6 +187,7 @@ def _row(
         records_per_s=moved("records_total"),
         groups=gauge("groups"),
         works=bool(gauge("working")) if role == UPKEEP and observed.gauges else None,
+        went_back=bool(gauge("history_stopped")),
     )
 
 
@@ -201,6 +204,11 @@ def _warnings(
             yield f"no {role} is ready: {_WITHOUT[role]}; start one with `kafscale serve {role}`"
     if UPKEEP not in serving:
         yield "no upkeep is ready: nothing expires and nothing is compacted; start one with `kafscale serve upkeep`"
+    if stopped := sorted({row.service for row in rows if row.went_back}):
+        yield (
+            f"etcd went back in its history, say {', '.join(stopped)}: no records are accepted and no object is "
+            "deleted; see docs/operations.md, KafscaleHistoryWentBack"
+        )
     for row in rows:
         if row.health == NO_ANSWER:
             yield f"{row.service} {row.node} at {row.address} is registered but does not answer; look at its log"
