@@ -31,6 +31,7 @@ PARTITIONS, EACH, READ = 2, 100, 60
 NEW, NEW_RECORDS = PARTITIONS, 7
 """A partition in which the group commits nothing."""
 LOST = 10
+AHEAD = 490
 AGE_MS = 3 * 3_600_000
 STEP_MS = 10_000
 COMMAND_TIMEOUT_S = 240
@@ -120,14 +121,25 @@ def lose(bootstrap: str) -> None:
         future.result(WAIT_S)
 
 
-def check(rows: list[dict[str, Any]], first_ms: int, began_ms: int, lost: int = 0) -> None:
-    """`lost`: of partition 0."""
+def go_ahead(bootstrap: str) -> None:
+    """Commits an offset that the new partition does not have, as a restore of offsets without their records does."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": GROUP})
+    try:
+        beyond = TopicPartition(TOPIC, NEW, NEW_RECORDS + AHEAD)
+        consumer.commit(offsets=[beyond], asynchronous=False)
+    finally:
+        consumer.close()
+
+
+def check(rows: list[dict[str, Any]], first_ms: int, began_ms: int, lost: int = 0, ahead: int = 0) -> None:
+    """`lost`: of partition 0. `ahead`: of the new one."""
     now_ms = int(time.time() * 1000)
     assert [(row["partition"], row["committed"], row["records"], row["lost"]) for row in rows] == [
         (0, READ, EACH - READ - lost, lost),
         (1, READ, EACH - READ, 0),
-        (NEW, None, NEW_RECORDS, 0),
+        (NEW, NEW_RECORDS + ahead, 0, 0) if ahead else (NEW, None, NEW_RECORDS, 0),
     ]
+    assert (rows[NEW]["status"], rows[NEW]["ahead"]) == ("AHEAD" if ahead else "UNKNOWN", ahead)
     assert (rows[0]["status"] == "LOST") is bool(lost)
     for row, gone in ((rows[0], lost), (rows[1], 0)):
         unread_ms = first_ms + (READ + gone) * STEP_MS
@@ -170,7 +182,10 @@ def test_a_group_that_stops_half_way(cluster: Cluster, tmp_path: Path) -> None:
         assert {value for _, value in metrics(cluster, "status")} == {4.0, 7.0}
     finally:
         consumer.close()
+    go_ahead(cluster.bootstrap)
+    until("upkeep shows it", lambda: {v for _, v in metrics(cluster, "ahead")} == {0.0, AHEAD}, WAIT_S)
+    assert 8.0 in {value for _, value in metrics(cluster, "status")}
     assert cluster.logged_errors() == []
     cluster.stop()
     began_ms = int(time.time() * 1000)
-    check(lag(cluster), first_ms, began_ms, LOST)
+    check(lag(cluster), first_ms, began_ms, LOST, AHEAD)

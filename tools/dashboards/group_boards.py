@@ -56,7 +56,8 @@ GROUPS: Final = Dashboard(
         line(
             "Partitions by group and status",
             "Burrow's: 1 OK, 2 WARN (behind and growing), 4 STOP (commits nothing), 5 STALL (commits the same), "
-            "6 REWIND. 7: LOST, records were deleted unread.",
+            "6 REWIND. 7: LOST, records were deleted unread. 8: AHEAD, committed beyond the log's end. 9: REPLACED, "
+            "committed in a deleted topic of the same name.",
             "short",
             (
                 'count_values by (group) ("status", kafka_consumergroup_group_status > 1)',

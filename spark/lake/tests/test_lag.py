@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 from kafscale.lake.catalog import Lake, read_lake
+from kafscale.lake.datasets import Asked
 from kafscale.lake.lag.commits import read_commits
 from kafscale.lake.lag.measure import Lag, measure
+from kafscale.lake.sources import TableSource
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.groups import CommittedOffset, encode_committed
 from kafscale.storage.keys import Keyspace
@@ -61,6 +63,25 @@ async def test_who_has_read_all_is_not_behind(lake: Lake) -> None:
     await commit(lake, log.topic, "readers", 50)
     (lag,) = await lags(lake)
     assert (lag.records, lag.bytes, lag.time_ms, lag.expires_in_ms) == (0, 0, None, None)
+
+
+async def test_an_offset_beyond_the_end_is_ahead_by_so_much(lake: Lake) -> None:
+    log = await built(lake)
+    await commit(lake, log.topic, "readers", 540)
+    (lag,) = await lags(lake)
+    assert (lag.ahead, lag.records, lag.bytes, lag.time_ms, lag.lost) == (490, 0, 0, None, 0)
+
+
+async def test_a_group_that_keeps_up_is_not_ahead_of_logs_that_were_read_before_it_committed(
+    lake: Lake,
+) -> None:
+    log = await built(lake)
+    source = TableSource(lake, await read_lake(lake))
+    await log.append(records(EACH, timestamp=T0 + 60_000, step_ms=1_000))
+    await commit(lake, log.topic, "readers", 60)
+    columns = ("committed", "log_end", "ahead", "status")
+    rows = [row async for batch in source.lag(Asked(columns, None)) for row in batch.to_pylist()]
+    assert [tuple(row[name] for name in columns) for row in rows] == [(60, 60, 0, "OK")]
 
 
 async def test_what_is_deleted_is_lost_and_no_lag(lake: Lake) -> None:

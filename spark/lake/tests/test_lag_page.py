@@ -94,7 +94,8 @@ def parsed(page: str) -> Elements:
 
 def test_a_thousand_partitions_with_a_day_of_history_are_a_small_page(report: Report, page: str) -> None:
     assert len(report.partitions) >= 1_200
-    assert {row.status for row in report.partitions} == set(Status) - {Status.ERR}
+    beyond = {Status.AHEAD, Status.REPLACED}  # no group of this world has such an offset
+    assert {row.status for row in report.partitions} == set(Status) - {Status.ERR} - beyond
     assert len(page.encode()) < BYTES_MAX
 
 

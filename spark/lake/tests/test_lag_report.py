@@ -37,7 +37,7 @@ from prometheus_client.parser import text_string_to_metric_families
 NOW = 1_700_000_100_000
 STEP = 30_000
 NAMES = (
-    *("offset", "lag", "lost", "lag_seconds", "eta_seconds", "expires_seconds", "status"),
+    *("offset", "lag", "lost", "ahead", "lag_seconds", "eta_seconds", "expires_seconds", "status"),
     *("max_lag", "max_lag_seconds", "sum_lag", "topic_sum_lag", "uncommitted_lag"),
 )
 TOPIC = Topic(name="orders", topic_id=TopicId(b"1" * 16), partitions=2, configs={"retention.ms": str(DAY_MS)})
@@ -263,6 +263,48 @@ def test_a_group_that_has_lost_records_says_so_at_once(history: int | None, left
     made = make_report(replace(given, lags=[lost, given.lags[1]]))
     assert [row.status for row in made.partitions] == [Status.LOST, Status.OK]
     assert (only(made).status, only(made).lost, only(made).at_risk) == (Status.LOST, 400, 1)
+
+
+@pytest.mark.parametrize("history", [None, 41])
+def test_a_group_that_has_committed_beyond_the_end_says_so_at_once(history: int | None) -> None:
+    """It has no lag, but its next records are not those that it has not read."""
+    given = facts([commit(500, 0), commit(1_000, 1)], [10, 1_000])
+    if history is not None:
+        given = replace(given, recent=sampled(lambda _: (500, 10), history))
+    made = make_report(replace(given, lags=[replace(given.lags[0], ahead=490), given.lags[1]]))
+    assert [(row.status, row.records, row.ahead) for row in made.partitions] == [
+        (Status.AHEAD, 0, 490),
+        (Status.OK, 0, 0),
+    ]
+    assert only(made).status is Status.AHEAD
+    families = text_string_to_metric_families(exposition(gauges(made, [])))
+    found = {family.name.removeprefix("kafka_consumergroup_group_"): family.samples for family in families}
+    assert [each.value for each in found["status"]] == [8, 1]
+    assert [each.value for each in found["ahead"]] == [490, 0]
+
+
+@pytest.mark.parametrize(
+    ("floor", "epoch", "status"),
+    [
+        (4, 4, Status.REPLACED),
+        (4, 0, Status.REPLACED),
+        (4, 5, Status.OK),
+        (4, -1, Status.OK),
+        (0, 0, Status.OK),
+        (0, 1, Status.OK),
+    ],
+)
+def test_an_offset_of_an_earlier_topic_with_the_name_is_none_of_this_one(
+    floor: int, epoch: int, status: Status
+) -> None:
+    given = facts([commit(1_000)], [1_000])
+    (position,) = given.positions
+    assert position.offset is not None
+    old = replace(position, offset=replace(position.offset, leader_epoch=epoch))
+    made = make_report(
+        replace(given, positions=[old], logs=[log(1_000, topic=replace(TOPIC, epoch_floor=floor))])
+    )
+    assert made.partitions[0].status is status
 
 
 def test_the_time_left_until_the_next_loss_is_there_beside_what_is_lost() -> None:

@@ -226,12 +226,14 @@ def test_a_group_is_as_its_worst_partition_and_every_trouble_is_an_error() -> No
     assert worst([Status.OK, Status.WARN, Status.OK]) is Status.WARN
     assert worst([Status.OK, Status.UNKNOWN]) is Status.UNKNOWN
     assert {worst([Status.WARN, each]) for each in (Status.STOP, Status.STALL, Status.REWIND)} == {Status.ERR}
-    assert worst([Status.LOST, Status.STOP]) is Status.LOST
+    assert worst([Status.LOST, Status.STOP, Status.AHEAD]) is Status.LOST
+    assert worst([Status.REPLACED, Status.STOP, Status.AHEAD]) is Status.AHEAD
+    assert worst([Status.REPLACED, Status.STOP]) is Status.REPLACED
 
 
 def test_numbers_are_burrows() -> None:
-    assert [NUMBERS[status] for status in Status] == [0, 1, 2, 3, 4, 5, 6, 7]
-    assert list(Status)[-1] is Status.LOST, "Burrow has no 7"
+    assert [NUMBERS[status] for status in Status] == list(range(10))
+    assert list(Status)[7:] == [Status.LOST, Status.AHEAD, Status.REPLACED], "Burrow has no 7, 8 and 9"
 
 
 def test_without_samples_nothing_is_judged_and_duckdb_is_not_loaded() -> None:

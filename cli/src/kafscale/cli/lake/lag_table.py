@@ -20,6 +20,8 @@ COLOURS: Final = {
     "STOP": "red",
     "REWIND": "magenta",
     "LOST": "bold magenta",
+    "AHEAD": "bold magenta",
+    "REPLACED": "bold magenta",
     "ERR": "red",
     "UNKNOWN": "dim",
 }
@@ -79,7 +81,7 @@ def _partitions(table: Table, rows: Sequence[PartitionRow], report: Report) -> N
             rate(row.produce_per_s),
             duration(row.eta_ms),
             duration(_soonest(row.expires_in_ms, row.expires_by_size_ms)),
-            _risk(row.at_risk, row.lost),
+            _risk(row.at_risk, row.lost, row.ahead),
             _name(f"{row.client}{row.host}" if row.member is not None else ""),
             bars(report.series.lines[row.place].tolist()) if row.place in report.series.lines else "",
         )
@@ -164,9 +166,11 @@ def _dim(text: str) -> Text:
     return Text(text, style="dim")
 
 
-def _risk(at_risk: bool, lost: int) -> Text:
+def _risk(at_risk: bool, lost: int, ahead: int = 0) -> Text:
     from rich.text import Text
 
+    if ahead:
+        return Text(f"ahead {ahead:,}", style="bold red")
     return Text(f"lost {lost:,}" if lost else "at risk" if at_risk else "", style="bold red")
 
 

@@ -323,10 +323,12 @@ LAG: Final = (
     ),
     gauge(
         f"{_LAG}_status",
-        "Burrow's status of the group on a partition: 0 unknown, 1 OK, 2 WARN, 4 STOP, 5 STALL, 6 REWIND; 7 LOST",
+        "Burrow's status of the group on a partition: 0 unknown, 1 OK, 2 WARN, 4 STOP, 5 STALL, 6 REWIND; 7 LOST, "
+        "8 AHEAD, 9 REPLACED",
         *_MEMBER,
     ),
     gauge(f"{_LAG}_lost", "Records deleted before the group read them, until it commits again", *_MEMBER),
+    gauge(f"{_LAG}_ahead", "Offsets by which the committed offset is beyond the end of the log", *_MEMBER),
     gauge(f"{_LAG}_max_lag", "Max group offset lag", *_GROUP),
     gauge(f"{_LAG}_max_lag_seconds", "Max group time lag", *_GROUP),
     gauge(f"{_LAG}_sum_lag", "Sum of group offset lag", *_GROUP),

@@ -14,7 +14,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 from kafscale.lake.batches import BATCHES, scan_batches
-from kafscale.lake.catalog import Lake, Log
+from kafscale.lake.catalog import Lake, Log, read_lake
 from kafscale.lake.columns import FIELDS, Wanted, read_columns
 from kafscale.lake.datasets import Asked
 from kafscale.lake.group_tables import (
@@ -101,19 +101,35 @@ class TableSource:
         if asked.condition is not None:
             kept = possible([_of_position(each) for each in found], asked.condition, LAG)
             found = [found[number] for number in kept]
+        logs = await self._reaching(found)
         now_ms = int(time.time() * 1000)
         facts = Facts(
             cluster=self._lake.keys.namespace,
             at_ms=now_ms,
-            logs=self._logs,
+            logs=logs,
             positions=found,
-            lags=await measure(self._lake, self._logs, found, now_ms),
+            lags=await measure(self._lake, logs, found, now_ms),
             groups=groups,
         )
         if OF_HISTORY.intersection(asked.columns):
             facts = await with_history(self._lake, facts)
         async for batch in _all(lag_table(make_report(facts)), asked):
             yield batch
+
+    async def _reaching(self, found: Sequence[Position]) -> Sequence[Log]:
+        """The logs, those of a topic read again if a group has committed beyond an end that was read before."""
+        ends = {(log.topic.name, log.partition): log.end for log in self._logs}
+        grown = {
+            each.topic
+            for each in found
+            if each.offset is not None
+            and (end := ends.get((each.topic, each.partition))) is not None
+            and each.offset.offset > end
+        }
+        if not grown:
+            return self._logs
+        rest = [log for log in self._logs if log.topic.name not in grown]
+        return [*rest, *await read_lake(self._lake, grown)]
 
     async def _commits(self) -> list[Commit]:
         return await read_commits(self._lake, self._topics)

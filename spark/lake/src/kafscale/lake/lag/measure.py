@@ -37,6 +37,7 @@ class Lag:
     records: int  # not read yet, as offsets count them
     lost: int  # not read, and gone
     bytes: int
+    ahead: int = 0  # how far the committed offset is beyond the log's end
     time_ms: int | None = None  # age of the first record that was not read
     expires_in_ms: int | None = None  # until retention by time takes that record
     room_bytes: int | None = None  # that can be written before retention by size takes it
@@ -67,6 +68,8 @@ async def measure(
 ) -> list[Lag]:
     """In the order of the positions. Each that is behind costs two small reads of one segment, unless it is known.
 
+    The logs must be read after the positions. Otherwise a group that keeps up seems to be ahead of its log.
+
     Raises StoreError. A segment that went away meanwhile, or that is corrupt, only leaves the time unknown.
     """
     places = by_place(logs)
@@ -88,6 +91,7 @@ async def _measure_one(lake: Lake, log: Log, position: Position, now_ms: int, kn
         log_end=log.end,
         records=max(0, log.end - first),
         lost=max(0, log.start - begins),
+        ahead=max(0, begins - log.end),
         bytes=0,
     )
     unread = log.between(begins, log.end)

@@ -115,6 +115,7 @@ def _partitions(report: Report, groups: dict[str, int], names: _Names) -> dict[s
         "bytes": [row.bytes for row in rows],
         "time": [_seconds(row.time_ms) for row in rows],
         "lost": [row.lost for row in rows],
+        "ahead": [row.ahead for row in rows],
         "risk": [int(row.at_risk) for row in rows],
         "expires": [_seconds(_expires(row)) for row in rows],
         "eta": [_seconds(row.eta_ms) for row in rows],

@@ -1,6 +1,7 @@
 """A lag report as Prometheus reads it, by the names and labels of kafka-lag-exporter, so that its dashboards fit.
 
-Added are `_eta_seconds`, `_expires_seconds`, `_lost`, `_uncommitted_lag` and `_status` (Burrow's numbers, and 7).
+Added are `_eta_seconds`, `_expires_seconds`, `_lost`, `_ahead`, `_uncommitted_lag` and `_status` (Burrow's numbers, and
+7 to 9).
 Unknown values are left out, because a placeholder would be taken for a value. So a partition without a committed offset
 is only in `_uncommitted_lag`: a group that starts at the latest record has no lag there, and no alert may say so.
 """
@@ -83,7 +84,8 @@ _OF_MEMBERS: Final[Sequence[tuple[str, str, Callable[[PartitionRow], float | Non
     ),
     (
         "status",
-        "Burrow's status of the group on a partition: 0 unknown, 1 OK, 2 WARN, 4 STOP, 5 STALL, 6 REWIND; 7 LOST",
+        "Burrow's status of the group on a partition: 0 unknown, 1 OK, 2 WARN, 4 STOP, 5 STALL, 6 REWIND; 7 LOST, "
+        "8 AHEAD, 9 REPLACED",
         lambda row: NUMBERS[row.status],
     ),
     (
@@ -91,6 +93,7 @@ _OF_MEMBERS: Final[Sequence[tuple[str, str, Callable[[PartitionRow], float | Non
         "Records deleted before the group read them, until it commits again",
         lambda row: row.lost,
     ),
+    ("ahead", "Offsets by which the committed offset is beyond the end of the log", lambda row: row.ahead),
 )
 
 

@@ -2,7 +2,8 @@
 
 Without history it says what commit records and committed offsets say, and of the rest that it is not known (None, or
 the status UNKNOWN). A partition that is behind is judged only once the history is as long as Burrow's window. That a
-group has lost records is known without history, so it is said at once.
+committed offset is no place in its log is known without history, so it is said at once: of records that are lost, of an
+offset beyond the log's end, and of one that belongs to an earlier topic with the same name.
 
 A partition without a committed offset has its unread records and no judgement: nobody knows where the group begins. So
 `records`, `bytes` and `partitions` of a group count it, and all that needs a position does not.
@@ -69,6 +70,7 @@ class PartitionRow:
     bytes: int
     time_ms: int | None
     lost: int
+    ahead: int
     at_risk: bool
     expires_in_ms: int | None
     expires_by_size_ms: int | None
@@ -198,12 +200,13 @@ def make_report(facts: Facts) -> Report:
         if each.offset is not None
     }
     logs = by_place(facts.logs)
+    replaced = _replaced(facts)
     rows = []
     for lag in facts.lags:
         place = (lag.group, lag.topic, lag.partition)
         log = logs[lag.topic, lag.partition]
         rates_here = _with_commits(measured[place], log, facts.at_ms)
-        verdict = _verdict(lag, judged.get(place))
+        verdict = _verdict(lag, judged.get(place), is_replaced=place in replaced)
         rows.append(_partition(lag, verdict, rates_here, log, owned.get(place), committed_ms.get(place)))
     lines = _lines(facts.overview, recent, facts.at_ms, history_ms or 0)
     return Report(
@@ -219,8 +222,25 @@ def make_report(facts: Facts) -> Report:
     )
 
 
-def _verdict(lag: Lag, judged: Judged | None) -> Judged:
+def _replaced(facts: Facts) -> frozenset[GroupPartition]:
+    """Where the committed offset has the leader epoch of an earlier topic with the same name, so of another log."""
+    topics = facts.topics
+    return frozenset(
+        (each.group, each.topic, each.partition)
+        for each in facts.positions
+        if each.offset is not None
+        and (topic := topics.get(each.topic)) is not None
+        and topic.epoch_floor
+        and 0 <= each.offset.leader_epoch < topic.first_epoch
+    )
+
+
+def _verdict(lag: Lag, judged: Judged | None, *, is_replaced: bool) -> Judged:
     complete = judged.complete if judged is not None else 0.0
+    if is_replaced:
+        return Judged(Status.REPLACED, complete)
+    if lag.ahead:
+        return Judged(Status.AHEAD, complete)
     if lag.lost:
         return Judged(Status.LOST, complete)
     if not lag.records:
@@ -258,6 +278,7 @@ def _partition(
         bytes=lag.bytes,
         time_ms=lag.time_ms,
         lost=lag.lost,
+        ahead=lag.ahead,
         at_risk=lag.committed is not None and at_risk(lag, eta, soonest(lag.expires_in_ms, by_size)),
         expires_in_ms=lag.expires_in_ms,
         expires_by_size_ms=by_size,

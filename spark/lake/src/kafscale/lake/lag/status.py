@@ -3,8 +3,9 @@
 No threshold: a partition is judged by its last commits and by what its log's end did meanwhile. STOP: nothing was
 committed for longer than the window's commits took, and the group was not at the end recently. REWIND: offsets went
 back and have not been regained. STALL: commits of one offset. WARN: offsets rise and the lag never fell. Only the
-first two are said of one that had no lag at some commit of the window. LOST is not Burrow's: the report gives it to a
-partition whose committed offset is below the log's start, at once and whatever the history says.
+first two are said of one that had no lag at some commit of the window. LOST, AHEAD and REPLACED are not Burrow's: the
+report gives them to a partition whose committed offset is no place in its log, at once and whatever the history says.
+LOST: it is below the log's start. AHEAD: it is beyond the log's end. REPLACED: it is of a deleted topic with this name.
 The text keeps to what DuckDB's and Spark's SQL have in common; `ts` and `commit_ts` are milliseconds in it.
 """
 
@@ -21,7 +22,7 @@ from kafscale.lake.lag.query import ask
 
 
 class Status(StrEnum):
-    """Burrow's, what it answers when it knows nothing, and LOST."""
+    """Burrow's, what it answers when it knows nothing, and those of offsets that are no place in the log."""
 
     UNKNOWN = "UNKNOWN"
     OK = "OK"
@@ -31,12 +32,22 @@ class Status(StrEnum):
     STALL = "STALL"
     REWIND = "REWIND"
     LOST = "LOST"
+    AHEAD = "AHEAD"
+    REPLACED = "REPLACED"
 
 
 NUMBERS: Final[Mapping[Status, int]] = {status: number for number, status in enumerate(Status)}
-"""As Burrow numbers them: 0 is its NOTFOUND. It has no 7."""
+"""As Burrow numbers them: 0 is its NOTFOUND. It has no 7, 8 and 9."""
 TROUBLE: Final = frozenset({Status.ERR, Status.STOP, Status.STALL, Status.REWIND})
-SEVERITY: Final = (Status.OK, Status.UNKNOWN, Status.WARN, Status.ERR, Status.LOST)
+SEVERITY: Final = (
+    Status.OK,
+    Status.UNKNOWN,
+    Status.WARN,
+    Status.ERR,
+    Status.REPLACED,
+    Status.AHEAD,
+    Status.LOST,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +138,6 @@ def judge(samples: pa.Table, now_ms: int, rules: Rules | None = None) -> Mapping
 
 
 def worst(statuses: Iterable[Status]) -> Status:
-    """A group is as its worst partition. Every trouble but LOST is an error of the group."""
+    """A group is as its worst partition. Burrow's troubles are an error of the group."""
     found = [Status.ERR if status in TROUBLE else status for status in statuses]
     return max(found, key=SEVERITY.index, default=Status.UNKNOWN)

@@ -23,6 +23,7 @@ PARTITIONS: Final = pa.schema(
         "bytes": pa.int64(),
         "time_ms": pa.int64(),
         "lost": pa.int64(),
+        "ahead": pa.int64(),
         "at_risk": pa.bool_(),
         "expires_in_ms": pa.int64(),
         "expires_by_size_ms": pa.int64(),

@@ -7,6 +7,7 @@ const sorted = {};  // how the tables of a group are sorted, by name
 
 function heat(row) {
   if (!row.committed && row.records) return "nc";
+  if (MISPLACED[row.status]) return "ahead";
   if (row.lost) return "lost";
   if (!row.records) return "h0";
   return row.time === null ? "hx" : `h${Math.max(1, HEAT.findLastIndex((least) => row.time >= least))}`;
@@ -29,6 +30,7 @@ function cells(group) {
     if (row === undefined) return "";
     const unread = !row.committed ? `no commit: ${count(row.records)} stored` : `${count(row.records)} unread${row.time === null ? "" : `, ${span(row.time)} behind`}`;
     return [`${row.topic}/${row.partition}  ${row.committed ? row.status : ""}`, unread, row.lost ? `${count(row.lost)} lost` : "",
+      row.ahead ? `committed ${count(row.ahead)} beyond the end` : row.status === "REPLACED" ? "committed in a deleted topic of this name" : "",
       row.risk && row.expires !== null ? `at risk: expires in ${span(row.expires)}` : "", row.client ? `${row.client} ${row.host}` : "no reader"].filter(Boolean).join("\n");
   });
 }
@@ -41,9 +43,11 @@ function trend(group) {
 // What is worth a sentence under the group's name.
 function about(group) {
   const { records, expires } = group.uncommitted;
+  const misplaced = group.rows.filter((row) => MISPLACED[row.status]).length;
   const missing = group.rows.filter((row) => !row.committed).length;
   const members = group.managed ? group.members ? many(group.members, "member") : "no members" : "assigns its partitions itself";
   return [group.life, members, many(group.rows.length, "partition"),
+    misplaced ? `${misplaced} with a commit that is no place in the log` : "",
     group.unowned ? `${group.unowned} without a reader` : "",
     missing ? `${missing} without a commit${records ? ` (${shortly(records, "record")}${expires === null ? "" : `, the first expires in ${span(expires)}`})` : ""}` : "",
     group.before === null ? "" : `${short(group.before)} unread 24 h ago`].filter(Boolean).join(" · ");
@@ -174,7 +178,7 @@ function tellAll() {
 function key() {
   const rows = data.rows, found = new Set(rows.map(heat));
   const sample = (kind, name) => el("span", {}, el("i", { class: kind }), name);
-  const extra = [["lost", "lost records"], ["nc", "no commit"], ["hx", "not known"]].filter(([kind]) => found.has(kind));
+  const extra = [["ahead", "commit is no place in the log"], ["lost", "lost records"], ["nc", "no commit"], ["hx", "not known"]].filter(([kind]) => found.has(kind));
   const shown = byId("paint").value === "status"
     ? [...data.statuses.filter((status) => rows.some((row) => row.status === status && row.committed)).map((status) => el("span", { class: `s-${status}` }, el("i", { class: "dot" }), status)),
       ...extra.filter(([kind]) => kind === "nc").map(([kind, name]) => sample(kind, name))]

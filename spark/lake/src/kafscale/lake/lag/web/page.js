@@ -1,6 +1,7 @@
 // -- the report: rows, from columns --------------------------------------------------------------------------------
 
-const SEVERITY = { OK: 0, UNKNOWN: 1, WARN: 2, ERR: 3, STALL: 3, REWIND: 4, STOP: 5, LOST: 6 };
+const SEVERITY = { OK: 0, UNKNOWN: 1, WARN: 2, ERR: 3, STALL: 3, REWIND: 4, STOP: 5, REPLACED: 6, AHEAD: 7, LOST: 8 };
+const MISPLACED = { AHEAD: "beyond the end", REPLACED: "of a deleted topic" };
 let data;
 
 function take(report) {
