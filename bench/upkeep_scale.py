@@ -113,8 +113,10 @@ async def deletion(lake: Lake) -> Figures:
     await lake.etcd.put(lake.keys.topic(topic.name), encode_topic(doomed))
     view = TopicsView(lake.etcd, lake.keys)
     limits = TopicLimits(view, topics_max=10, partitions_max=1_000)
-    store = TopicStore(lake.etcd, lake.keys, view, limits, 1, EtcdSpace(lake.etcd, 2 << 30))
-    deletions = Deletions(lake.etcd, lake.keys, lake.store, store, view, Metrics("admin"), SystemClock())
+    space, clock, history = EtcdSpace(lake.etcd, 2 << 30), SystemClock(), lake.etcd_history()
+    store = TopicStore(lake.etcd, lake.keys, view, limits, 1, space, history)
+    metrics = Metrics("admin")
+    deletions = Deletions(lake.etcd, lake.keys, lake.store, store, view, metrics, clock, history)
     tasks = [asyncio.create_task(work) for work in (view.run(), deletions.run())]
     await view.ready()
     gone = asyncio.Event()

@@ -146,17 +146,21 @@ def check(rows: list[dict[str, Any]], first_ms: int, began_ms: int, lost: int = 
         assert began_ms - unread_ms <= row["time_ms"] <= now_ms - unread_ms, row
 
 
-def test_a_group_that_stops_half_way(cluster: Cluster, tmp_path: Path) -> None:
-    first_ms = fill(cluster.bootstrap)
-    consumer = Consumer(
+def member(bootstrap: str) -> Consumer:
+    return Consumer(
         {
-            "bootstrap.servers": cluster.bootstrap,
+            "bootstrap.servers": bootstrap,
             "group.id": GROUP,
             "client.id": CLIENT,
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
         }
     )
+
+
+def test_a_group_that_stops_half_way(cluster: Cluster, tmp_path: Path) -> None:
+    first_ms = fill(cluster.bootstrap)
+    consumer = member(cluster.bootstrap)
     try:
         read(consumer)
         behind = float(PARTITIONS * (EACH - READ))

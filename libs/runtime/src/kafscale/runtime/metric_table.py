@@ -42,9 +42,7 @@ EVERY_SERVICE: Final = (
     counter("stream_bytes_out_total", "Bytes sent on streams", "kind"),
     counter("stream_cancelled_total", "Requests whose client left before the reply", "kind"),
     counter("stream_expired_total", "Requests dropped unread because they exceeded their time limit", "kind"),
-    counter(
-        "stream_refused_total", "Requests refused because the service was leaving or has no such API", "kind"
-    ),
+    counter("stream_refused_total", "Requests refused: the service was leaving or has no such API", "kind"),
     counter("stream_failed_total", "Requests whose handler raised", "kind"),
     counter(
         "stream_too_large_total",
