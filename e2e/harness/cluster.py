@@ -220,10 +220,10 @@ class Cluster:
         service.wait_ready()
         return service
 
-    def fsck(self) -> subprocess.CompletedProcess[str]:
+    def fsck(self, *more: str) -> subprocess.CompletedProcess[str]:
         """`kafscale fsck` on the data directory, running or stopped."""
         return subprocess.run(
-            [*self.command, "fsck", "--data-dir", str(self.data_dir), *self.options],
+            [*self.command, "fsck", *more, "--data-dir", str(self.data_dir), *self.options],
             env={**os.environ, **self.env},
             capture_output=True,
             text=True,

@@ -1,4 +1,5 @@
-"""Bundles for an hour: partitions change hands by force, the store holds PUTs and DELETEs, instances die.
+"""Bundles for an hour: partitions change hands by force, the store holds PUTs and DELETEs, instances die, bundles are
+lost and come back, half-open connections flood the gRPC ports, and etcd is restored to an older state.
 
 Law: as everywhere under load (`under_load`); readers behind the end of the log miss nothing; in the end every slice is
 settled, the sweep leaves no bundle, and `kafscale fsck` finds etcd and the store in agreement.
@@ -9,16 +10,21 @@ its sender has repeated it, has given it up, or is dead.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import random
+import shutil
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
+from typing import Final, assert_never
 
 import pytest
 from kafscale.storage.objects import ObjectStore
@@ -29,13 +35,20 @@ from e2e.harness.behind import readers_behind
 from e2e.harness.bundles import BUNDLES
 from e2e.harness.cluster import Cluster
 from e2e.harness.deployment import s3_env
+from e2e.harness.etcd_history import keep_state, replace_state
+from e2e.harness.half_open import flooded
 from e2e.harness.inside import Inside, bundles_in
-from e2e.harness.law import goes_on, nap, under_load
+from e2e.harness.law import goes_on, keep, nap, under_load
+from e2e.harness.load import Load
+from e2e.harness.lost_bundles import lost_for_a_while
 from e2e.harness.services import until
 from e2e.harness.store_gate import StoreGate
 
 MINUTES = float(os.environ.get("MINUTES", "60"))
 MINUTES_QUICK = 0.3
+SECTIONS = 6
+WRONG_S = (5.0, 15.0)
+"""How long the processes go on in an older state of etcd."""
 HOLD_MAX_QUICK_S = 8.0
 TOPIC = "stormy"
 PARTITIONS = 64
@@ -44,7 +57,10 @@ GRACE_MS = 5_000
 HELD_SHARE = 0.02
 HOLD_MAX_S = 60.0
 CLAIM_EVERY_S = 1.0
-DEATH_EVERY_S = (20.0, 60.0)
+FAULT_EVERY_S = (10.0, 40.0)
+LOST_S = (5.0, 40.0)
+HALF_OPEN = 800
+FLOODED: Final = ("frontdoor", "produce", "fetch", "coordinator", "admin")
 SWEEP_S = 180.0
 ARRIVED_S = HOLD_MAX_S + 30
 
@@ -85,6 +101,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
             "KAFSCALE_S3_ENDPOINT": gate.endpoint,
             "KAFSCALE_NUM_PARTITIONS": str(PARTITIONS),
             "KAFSCALE_BUNDLE_GRACE_MS": str(GRACE_MS),
+            "KAFSCALE_INTERNAL_TLS": "1",
         }
         cluster = Cluster(
             data_dir=tmp_path / "data",
@@ -121,33 +138,84 @@ def forced_claims(site: Site) -> Iterator[list[int]]:
         going_on.result()
 
 
-def storm(site: Site, minutes: float, hold_max_s: float) -> None:
+class Fault(Enum):
+    DEATH = "an instance of produce or fetch dies"
+    LOSS = "a bundle that a head names is lost, and comes back"
+    FLOOD = "half-open connections to the gRPC ports of a service"
+
+
+def storm(site: Site, minutes: float, hold_max_s: float) -> Counter[Fault]:
+    """Faults at random moments, at least one of each kind; how many of each there were."""
     end = time.monotonic() + 60 * minutes
     site.gate.share, site.gate.hold_max_s = HELD_SHARE, hold_max_s
-    while (left_s := end - time.monotonic()) > 0:
-        nap(min(left_s, site.chance.uniform(*DEATH_EVERY_S)))  # the moment of death is random
-        role = site.chance.choice(("produce", "fetch"))
-        site.cluster.kill_one(role, site.chance.randrange(len(site.cluster.pids(role))))
+    done = Counter[Fault]()
+    faults = itertools.chain(Fault, iter(lambda: site.chance.choice(list(Fault)), None))
+    for fault in faults:
+        left_s = end - time.monotonic()
+        if left_s <= 0 and all(done[each] for each in Fault):
+            break
+        nap(max(1.0, min(left_s / len(Fault), site.chance.uniform(*FAULT_EVERY_S))))  # the moment is random
+        done[fault] += strike(site, fault)
     site.gate.share = 0.0
+    return done
 
 
-def survive(site: Site, minutes: float, hold_max_s: float) -> None:
-    seeds = [site.chance.randrange(2**32) for _ in range(READERS)]
-    with (
-        under_load(site, TOPIC, PARTITIONS) as load,
-        readers_behind(site.bootstrap, TOPIC, PARTITIONS, seeds),
-    ):
-        with forced_claims(site) as claimed:
-            storm(site, minutes, hold_max_s)
-        until("what was held has arrived", lambda: not site.gate.holding, ARRIVED_S)
-        goes_on(load)
+def strike(site: Site, fault: Fault) -> bool:
+    """Whether the fault took place."""
+    match fault:
+        case Fault.DEATH:
+            role = site.chance.choice(("produce", "fetch"))
+            site.cluster.kill_one(role, site.chance.randrange(len(site.cluster.pids(role))))
+            return True
+        case Fault.LOSS:
+            seconds = site.chance.uniform(*LOST_S)
+            return lost_for_a_while(site.open_store, site.inside(), TOPIC, site.chance, seconds)
+        case Fault.FLOOD:
+            keep(flooded(site.cluster, site.chance.choice(FLOODED), HALF_OPEN))
+            return True
+        case _:
+            assert_never(fault)
+
+
+def restored(site: Site, load: Load) -> None:
+    """etcd goes back by some seconds while everything runs, and is brought up to the bucket, as docs/backup.md says."""
+    cluster, state = site.cluster, site.cluster.data_dir.parent / "etcd-state"
+    keep_state(cluster, state)
+    goes_on(load)
+    replace_state(cluster, state)
+    nap(site.chance.uniform(*WRONG_S))  # nothing is to happen in it
+    cluster.kill()
+    done = cluster.fsck("--roll-forward", "--yes")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "GAP" not in done.stdout, done.stdout
+    shutil.rmtree(state)
+    cluster.start()
+    goes_on(load)
+
+
+def survive(site: Site, minutes: float, hold_max_s: float, sections: int) -> None:
+    """Between two sections etcd is restored to an older state."""
+    faults, claims = Counter[Fault](), list[int]()
+    with under_load(site, TOPIC, PARTITIONS) as load:
+        for section in range(sections):
+            if section:
+                restored(site, load)
+            seeds = [site.chance.randrange(2**32) for _ in range(READERS)]
+            with readers_behind(site.bootstrap, TOPIC, PARTITIONS, seeds):
+                with forced_claims(site) as claimed:
+                    faults += storm(site, minutes / sections, hold_max_s)
+                claims += claimed
+                until("what was held has arrived", lambda: not site.gate.holding, ARRIVED_S)
+                goes_on(load)
     log.info(
-        "%s epochs ended; held %s, %s after their sender left",
-        len(claimed),
+        "faults %s; %s epochs ended; held %s, %s after their sender left",
+        {fault.name: count for fault, count in faults.items()},
+        len(claims),
         dict(site.gate.held),
         site.gate.late,
     )
-    assert claimed
+    assert claims
+    assert set(faults) == set(Fault)
     assert site.gate.held["PUT"]
     inside = site.inside()
     until("every slice is settled", lambda: inside.slices(TOPIC) == 0, SWEEP_S)
@@ -158,12 +226,12 @@ def survive(site: Site, minutes: float, hold_max_s: float) -> None:
 
 @pytest.mark.timeout(400)
 def test_bundles_survive_forced_claims_and_a_store_that_holds_requests(site: Site) -> None:
-    survive(site, MINUTES_QUICK, HOLD_MAX_QUICK_S)
+    survive(site, MINUTES_QUICK, HOLD_MAX_QUICK_S, sections=1)
 
 
 @pytest.mark.chaos
 @pytest.mark.timeout(60 * MINUTES + 1_200)
 def test_bundles_survive_an_hour_of_forced_claims_and_held_requests(site: Site) -> None:
-    survive(site, MINUTES, HOLD_MAX_S)
+    survive(site, MINUTES, HOLD_MAX_S, SECTIONS)
     assert site.gate.held["DELETE"] + site.gate.held["POST"]
     assert site.gate.late
