@@ -10,6 +10,7 @@ from bundle_flaws import DELETION_FLAWS
 from deletion_world import DeletionWorld
 from instances_world import PartitionWorld
 from kafscale.storage.segment import SegmentError
+from loss_world import LossWorld, Unverified, moves_after
 from writer_clients import Violation
 from writer_shell import Network
 
@@ -47,13 +48,29 @@ class DeletionWalk:
             self._moves.append((2, lambda: self._part().recreate_topic()))
 
     def run(self) -> None:
-        moves, weights = [move for _, move in self._moves], [weight for weight, _ in self._moves]
         for at in range(len(self.world.parts)):
             self.world.claim(at, 0)
-        for move in self._random.choices(moves, weights, k=STEPS):
+        self._walk(STEPS)
+        self.world.heal(all_die=self._seed % 2 == 1)
+
+    def lose(self, world: LossWorld) -> None:
+        """Some moves, a snapshot of etcd, more moves, and etcd is restored from it."""
+        for at in range(len(world.parts)):
+            world.claim(at, 0)
+        self._walk(self._random.randrange(STEPS))
+        world.take_snapshot()
+        self._walk(STEPS // 2)
+        world.go_back()
+        moves = list(moves_after(world, self._random.randrange))
+        for move in self._random.choices(moves, k=STEPS):
+            move()
+        world.keeps_all()
+
+    def _walk(self, steps: int) -> None:
+        moves, weights = [move for _, move in self._moves], [weight for weight, _ in self._moves]
+        for move in self._random.choices(moves, weights, k=steps):
             move()
             self.world.look()
-        self.world.heal(all_die=self._seed % 2 == 1)
 
     def _instance(self) -> int:
         return self._random.randrange(self.world.instances)
@@ -91,3 +108,23 @@ def test_no_walk_breaks_a_law() -> None:
 @pytest.mark.parametrize("name", DELETION_FLAWS)
 def test_a_planted_flaw_is_found(name: str) -> None:
     assert first_violation(DELETION_FLAWS[name], range(600)) is not None
+
+
+def first_loss(make: Callable[[], LossWorld], seeds: range) -> str | None:
+    for seed in seeds:
+        world = make()
+        try:
+            DeletionWalk(world, seed).lose(world)
+        except (Violation, AssertionError, SegmentError) as broken:
+            return f"{seed}: {broken!r}"
+    return None
+
+
+def test_no_copy_of_a_committed_record_goes_when_etcd_goes_back() -> None:
+    assert first_loss(LossWorld, range(80)) is None
+
+
+def test_a_deleter_that_does_not_look_at_the_history_is_found() -> None:
+    found = first_loss(Unverified, range(300))
+    assert found is not None
+    assert "the only copy of" in found
