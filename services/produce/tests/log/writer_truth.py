@@ -128,11 +128,13 @@ class Truth:
             verified.footer.crc32c == seg.crc32c and len(body) == seg.size, "the commit misnames the bytes"
         )
         ensure(verified.footer.last_offset == seg.last, "the commit misnames the last offset")
-        headers = [read_batch_header(body, span.position) for span in walk_batches(body)]
-        ensure(
-            seg.min_ts == min(each.base_timestamp for each in headers), "the commit misnames the first time"
-        )
-        ensure(seg.max_ts == max(each.max_timestamp for each in headers), "the commit misnames the last time")
+        times = [
+            record.timestamp
+            for span in walk_batches(body)
+            for record in records_in(body[span.position : span.position + span.size])
+        ]
+        ensure(seg.min_ts == min(times), "the commit misnames the first time")
+        ensure(seg.max_ts == max(times), "the commit misnames the last time")
         ensure(verified.header.created_ms == seg.created_ms, "the commit misnames the time of its seal")
         return body
 
