@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from pathlib import Path
 
 import pytest
@@ -89,3 +90,13 @@ async def test_a_full_disk_is_said_once_and_once_more_that_there_is_room(
         assert await lines.get() == "the disk of data has room again (1024 of 10240 MB free)"
     watching.cancel()
     assert lines.empty()
+
+
+def test_a_disk_that_cannot_be_looked_at_is_not_full() -> None:
+    """The folder may be a mount that is away. The watch must not end `up`."""
+
+    def away() -> Disk:
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    watch = DiskWatch(away)
+    assert (watch.is_full(), watch.news()) == (False, None)

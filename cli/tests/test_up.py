@@ -13,7 +13,7 @@ import pytest
 from kafscale.cli import up
 from kafscale.cli.__main__ import app
 from kafscale.cli.datadir import DataDir
-from kafscale.cli.disk import Disk, Use
+from kafscale.cli.disk import KEPT_BYTES_MAX, Disk, Use
 from kafscale.cli.forked import ForkClient
 from kafscale.cli.options import ROLES, SecurityProtocol, StoreKind
 from kafscale.cli.supervisor import RESTART_DELAY_MAX_MS, RESTART_DELAY_MIN_MS
@@ -181,6 +181,17 @@ async def test_a_full_disk_is_the_reason_that_is_said_and_once(
     async with kept(system, Reluctant(tmp_path / "etcd.log", 9), [], monkeypatch):
         (line,) = lines
         assert line.startswith("etcd ended with code -9: the disk of data is full (0 of 1048576 MB free)")
+
+
+async def test_a_disk_without_room_for_records_is_no_reason_for_the_end_of_etcd(
+    tmp_path: Path, processes: ForkClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines: list[str] = []
+    monkeypatch.setattr(Disk, "of", lambda path, use: Disk(path, use, KEPT_BYTES_MAX, 1 << 40))
+    system = up.Up(UpPlan(data_dir=tmp_path), processes, lines.append)
+    assert [each.is_full() for each in system._disks()] == [True]
+    async with kept(system, Reluctant(tmp_path / "etcd.log", 0), [], monkeypatch):
+        assert lines[0].startswith("etcd ended with code -9; starting it again")
 
 
 async def test_a_pause_for_a_full_disk_ends_when_there_is_room(

@@ -5,6 +5,8 @@ Law: with a data directory that is named, by option or by variable, no command a
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -200,3 +202,33 @@ def test_a_cluster_that_is_starting_is_said_to_be_starting(asked: list[str], tmp
     data.release()
     assert (asked, done.exit_code) == ([], 1)
     assert "the cluster on data is not ready yet" in done.stderr
+
+
+def test_a_file_in_the_place_of_a_data_directory_is_one_without_a_cluster(
+    asked: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "data").touch()
+    run("topics list")
+    assert asked == [DEFAULT_BOOTSTRAP]
+    done = run("topics list --data-dir data")
+    assert (len(asked), done.exit_code) == (1, 1)
+    assert "no cluster runs on data" in done.stderr
+
+
+@pytest.mark.parametrize("command", ["topics list", "status", "sql select", "fsck"])
+def test_a_data_directory_of_another_user_is_one_sentence(
+    command: str, asked: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tests may run as root, whom no permission stops."""
+    (tmp_path / "theirs" / "etcd").mkdir(parents=True)
+    opened = os.open
+
+    def refuse(path: Any, *words: Any, **more: Any) -> int:
+        if "theirs" in str(path):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return opened(path, *words, **more)
+
+    monkeypatch.setattr("os.open", refuse)
+    done = run(f"{command} --data-dir theirs")
+    assert (asked, done.exit_code) == ([], 1), done.output
+    assert "theirs/run/lock: permission denied" in done.stderr

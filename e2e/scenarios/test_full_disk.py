@@ -144,8 +144,9 @@ def test_a_disk_that_something_else_fills_is_named_and_everything_goes_on_with_r
     before = len(cluster.output)
     filler.unlink()
     cluster.wait_for("has room again")
-    said = "".join(cluster.output[before:])
-    assert "etcd" not in said, said
+    said = [line for line in cluster.output[before:] if line.startswith("etcd ")]
+    assert len(said) == 1, said
+    assert f"is full (0 of {DISK_MB} MB free)" in said[0]
     until("records are taken", lambda: sent(cluster) == ErrorCode.NONE)
     assert commands.ok("consume words --exit").splitlines() == ["one", "two"]
     commands.ok("status")

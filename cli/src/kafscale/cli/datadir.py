@@ -166,16 +166,20 @@ class DataDir:
         temporary.replace(self._endpoints)
 
     def running(self) -> Endpoints | None:
-        """The cluster that runs on this directory now, or None. The file of a dead supervisor is ignored."""
-        if not self._is_locked():
-            return None
-        try:
-            return Endpoints(**json.loads(self._endpoints.read_text()))
-        except FileNotFoundError:
-            return None
+        """The cluster that runs on this directory now, or None. The file of a dead supervisor is ignored.
+
+        Raises DataDirUnusable if this user may not look.
+        """
+        with self._usable():
+            if not self._is_locked():
+                return None
+            try:
+                return Endpoints(**json.loads(self._endpoints.read_text()))
+            except FileNotFoundError:
+                return None
 
     def must_run(self) -> Endpoints:
-        """The cluster that runs on this directory now. Raises NotRunning."""
+        """The cluster that runs on this directory now. Raises NotRunning and DataDirUnusable."""
         running = self.running()
         if running is None:
             raise NotRunning(self._given, locked=self._is_locked())
@@ -184,7 +188,7 @@ class DataDir:
     def _is_locked(self) -> bool:
         try:
             lock = os.open(self._lock_path, os.O_RDWR | os.O_CLOEXEC)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return False
         try:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -245,9 +249,11 @@ async def _serving(data: DataDir, report: Report, quota_bytes: int, sockets: Pat
         try:
             await server.start()
         except EtcdFailed as failed:
-            if (full := data.disk().full()) is not None:
-                raise DataDirUnusable(f"etcd cannot start: {full}; make room, and start again") from failed
             if failed.data_version is None or asked:
+                if (full := data.disk().full()) is not None:
+                    raise DataDirUnusable(
+                        f"etcd cannot start: {full}; make room, and start again"
+                    ) from failed
                 raise
             last, asked = Ran(program=program, version=failed.data_version), True
             continue

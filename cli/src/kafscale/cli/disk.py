@@ -80,31 +80,41 @@ class Disk:
 
 
 class DiskWatch:
-    """Says when a disk becomes full, and when it has room again. `look` raises OSError."""
+    """Says when a disk becomes full, and when it has room again. `look` may raise OSError: then nothing is known."""
 
     def __init__(self, look: Callable[[], Disk]) -> None:
         self._look = look
         self._said = False
 
     def is_full(self) -> bool:
-        return self._look().full() is not None
+        disk = self._seen()
+        return disk is not None and disk.full() is not None
 
     def news(self) -> str | None:
-        """A sentence, if the disk is full and that has not been said."""
-        disk = self._look()
-        full = disk.full()
-        if full is None or self._said:
-            return None
-        self._said = True
-        effect = "etcd may stop" if disk.use is Use.ETCD else "records are refused with KAFKA_STORAGE_ERROR"
-        return f"{full}; {effect}, and everything goes on by itself once there is room"
+        """A sentence, if the disk is full and that has not been said since it had room."""
+        disk = self._seen()
+        full = None if disk is None else disk.full()
+        is_new = full is not None and not self._said
+        self._said = full is not None
+        return full if is_new else None
 
     async def watch(self, report: Callable[[str], None]) -> None:
         """Until cancelled."""
         while True:
-            if (news := self.news()) is not None:
-                report(news)
-            elif self._said and not self.is_full():
-                self._said = False
-                report(self._look().has_room())
+            was_full, news = self._said, self.news()
+            if news is not None:
+                report(f"{news}; {self._effect()}, and everything goes on by itself once there is room")
+            elif was_full and not self._said and (disk := self._seen()) is not None:
+                report(disk.has_room())
             await asyncio.sleep(WATCH_S)
+
+    def _effect(self) -> str:
+        disk = self._seen()
+        only_etcd = disk is not None and disk.use is Use.ETCD
+        return "etcd may stop" if only_etcd else "records are refused with KAFKA_STORAGE_ERROR"
+
+    def _seen(self) -> Disk | None:
+        try:
+            return self._look()
+        except OSError:
+            return None

@@ -201,15 +201,15 @@ def place_of(given: str | None, data_dir: Path | None, command_config: Path | No
         raise fail_usage("--data-dir and --bootstrap-server both name a cluster; give one")
     if (named := given or security.bootstrap) is not None and not only_data_dir:
         return Place(named, security)
-    from kafscale.cli.datadir import DataDir, NotRunning
+    from kafscale.cli.datadir import DataDir, DataDirUnusable, NotRunning
 
-    if data_dir is None:
-        running = DataDir(DEFAULT_DATA_DIR).running()
-        return Place(DEFAULT_BOOTSTRAP if running is None else running.bootstrap_servers, security)
     try:
-        return Place(DataDir(data_dir).must_run().bootstrap_servers, security)
-    except NotRunning as trouble:
+        if data_dir is not None:
+            return Place(DataDir(data_dir).must_run().bootstrap_servers, security)
+        running = DataDir(DEFAULT_DATA_DIR).running()
+    except (NotRunning, DataDirUnusable) as trouble:
         raise fail(str(trouble)) from trouble
+    return Place(DEFAULT_BOOTSTRAP if running is None else running.bootstrap_servers, security)
 
 
 def on_the_line(parameter: str) -> bool:

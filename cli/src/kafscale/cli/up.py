@@ -86,7 +86,7 @@ class Up:
         self._data = DataDir(plan.data_dir)
         self._keys = Keyspace(plan.namespace)
         self._with_records = plan.store is StoreKind.DIR
-        self._disk = DiskWatch(lambda: self._data.disk(with_records=self._with_records))
+        self._etcd_disk = DiskWatch(self._data.disk)
         self._stop = asyncio.Event()
         self._tls: Mapping[str, Mapping[str, str]] = {}
         """Role -> the settings that name its certificate."""
@@ -168,18 +168,18 @@ class Up:
 
     async def _pause(self, pause_s: float) -> None:
         """Ends early if the disk was full and has room again."""
-        until_s, was_full = time.monotonic() + pause_s, self._disk.is_full()
+        until_s, was_full = time.monotonic() + pause_s, self._etcd_disk.is_full()
         while (left_s := until_s - time.monotonic()) > 0:
             await asyncio.sleep(min(left_s, ROOM_POLL_S))
-            if was_full and not self._disk.is_full():
+            if was_full and not self._etcd_disk.is_full():
                 return
 
     def _say_etcd(self, what: str, otherwise: str) -> None:
         """A full disk is the reason, and etcd cannot log it: its log is on the same disk. It is said once."""
-        full = self._disk.news()
+        full = self._etcd_disk.news()
         if full is not None:
-            self._report(f"{what}: {full}")
-        elif not self._disk.is_full():
+            self._report(f"{what}: {full}; it goes on by itself once there is room")
+        elif not self._etcd_disk.is_full():
             self._report(f"{what}; {otherwise}")
 
     async def _run_services(self, endpoint: str, etcd: EtcdClient) -> None:
@@ -203,8 +203,8 @@ class Up:
         self._report("stopped")
 
     def _disks(self) -> list[DiskWatch]:
-        _, *more = self._data.disks(with_records=self._with_records)
-        return [self._disk, *(DiskWatch(partial(Disk.of, each.path, each.use)) for each in more)]
+        found = self._data.disks(with_records=self._with_records)
+        return [DiskWatch(partial(Disk.of, each.path, each.use)) for each in found]
 
     async def _forget(self, etcd: EtcdClient, *prefixes: bytes) -> None:
         await asyncio.gather(*(etcd.delete(prefix, range_end=prefix_end(prefix)) for prefix in prefixes))

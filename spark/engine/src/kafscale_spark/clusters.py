@@ -49,7 +49,7 @@ def _running(data_dir: Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise BadOption(f"no cluster runs on {data_dir}: start it with `kafscale up`") from None
     found = {"etcd_endpoints": said["etcd"], "namespace": said["namespace"]}
-    if ServiceSettings().object_store != "s3":
+    if said["object_dir"] and ServiceSettings().object_store != "s3":  # it is empty if the records are in S3
         found |= {"object_store": "dir", "object_dir": said["object_dir"]}
     return found
 
