@@ -53,18 +53,21 @@ def run_forked(supervise: Callable[[socket.socket], int], programs: Sequence[str
     gc.freeze()
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     parent = os.getpid()
-    supervisor = os.fork()
+    with blocked(PASSED_ON):  # until each of the two has its handlers
+        supervisor = os.fork()
+        if supervisor == 0:
+            # Ctrl-C reaches both; only the parent's SIGTERM counts. Programs that the supervisor starts get no handler.
+            signal.signal(signal.SIGINT, lambda *_: None)
+        else:
+            for number in PASSED_ON:
+                signal.signal(number, lambda *_: os.kill(supervisor, signal.SIGTERM))
     if supervisor == 0:
         ours.close()
         gc.enable()
         die_with(parent)
-        # Ctrl-C reaches both; only the parent's SIGTERM counts. A program that the supervisor starts gets no handler.
-        signal.signal(signal.SIGINT, lambda *_: None)
         setproctitle("kafscale up (supervisor)")
         return supervise(theirs)
     theirs.close()
-    for number in PASSED_ON:
-        signal.signal(number, lambda *_: os.kill(supervisor, signal.SIGTERM))
     order = ForkServer(ours, programs).serve()
     if order is not None:
         return run_program(order)
