@@ -140,6 +140,41 @@ async def test_groups_are_described_in_every_version(one: Coordinator, version: 
     assert (unknown.error_code, unknown.group_state) == (told, "Dead")
 
 
+async def test_the_text_for_a_kip_848_group_is_not_that_it_is_gone(one: Coordinator) -> None:
+    beat = consumer_schema.ConsumerGroupHeartbeatRequest(
+        group_id="g",
+        member_id="m",
+        rebalance_timeout_ms=60_000,
+        subscribed_topic_names=[],
+        topic_partitions=[],
+    )
+    answered = await one.ask(consumer_group_heartbeat, consumer_schema, beat, 1)
+    assert answered.error_code == 0
+    request = describe_schema.DescribeGroupsRequest(groups=["g", "unknown"])
+    groups = (await one.ask(describe_groups, describe_schema, request, 6)).groups
+    assert [(each.error_code, each.error_message) for each in groups] == [
+        (ErrorCode.GROUP_ID_NOT_FOUND, "Group g is not a classic group."),
+        (ErrorCode.GROUP_ID_NOT_FOUND, "Group unknown not found."),
+    ]
+
+
+async def test_a_heartbeat_without_a_group_or_to_a_classic_group_says_so_and_names_no_member(
+    one: Coordinator,
+) -> None:
+    await stable(one)
+    for group, error in (("", ErrorCode.INVALID_REQUEST), ("g", ErrorCode.GROUP_ID_NOT_FOUND)):
+        beat = consumer_schema.ConsumerGroupHeartbeatRequest(
+            group_id=group,
+            member_id="m",
+            rebalance_timeout_ms=60_000,
+            subscribed_topic_names=[],
+            topic_partitions=[],
+        )
+        answered = await one.ask(consumer_group_heartbeat, consumer_schema, beat, 1)
+        assert (answered.error_code, answered.member_id) == (error, None)
+        assert answered.error_message
+
+
 @pytest.mark.parametrize("version", range(6))
 async def test_a_transactional_producer_is_refused_with_an_error_that_ends_it(
     one: Coordinator, version: int

@@ -81,7 +81,7 @@ def test_an_expression_subscribes_to_what_it_matches_as_a_whole_beside_the_names
     assert desk.member("one").assigned.keys() == {A, B, C}
     reply = desk.heartbeat("one", 2, subscribed_names=(), subscribed_regex="")
     assert reply.assignment == {}
-    assert describe(desk.group, desk.rules).members[0].subscribed_topic_regex is None
+    assert describe(desk.group, desk.rules).members[0].subscribed_topic_regex == ""
 
 
 def test_an_expression_alone_is_a_subscription() -> None:
@@ -156,7 +156,7 @@ def test_a_description_tells_what_is_and_what_will_be() -> None:
             client_id="cid",
             client_host="/h",
             subscribed_topic_names=["a"],
-            subscribed_topic_regex=None,
+            subscribed_topic_regex="",
             assignment=some_of_a(0, 1, 2, 3),
             target_assignment=some_of_a(2, 3),
             member_type=1,

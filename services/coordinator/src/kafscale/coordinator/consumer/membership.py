@@ -42,8 +42,8 @@ def member_of_instance(members: Mapping[MemberId, Member], instance_id: str) -> 
     return next((member for member in members.values() if member.instance_id == instance_id), None)
 
 
-def unknown(member_id: str) -> Refusal:
-    return Refusal(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of the group.")
+def unknown(member_id: str, group_id: str) -> Refusal:
+    return Refusal(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {group_id}.")
 
 
 def find(group: Group, request: Heartbeat, rules: Rules) -> Found | Refusal:
@@ -60,9 +60,10 @@ def named(group: Group, request: Heartbeat) -> Member | Refusal:
     """The existing member that the request names, by member id or by both ids."""
     members = group.persisted.members
     if group.persisted.epoch == 0:
-        return Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group.persisted.group_id} not found.")
+        return Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {group.persisted.group_id} not found.")
     if request.instance_id is None:
-        return members.get(MemberId(request.member_id)) or unknown(request.member_id)
+        known = members.get(MemberId(request.member_id))
+        return known or unknown(request.member_id, group.persisted.group_id)
     member = member_of_instance(members, request.instance_id)
     if member is None:
         return Refusal(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {request.instance_id} is unknown.")

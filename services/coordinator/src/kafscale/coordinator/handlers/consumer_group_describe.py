@@ -71,6 +71,8 @@ def _hidden(
 def _group(
     context: CoordinatorContext, name: str, room: AnswerRoom
 ) -> api.ConsumerGroupDescribeResponseDescribed:
+    if not name:
+        return _refused(name, ErrorCode.INVALID_GROUP_ID, None)
     try:
         actor = context.groups.find(name)
     except GroupFailed as failed:
@@ -84,7 +86,7 @@ def _group(
     return found if fits else _refused(name, TOO_LARGE, room.refusal)
 
 
-def _refused(name: str, error: ErrorCode, why: str) -> api.ConsumerGroupDescribeResponseDescribed:
+def _refused(name: str, error: ErrorCode, why: str | None) -> api.ConsumerGroupDescribeResponseDescribed:
     """Kafka's admin client shows this API's message for a group that DescribeGroups does not find either."""
     return api.ConsumerGroupDescribeResponseDescribed(group_id=name, error_code=error, error_message=why)
 
@@ -124,7 +126,7 @@ def _member(
         client_id=member.client_id,
         client_host=member.client_host,
         subscribed_topic_names=sorted(member.names),
-        subscribed_topic_regex=member.regex or None,
+        subscribed_topic_regex=member.regex or "",
         assignment=_assignment(member.assigned, names),
         target_assignment=_assignment(target, names),
         member_type=MEMBER_TYPE_CONSUMER,

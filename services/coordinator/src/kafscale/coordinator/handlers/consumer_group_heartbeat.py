@@ -1,9 +1,9 @@
 """ConsumerGroupHeartbeat (68): v0-1.   v0 the coordinator creates member ids · v1 clients create them, and regular
 expressions
 
-Errors: the machine's (consumer/machine.py), those of every group call, and GROUP_ID_NOT_FOUND while the
-group has members of the classic protocol. TOPIC_AUTHORIZATION_FAILED if the client may not describe one of the topics
-that it names.
+Errors: the machine's (consumer/machine.py), those of every group call, GROUP_ID_NOT_FOUND while the group has members
+of the classic protocol, and INVALID_REQUEST without a group id. TOPIC_AUTHORIZATION_FAILED if the client may not
+describe one of the topics that it names.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from kafscale.runtime.request_meta import RequestMeta
 from kafscale.runtime.stream.apis import answering_with_meta
 from kafscale.storage.keys import TopicId
 from kafscale.wire.apis import ApiKey
+from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import consumer_group_heartbeat as api
 
 NEEDS = needs_of(ApiKey.CONSUMER_GROUP_HEARTBEAT, Side.SERVICE)
@@ -33,6 +34,10 @@ JOINING = 0
 async def handler(
     context: CoordinatorContext, request: api.ConsumerGroupHeartbeatRequest, meta: RequestMeta
 ) -> api.ConsumerGroupHeartbeatResponse:
+    if not request.group_id:
+        return api.ConsumerGroupHeartbeatResponse(
+            error_code=ErrorCode.INVALID_REQUEST, error_message="GroupId can't be empty."
+        )
     asker = context.authorization.of(meta)
     if asker.denied(OF_NAMES, request.subscribed_topic_names or ()):
         return api.ConsumerGroupHeartbeatResponse(error_code=OF_NAMES.code)
@@ -46,8 +51,18 @@ async def handler(
         actor = context.groups.consumer_group(request.group_id)
         reply = await actor.ask(lambda token: event(request, meta, token, principal))
     except GroupFailed as failed:
-        reply = HeartbeatReply(token=0, error=failed.error, member_id=request.member_id)
+        reply = HeartbeatReply(token=0, error=failed.error, message=_why(failed.error, request.group_id))
     return response(reply)
+
+
+def _why(error: ErrorCode, group_id: str) -> str | None:
+    """The text of an error that is no answer of the group's own machine."""
+    if error is ErrorCode.GROUP_ID_NOT_FOUND:
+        return (
+            f"Group {group_id} has members of the classic protocol. It takes members of the consumer protocol when "
+            "those have left."
+        )
+    return None
 
 
 def event(

@@ -1,6 +1,7 @@
 """DescribeGroups (15): v0-6.   v3 authorized operations · v4 static members · v6 GROUP_ID_NOT_FOUND (KIP-1043)
 
-An unknown group, and one of the other protocol, is Dead: without error up to v5, GROUP_ID_NOT_FOUND from v6.
+An unknown group, and one of the other protocol, is Dead: without error up to v5, GROUP_ID_NOT_FOUND from v6, whose
+text says which of the two it is, as in Kafka.
 """
 
 from __future__ import annotations
@@ -44,17 +45,23 @@ def _group(
         actor = context.groups.find(name)
     except GroupFailed as failed:
         return _refused(name, failed.error, failed.error.message)
-    if actor is None or not context.groups.is_classic(actor) or not actor.type.exists(actor.group):
-        reported = version >= GROUP_ID_NOT_FOUND_FROM
-        return api.DescribeGroupsResponseDescribedGroup(
-            group_id=name,
-            group_state=DEAD,
-            error_code=ErrorCode.GROUP_ID_NOT_FOUND if reported else ErrorCode.NONE,
-            error_message=f"Group {name} not found." if reported else None,
-        )
+    if actor is None or not actor.type.exists(actor.group):
+        return _dead(name, version, f"Group {name} not found.")
+    if not context.groups.is_classic(actor):
+        return _dead(name, version, f"Group {name} is not a classic group.")
     found = describe(name, actor.group)
     fits = room.take(sum(map(_size, found.members), ENTRY_BYTES))
     return found if fits else _refused(name, TOO_LARGE, room.refusal)
+
+
+def _dead(name: str, version: int, why: str) -> api.DescribeGroupsResponseDescribedGroup:
+    reported = version >= GROUP_ID_NOT_FOUND_FROM
+    return api.DescribeGroupsResponseDescribedGroup(
+        group_id=name,
+        group_state=DEAD,
+        error_code=ErrorCode.GROUP_ID_NOT_FOUND if reported else ErrorCode.NONE,
+        error_message=why if reported else None,
+    )
 
 
 def _refused(name: str, error: ErrorCode, why: str) -> api.DescribeGroupsResponseDescribedGroup:

@@ -20,6 +20,8 @@ from kafscale.wire.schema import find_coordinator as api
 
 BATCHED_FROM = 4
 NO_BROKER = -1
+SUCCESS = "NONE"
+"""The text of a success before the batches, in Kafka's words. Clients that cannot read a null get none."""
 
 
 class KeyType(IntEnum):
@@ -47,7 +49,7 @@ def find(
     one = _one(request.key, request.key_type, listener, front_doors)
     return api.FindCoordinatorResponse(
         error_code=one.error_code,
-        error_message=one.error_message,
+        error_message=one.error_message or SUCCESS,
         node_id=one.node_id,
         host=one.host,
         port=one.port,
@@ -64,7 +66,7 @@ def _one(
         return _refusal(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "No front door is registered yet.")
     chosen = coordinator_of(key, brokers)
     return api.FindCoordinatorResponseCoordinator(
-        key=key, node_id=chosen.node_id, host=chosen.host, port=chosen.port, error_message=None
+        key=key, node_id=chosen.node_id, host=chosen.host, port=chosen.port
     )
 
 
