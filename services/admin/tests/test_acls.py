@@ -23,7 +23,7 @@ from services.admin.tests.harness import Admin, running
 
 TOPIC, GROUP, CLUSTER = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER
 LITERAL, PREFIXED = PatternType.LITERAL, PatternType.PREFIXED
-OK = (0, None)
+OK = (0, "")
 LATEST = 3
 
 
@@ -101,7 +101,7 @@ async def answer_to(admin: Admin, wanted: AclFilter, version: int = LATEST) -> A
 
 async def described(admin: Admin, wanted: AclFilter | None = None, version: int = LATEST) -> set[AclBinding]:
     answer = await answer_to(admin, wanted or AclFilter(), version)
-    assert (answer.error_code, answer.error_message) == (0, None)
+    assert (answer.error_code, answer.error_message) == (0, "")
     found = [
         acl(
             resource.resource_name,

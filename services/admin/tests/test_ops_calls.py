@@ -334,7 +334,7 @@ async def test_no_quota_is_set(
     admin: Admin, version: int, components: tuple[tuple[str, int, str | None], ...]
 ) -> None:
     answer = await admin.ask(describe_client_quotas, quotas_schema, matching(*components), version)
-    assert (answer.error_code, answer.error_message, answer.entries) == (0, None, [])
+    assert (answer.error_code, answer.error_message, answer.entries) == (0, "", [])
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ async def described(
     admin: Admin, *components: tuple[str, int, str | None], strict: bool = False
 ) -> dict[Names, dict[str, float]]:
     answer = await answer_to(admin, *components, strict=strict)
-    assert (answer.error_code, answer.error_message) == (0, None)
+    assert (answer.error_code, answer.error_message) == (0, "")
     return {
         tuple((part.entity_type, part.entity_name) for part in entry.entity): {
             value.key: value.value for value in entry.values
@@ -62,13 +62,15 @@ async def described(
 
 
 def names(*entities: QuotaEntity) -> set[Names]:
+    """With the parts in the order of Kafka's answers."""
+
     def shown(name: Any) -> str | None:
         return None if name is Default.DEFAULT else str(name)
 
     return {
         tuple(
             (kind, shown(name))
-            for kind, name in (("user", entity.user), ("client-id", entity.client_id), ("ip", entity.ip))
+            for kind, name in (("ip", entity.ip), ("client-id", entity.client_id), ("user", entity.user))
             if name is not None
         )
         for entity in entities
@@ -90,7 +92,6 @@ def names(*entities: QuotaEntity) -> set[Names]:
         ((("user", EXACT, "alice"), ("client-id", DEFAULT, None)), True, (ALICES_DEFAULT,)),
         ((("user", SPECIFIED, None), ("client-id", SPECIFIED, None)), False, (ALICES_APP, ALICES_DEFAULT)),
         ((("ip", SPECIFIED, None),), False, (ADDRESS,)),
-        ((("nonsense", SPECIFIED, None),), False, ()),
     ],
 )
 async def test_a_filter_selects_the_entities_that_have_its_parts(
@@ -101,6 +102,25 @@ async def test_a_filter_selects_the_entities_that_have_its_parts(
 ) -> None:
     await store(admin, *STORED)
     assert set(await described(admin, *components, strict=strict)) == names(*selected)
+
+
+async def test_an_unknown_type_of_entity_is_refused_as_in_kafka(admin: Admin) -> None:
+    answer = await answer_to(admin, ("nonsense", SPECIFIED, None))
+    assert (answer.error_code, answer.entries) == (ErrorCode.UNSUPPORTED_VERSION, None)
+    assert answer.error_message == "Unsupported entity type nonsense"
+
+
+async def test_the_values_come_in_the_order_of_kafkas_answers(admin: Admin) -> None:
+    keys = [key for key in QuotaKey if key is not QuotaKey.CONNECTION_CREATION_RATE]
+    change = Change(admin.access.keys.quota(ALICE), 0, encode_quotas(dict.fromkeys(reversed(keys), 1.0)))
+    assert (await admin.etcd.txn(change_txn(admin.access.keys.quotas, [change]))).succeeded
+    (values,) = (await described(admin)).values()
+    assert list(values) == [
+        "producer_byte_rate",
+        "consumer_byte_rate",
+        "controller_mutation_rate",
+        "request_percentage",
+    ]
 
 
 async def test_the_values_are_those_that_are_set(admin: Admin) -> None:

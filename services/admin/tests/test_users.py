@@ -67,7 +67,7 @@ async def answer_about(admin: Admin, *users: str, everybody: bool = False) -> An
 async def described(admin: Admin, *users: str, everybody: bool = False) -> dict[str, Any]:
     """By user: mechanisms with their iterations, or the error."""
     answer = await answer_about(admin, *users, everybody=everybody)
-    assert (answer.error_code, answer.error_message) == (0, None)
+    assert (answer.error_code, answer.error_message) == (0, "")
     return {
         each.user: (each.error_code, each.error_message)
         if each.error_code

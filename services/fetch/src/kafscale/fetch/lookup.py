@@ -110,7 +110,7 @@ class Lookup:
             for spot in unnamed:
                 if not self._name(spot):
                     spot.error = self._damaged(spot) or (
-                        _unknown(spot) if known else code_for(NO_RECORDS, asked)
+                        self._unknown(spot) if known else code_for(NO_RECORDS, asked)
                     )
             if denied_of is not None:
                 deny([spot for spot in unnamed if spot.readable], denied_of)
@@ -142,7 +142,7 @@ class Lookup:
         assert spot.key is not None, spot.wanted
         assert spot.topic is not None, spot.wanted
         if not self._exists(spot):
-            spot.error = _unknown(spot)
+            spot.error = self._unknown(spot)
             return False
         try:
             state = self._heads.known(spot.key)
@@ -162,7 +162,7 @@ class Lookup:
         known = await self._topics.confirmed()
         for spot in headless:
             if not self._exists(spot):
-                spot.error = _unknown(spot)
+                spot.error = self._unknown(spot)
             elif not known:
                 _fail([spot], NO_RECORDS, asked)
 
@@ -172,13 +172,19 @@ class Lookup:
         return topic is not None and spot.key is not None and topic.topic_id == spot.key.topic_id
 
     def _name(self, spot: Spot) -> bool:
-        """Find the topic; False when it does not exist as far as this view knows."""
-        topic = self._topics.find(spot.wanted, spot.partition)
-        if topic is None:
+        """Find the topic; False when it or the partition does not exist as far as this view knows. The topic of a
+        partition that does not exist is known: its name decides what the client may learn."""
+        topic = spot.topic = self._topics.find(spot.wanted)
+        if topic is None or not 0 <= spot.partition < topic.partitions:
             return False
-        spot.topic = topic
         spot.key = PartitionKey(TopicId(topic.topic_id), spot.partition)
         return True
+
+    def _unknown(self, spot: Spot) -> ErrorCode:
+        """As Kafka: of a topic that is there, the partition is unknown, however the topic is named."""
+        if isinstance(spot.wanted, str) or self._topics.find(spot.wanted) is not None:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return ErrorCode.UNKNOWN_TOPIC_ID
 
     def _damaged(self, spot: Spot) -> ErrorCode | None:
         """A topic whose record cannot be read still exists: no client may give it up."""
@@ -212,9 +218,3 @@ def _is_headless(spot: Spot) -> bool:
 def _fail(spots: Sequence[Spot], failure: MetadataUnavailable, asked: Asked) -> None:
     for spot in spots:
         spot.error = code_for(failure, asked)
-
-
-def _unknown(spot: Spot) -> ErrorCode:
-    if isinstance(spot.wanted, str):
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return ErrorCode.UNKNOWN_TOPIC_ID

@@ -47,6 +47,7 @@ async def handler(
 
 
 def _result(refused: Refused | None) -> api.CreateAclsResponseAclCreationResult:
-    return api.CreateAclsResponseAclCreationResult(
-        error_code=refused.error if refused else 0, error_message=refused.message if refused else None
-    )
+    """The text of a success is empty, as in Kafka: kafka-go cannot read a null."""
+    if refused is None:
+        return api.CreateAclsResponseAclCreationResult()
+    return api.CreateAclsResponseAclCreationResult(error_code=refused.error, error_message=refused.message)

@@ -34,7 +34,7 @@ async def handler(context: AdminContext, request: api.DescribeAclsRequest) -> ap
     found = await _selected(context, request)
     if isinstance(found, Refused):
         return api.DescribeAclsResponse(error_code=found.error, error_message=found.message)
-    return api.DescribeAclsResponse(error_message=None, resources=_by_pattern(found))
+    return api.DescribeAclsResponse(resources=_by_pattern(found))
 
 
 async def _selected(context: AdminContext, request: api.DescribeAclsRequest) -> list[AclBinding] | Refused:

@@ -1,7 +1,8 @@
 """DescribeClientQuotas (48): v0-1.   v1 flexible (KIP-546)
 
 Lists the stored quotas that a filter selects. A filter that Kafka refuses is refused with Kafka's own message:
-INVALID_REQUEST, as is an answer that would be too large. KAFKA_STORAGE_ERROR while a record cannot be read, because the
+INVALID_REQUEST, as is an answer that would be too large; UNSUPPORTED_VERSION for an unknown type of entity.
+KAFKA_STORAGE_ERROR while a record cannot be read, because the
 list would lack it; REQUEST_TIMED_OUT if etcd does not answer.
 """
 
@@ -13,6 +14,7 @@ from kafscale.access.quota import Default, QuotaEntity, QuotaKey
 from kafscale.admin.context import AdminContext
 from kafscale.admin.errors import UNREAD, incomplete
 from kafscale.admin.plan import Refused
+from kafscale.admin.quota_alterations import KINDS
 from kafscale.runtime.answer_room import ENTRY_BYTES, TOO_LARGE, AnswerRoom
 from kafscale.runtime.stream.apis import answering
 from kafscale.storage.etcd.client import EtcdError
@@ -20,6 +22,14 @@ from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import describe_client_quotas as api
 
 EXACT, DEFAULT, SPECIFIED = range(3)
+KEYS = (
+    QuotaKey.PRODUCER_BYTE_RATE,
+    QuotaKey.CONSUMER_BYTE_RATE,
+    QuotaKey.CONTROLLER_MUTATION_RATE,
+    QuotaKey.REQUEST_PERCENTAGE,
+    QuotaKey.CONNECTION_CREATION_RATE,
+)
+"""In the order of Kafka's answers, which Kafka's own collections give."""
 Parts = dict[str, str | None]
 """Types and names of an entity. The name of the default is null."""
 
@@ -33,7 +43,7 @@ async def handler(
         return api.DescribeClientQuotasResponse(
             error_code=found.error, error_message=found.message, entries=None
         )
-    return api.DescribeClientQuotasResponse(error_message=None, entries=found)
+    return api.DescribeClientQuotasResponse(entries=found)
 
 
 async def _selected(
@@ -42,6 +52,9 @@ async def _selected(
     wrong = wrong_filter(request.components)
     if wrong is not None:
         return Refused(ErrorCode.INVALID_REQUEST, wrong)
+    unknown = next((one.entity_type for one in request.components if one.entity_type not in KINDS), None)
+    if unknown is not None:
+        return Refused(ErrorCode.UNSUPPORTED_VERSION, f"Unsupported entity type {unknown}")
     view = context.access
     try:
         await view.confirm()
@@ -62,7 +75,8 @@ async def _selected(
 
 
 def _parts(entity: QuotaEntity) -> Parts:
-    named = (("user", entity.user), ("client-id", entity.client_id), ("ip", entity.ip))
+    """In the order of Kafka's answers."""
+    named = (("ip", entity.ip), ("client-id", entity.client_id), ("user", entity.user))
     return {kind: None if isinstance(name, Default) else name for kind, name in named if name is not None}
 
 
@@ -83,7 +97,9 @@ def _entry(parts: Parts, values: Mapping[QuotaKey, float]) -> api.DescribeClient
             for kind, name in parts.items()
         ],
         values=[
-            api.DescribeClientQuotasResponseValue(key=key.value, value=value) for key, value in values.items()
+            api.DescribeClientQuotasResponseValue(key=key.value, value=values[key])
+            for key in KEYS
+            if key in values
         ],
     )
 

@@ -152,7 +152,7 @@ def _answer(
     resource: api.DescribeConfigsRequestResource, outcome: Configs | Refused
 ) -> api.DescribeConfigsResponseResult:
     answer = api.DescribeConfigsResponseResult(
-        resource_type=resource.resource_type, resource_name=resource.resource_name, error_message=None
+        resource_type=resource.resource_type, resource_name=resource.resource_name
     )
     if isinstance(outcome, Refused):
         answer.error_code, answer.error_message = outcome.error, outcome.message

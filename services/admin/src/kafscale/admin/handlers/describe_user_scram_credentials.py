@@ -40,7 +40,7 @@ async def handler(
         if not room.take(ENTRY_BYTES + 2 * len(name.encode())):
             return _failed(Refused(TOO_LARGE, room.refusal))
         results.append(_result(view, name, twice=times[name] > 1, damaged=name in damaged))
-    return api.DescribeUserScramCredentialsResponse(error_message=None, results=results)
+    return api.DescribeUserScramCredentialsResponse(results=results)
 
 
 def _failed(why: Refused) -> api.DescribeUserScramCredentialsResponse:

@@ -338,6 +338,8 @@ def _response(message: api.FetchRequest, asks: list[Ask], throttle_ms: int) -> a
 
 
 def _partition(ask: Ask, *, committed_only: bool) -> api.FetchResponsePartition:
+    """With an error too it says where the log begins and ends, if that is known; Kafka then says -1. Aborted
+    transactions are null, as in Kafka, unless the partition is unknown or committed records were read."""
     spot = ask.spot
     error = spot.error
     state = spot.state
@@ -347,6 +349,6 @@ def _partition(ask: Ask, *, committed_only: bool) -> api.FetchResponsePartition:
         high_watermark=UNKNOWN_OFFSET if state is None else state.next,
         last_stable_offset=UNKNOWN_OFFSET if state is None else state.lso,
         log_start_offset=UNKNOWN_OFFSET if state is None else state.log_start,
-        aborted_transactions=[] if committed_only else None,
+        aborted_transactions=[] if spot.key is None or committed_only else None,
         records=ask.cut.parts if error is ErrorCode.NONE else b"",
     )
