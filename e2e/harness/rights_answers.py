@@ -186,14 +186,8 @@ class Asking:
 
     def _wait_for(self, last: str) -> None:
         """Until every group can be asked about, and each process has seen the ACLs of the last user."""
+        world = ready_for_groups(self.system)
         with Raw.to(self.system.plain) as admin:
-            for number in range(10):
-                world = World(topic=f"{START}ready", group=f"{START}ready-{number}", dry=True)
-                until(
-                    "a coordinator and a producer id are there",
-                    partial(self._coordinated, admin, world),
-                    READY_S,
-                )
             world = ROWS[ApiKey.LIST_OFFSETS].prepare(admin, world)
         for key, version in ONE_OF_EACH_SERVICE:
             until(f"{last} has its rights", partial(self._served, last, key, version, world), READY_S)
@@ -201,13 +195,22 @@ class Asking:
     def _served(self, user: str, key: int, version: int, world: World) -> bool:
         return set(errors_in(self._answer(user, key, version, ROWS[key].content(world, version)))) == {0}
 
-    @staticmethod
-    def _coordinated(admin: Raw, world: World) -> bool:
-        for key, version in READY_GROUPS:
-            admin.frame(request_frame(key, version, version, ROWS[key].content(world, version)))
-            if set(errors_in(read_answer(key, version, admin.answer())[1])) != {0}:
-                return False
-        return True
+
+def ready_for_groups(system: System) -> World:
+    """Waits until groups and producer ids are served. Kafka creates the topic behind them at the first question."""
+    with Raw.to(system.plain) as admin:
+        for number in range(10):
+            world = World(topic=f"{START}ready", group=f"{START}ready-{number}", dry=True)
+            until("a coordinator and a producer id are there", partial(_coordinated, admin, world), READY_S)
+    return world
+
+
+def _coordinated(admin: Raw, world: World) -> bool:
+    for key, version in READY_GROUPS:
+        admin.frame(request_frame(key, version, version, ROWS[key].content(world, version)))
+        if set(errors_in(read_answer(key, version, admin.answer())[1])) != {0}:
+            return False
+    return True
 
 
 def versions_of(case: Case, offered_by_both: Mapping[int, tuple[int, int]]) -> list[int]:
