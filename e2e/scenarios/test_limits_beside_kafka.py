@@ -203,9 +203,9 @@ def test_the_policy_of_cleanup_gains_and_loses_its_items_as_in_kafka(pair: Pair)
     pair.each(changed, "cleanup.policy", Operation.DELETE, None)
 
 
-def deletion(raw: Raw) -> int:
-    part = delete_records.DeleteRecordsRequestPartition(partition_index=0, offset=-1)
-    topic = delete_records.DeleteRecordsRequestTopic(name=TOPIC_NAME, partitions=[part])
+def deletion(raw: Raw, name: str = TOPIC_NAME, below: int = -1) -> int:
+    part = delete_records.DeleteRecordsRequestPartition(partition_index=0, offset=below)
+    topic = delete_records.DeleteRecordsRequestTopic(name=name, partitions=[part])
     answer = ask(
         raw, delete_records, 2, delete_records.DeleteRecordsRequest(topics=[topic], timeout_ms=30_000)
     )
@@ -286,6 +286,41 @@ def test_what_changes_no_broker_gets_the_code_of_kafka(
     pair.agree(code)
 
 
+OTHER_VALUES: Final = {
+    "advertised.listeners": "its own address",
+    "log.dirs": "the object store",
+    "log.cleaner.backoff.ms": "upkeep compacts hourly",
+    "log.retention.check.interval.ms": "upkeep runs hourly",
+    "group.max.size": "a group has at most 1,000 members",
+    "group.consumer.max.size": "a group has at most 1,000 members",
+    "offsets.topic.num.partitions": "the slots of groups",
+}
+
+
+def test_a_broker_shows_kafkas_configs_with_their_types_and_with_values_that_are_true_here(
+    pair: Pair,
+) -> None:
+    def shown(raw: Raw) -> dict[str, Any]:
+        node = str(leader_of(raw, TOPIC_NAME))
+        return {config.name: config for config in described(raw, BROKER, node).configs}
+
+    ours, theirs = pair.each(shown)
+    own = {name for name in ours if not name.startswith("kafscale.")}
+    assert own <= theirs.keys()
+    assert {name: ours[name].config_type for name in own} == {name: theirs[name].config_type for name in own}
+    assert {ours[name].value for name in ("broker.id", "node.id")} == {str(leader_of(pair.ours, TOPIC_NAME))}
+    assert {name for name in own if ours[name].value != theirs[name].value} == OTHER_VALUES.keys()
+    asked_by_tools = {
+        "log.dirs",
+        "node.id",
+        "log.retention.ms",
+        "delete.topic.enable",
+        "log.cleaner.backoff.ms",
+    }
+    assert own >= asked_by_tools | {"offsets.topic.replication.factor", "default.replication.factor"}
+    assert all(config.read_only for config in ours.values())
+
+
 def test_leader_epochs_of_empty_and_of_written_topics_are_those_of_kafka(pair: Pair) -> None:
     """Counted from the first one: Kafka begins with 0, and KafScale with 1."""
     name = "epochs"
@@ -354,6 +389,18 @@ def test_a_short_timeout_of_a_produce_is_no_reason_to_write_it_twice(
     body = produce_body((TOPIC_NAME, 0, batch()), acks=acks, timeout_ms=timeout_ms)
     for _ in range(5):
         assert [part.error_code for part in pair.agree(ask_produce, body)] == [0]
+
+
+def test_a_produce_says_where_the_log_starts_after_a_deletion(pair: Pair) -> None:
+    name = "deleted"
+    pair.agree(create, name)
+    body = produce_body((name, 0, batch(5)))
+    assert [part.log_start_offset for part in pair.agree(ask_produce, body)] == [0]
+    assert pair.agree(deletion, name, 3) == 0
+    until(
+        "the new start", lambda: [part.log_start_offset for part in ask_produce(pair.ours, body)] == [3], 60
+    )
+    assert [part.log_start_offset for part in ask_produce(pair.theirs, body)] == [3]
 
 
 @pytest.mark.parametrize("length", [4_095, 4_096, 4_097])

@@ -239,9 +239,19 @@ async def test_a_broker_shows_what_topics_inherit_and_what_it_was_set_to(admin: 
         ("num.partitions", "3", 4),
         ("auto.create.topics.enable", "true", 5),
         ("broker.id", "3", 4),
+        ("node.id", "3", 4),
+        ("delete.topic.enable", "true", 5),
+        ("log.cleaner.backoff.ms", "3600000", 5),
+        ("log.dirs", "objects", 5),
+        ("log.retention.hours", "168", 5),
+        ("offsets.topic.replication.factor", "1", 5),
+        ("offsets.retention.minutes", "10080", 5),
     ):
         assert (configs[name].value, configs[name].config_source) == (value, source), name
         assert [each.value for each in configs[name].synonyms] == [value]
+    unset = configs["log.retention.ms"]
+    assert (unset.value, unset.synonyms, unset.config_source) == (None, [], 5), "the hours apply, as in Kafka"
+    assert len(configs) == len((await described(admin, BROKER, "3")).configs), "each config is there once"
     asked = await described(admin, BROKER, "3", ["num.partitions", "no.such.key"])
     assert [config.name for config in asked.configs] == ["num.partitions"]
 

@@ -145,6 +145,23 @@ class ServiceSettings(BaseSettings):
         description="Largest answer of an admin or a coordinator; a request that asks for more fails with an error.",
     )
 
+    retention_every_ms: int = Field(
+        3_600_000, ge=1, description="Time from the end of a retention run to the next run."
+    )
+    compaction_every_ms: int = Field(
+        3_600_000, ge=1, description="Time from the end of a compaction round to the next round."
+    )
+
+    group_min_session_timeout_ms: int = Field(
+        6_000, ge=1, description="Shortest session timeout that a member of a classic group may request."
+    )
+    group_max_session_timeout_ms: int = Field(
+        1_800_000, ge=1, description="Longest session timeout that a member of a classic group may request."
+    )
+    group_initial_rebalance_delay_ms: int = Field(
+        3_000, ge=0, description="How long the first rebalance of an empty group waits for more members."
+    )
+    group_max_size: int = Field(1_000, ge=1, description="Members that a group may have.")
     group_consumer_session_timeout_ms: int = Field(
         45_000, ge=1, description="Session timeout of members of the new protocol (KIP-848)."
     )
@@ -162,6 +179,15 @@ class ServiceSettings(BaseSettings):
     )
     group_consumer_max_heartbeat_interval_ms: int = Field(
         15_000, ge=1, description="Longest heartbeat interval that a group's configs may set."
+    )
+
+    offsets_retention_minutes: int = Field(
+        10_080, ge=1, description="How long the offsets of a group without members are kept."
+    )
+    offset_metadata_max_bytes: int = Field(
+        4_096,
+        ge=0,
+        description="Longest metadata that a committed offset may carry, in characters (UTF-16 units), as in Kafka.",
     )
 
     redis_url: SecretStr | None = Field(

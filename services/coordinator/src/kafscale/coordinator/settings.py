@@ -13,31 +13,13 @@ MINUTE_MS = 60_000
 
 
 class CoordinatorSettings(ServiceSettings):
-    group_min_session_timeout_ms: int = Field(
-        6_000, ge=1, description="Shortest session timeout that a member of a classic group may request."
-    )
-    group_max_session_timeout_ms: int = Field(
-        1_800_000, ge=1, description="Longest session timeout that a member of a classic group may request."
-    )
-    group_initial_rebalance_delay_ms: int = Field(
-        3_000, ge=0, description="How long the first rebalance of an empty group waits for more members."
-    )
     groups_max: int = Field(
         100_000,
         ge=1,
         description="Groups that one coordinator creates. It may take over more from other coordinators.",
     )
-    group_max_size: int = Field(1_000, ge=1, description="Members that a group may have.")
     group_consumer_assignor: Literal["uniform", "range"] = Field(
         "uniform", description="Assignor of consumer groups (KIP-848) whose members name none."
-    )
-    offsets_retention_minutes: int = Field(
-        10_080, ge=1, description="How long the offsets of a group without members are kept."
-    )
-    offset_metadata_max_bytes: int = Field(
-        4_096,
-        ge=0,
-        description="Longest metadata that a committed offset may carry, in characters (UTF-16 units), as in Kafka.",
     )
 
     def classic_rules(self) -> classic.Rules:

@@ -11,9 +11,6 @@ DAY_MS = 24 * HOUR_MS
 
 
 class UpkeepSettings(ServiceSettings):
-    retention_every_ms: int = Field(
-        HOUR_MS, ge=1, description="Time from the end of a retention run to the next run."
-    )
     retention_grace_ms: int = Field(
         300_000,
         ge=0,
@@ -43,9 +40,6 @@ class UpkeepSettings(ServiceSettings):
     )
     bundle_grace_ms: int = Field(
         900_000, ge=0, description="Wait for reads in progress before a bundle is deleted."
-    )
-    compaction_every_ms: int = Field(
-        HOUR_MS, ge=1, description="Time from the end of a compaction round to the next round."
     )
     compaction_grace_ms: int = Field(
         300_000,

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import structlog
+from kafscale.admin.broker_configs import LOG_DIRECTORY
 from kafscale.admin.cluster_view import active, active_by_name
 from kafscale.admin.context import AdminContext
 from kafscale.admin.partition_sizes import PartitionKey
@@ -21,9 +22,6 @@ from kafscale.storage.etcd.client import EtcdError
 from kafscale.storage.topics import Topic
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import describe_log_dirs as api
-
-DIRECTORY = "objects"
-"""The answer does not name the store, because every client that can connect may send this request."""
 
 log = structlog.get_logger(__name__)
 
@@ -36,7 +34,7 @@ Wanted = list[tuple[Topic, list[int]]]
 @answering(api)
 async def handler(context: AdminContext, request: api.DescribeLogDirsRequest) -> api.DescribeLogDirsResponse:
     wanted = _wanted(context, request)
-    answer = api.DescribeLogDirsResponseResult(log_dir=DIRECTORY)
+    answer = api.DescribeLogDirsResponseResult(log_dir=LOG_DIRECTORY)
     room = AnswerRoom(context.settings.answer_bytes_max)
     if not room.take(sum(_size(topic, numbers) for topic, numbers in wanted)):
         return api.DescribeLogDirsResponse(error_code=TOO_LARGE)
