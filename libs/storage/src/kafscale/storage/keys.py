@@ -233,10 +233,10 @@ class Keyspace:
         return unquote(_text(key, self._rest(key, self.topics_prefix())))
 
     def parse_head(self, key: bytes) -> tuple[TopicId, int]:
-        return self._partition(key, self._heads)
+        return self.partition_of(key, self._heads)
 
     def parse_owner(self, key: bytes) -> tuple[TopicId, int]:
-        return self._partition(key, self._owners)
+        return self.partition_of(key, self._owners)
 
     def parse_live(self, key: bytes) -> tuple[str, int, str]:
         """Role, node id, boot id."""
@@ -275,7 +275,7 @@ class Keyspace:
             raise UnknownKey(key)
         return _slot(key, parts[0]), unquote(_text(key, parts[1])), *_partition_of(key, parts[2])
 
-    def _partition(self, key: bytes, prefix: bytes) -> tuple[TopicId, int]:
+    def partition_of(self, key: bytes, prefix: bytes) -> tuple[TopicId, int]:
         return _partition_of(key, self._rest(key, prefix))
 
     def _rest(self, key: bytes, prefix: bytes) -> bytes:

@@ -23,6 +23,7 @@ from kafscale.produce.log.flush import FlushBudget, TokenBucket
 from kafscale.produce.log.folding import KeptBudget
 from kafscale.produce.log.model import Instant
 from kafscale.produce.log.producer_budget import ProducerBudget
+from kafscale.produce.log_starts import LogStarts
 from kafscale.produce.merging import Merges
 from kafscale.produce.message_sets import ConversionLine
 from kafscale.produce.metrics import ProduceMetrics
@@ -85,6 +86,7 @@ class ProduceService:
         self.owners: PrefixView[OwnerRecord] = PrefixView(
             runtime.etcd, runtime.keyspace.owners_prefix(), _decode_owner
         )
+        self.log_starts = LogStarts(runtime.etcd, runtime.keyspace, lambda: self.ownership.partitions)
         self.settle_requests = SettleRequests(runtime.etcd, runtime.keyspace)
         self.committer = self._committer()
         self.ownership = self._ownership()
@@ -297,6 +299,7 @@ class ProduceService:
             ("scan", self.ownership.scan),
             ("balance", self.handoffs.balance),
             ("clean", self.cleaner.run),
+            ("log-starts", self.log_starts.run),
             ("settle-requests-view", self.settle_requests.view.run),
             ("settle-requests", self._settle_on_request),
             ("slice-age", self._watch_slice_age),
