@@ -1,4 +1,4 @@
-"""Fails if a module has more than 400 lines or a function more than 40. Unit tests are exempt."""
+"""Fails if a module has more than 600 lines or a function more than 60. Unit tests are exempt."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-MODULE_LINES_MAX = 400
-FUNCTION_LINES_MAX = 40
+MODULE_LINES_MAX = 600
+FUNCTION_LINES_MAX = 60
 CHECKED = ("libs/*/src", "services/*/src", "cli/src", "spark/*/src", "tools", "bench", "e2e")
 GENERATED = ("_pb2", "/schema/", "/.venv/", "/node_modules/", "/.git/")
 

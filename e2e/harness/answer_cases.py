@@ -76,9 +76,6 @@ def _absent(said: Told, key: ApiKey, what: str, *path: str, name: str = "name", 
     return _case(key, f"{what} of an absent topic", _changed(said, *path, **{name: to}))
 
 
-# -- more that is there ----------------------------------------------------------------------------
-
-
 def quotas(raw: Raw, world: World) -> World:
     """Of a user, and of the user with a client id, with all others, and of every kind."""
     schema = alter_client_quotas
