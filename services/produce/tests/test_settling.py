@@ -15,7 +15,13 @@ from kafscale.produce.metrics import ProduceMetrics
 from kafscale.produce.pace import Pace
 from kafscale.produce.pieces import Pieces
 from kafscale.produce.server import fresh_id
-from kafscale.produce.settler import LARGE_AT_ONCE_MAX, READS_AT_ONCE_MAX, TURNS_MAX, Settler
+from kafscale.produce.settler import (
+    LARGE_AT_ONCE_MAX,
+    READS_AT_ONCE_MAX,
+    SMALL_AT_ONCE_MAX,
+    TURNS_MAX,
+    Settler,
+)
 from kafscale.runtime.clock import SystemClock
 from kafscale.runtime.exposition import registry_of
 from kafscale.runtime.metrics import Metrics
@@ -264,6 +270,50 @@ async def test_a_lost_slice_with_a_record_that_is_not_deleted_is_not_passed_over
     assert await rewritten(store, keyspace, log, metrics=metrics) is None
     assert counted(metrics, "unreadable_slices_total") == 1
     assert await store.head(keyspace.segment_key("t", 0, 0)) is None
+
+
+@pytest.mark.parametrize("damage", [lose, write_over, flip_a_bit])
+async def test_a_plan_that_failed_begins_with_the_slice_that_failed_it_and_takes_no_place(
+    store: MemoryStore,
+    keyspace: Keyspace,
+    log: LogBuilder,
+    damage: Callable[[MemoryStore, str], Awaitable[FaultyStore]],
+) -> None:
+    """One bundle may have slices of thousands of partitions. Others settle meanwhile."""
+    key = log.segment_key(log.head.tail[1])
+    whole = await store.get(key)
+    damaged = await damage(store, key)
+    one = settler(log._etcd, damaged, keyspace, Metrics("produce"))
+    id_ = PartitionId(topic=log.topic.name, topic_id=log.topic.topic_id, partition=0)
+    plan, kept = SettleRun(plan=1, run=log.head.tail, epoch=EPOCH), Kept(KeptBudget(0))
+    assert await one.rewrite(id_, plan, kept) is None
+    damaged.requests.clear()
+    for _ in range(SMALL_AT_ONCE_MAX):
+        await one._small.acquire()
+    async with asyncio.timeout(LATE_S):
+        assert await one.rewrite(id_, plan, kept) is None
+    assert damaged.requests == [("get", key)]
+    for _ in range(SMALL_AT_ONCE_MAX):
+        one._small.release()
+    damaged.plan = lambda operation, of: None
+    etag = await store.put(key, (whole,), condition=None)
+    assert etag == log.head.tail[1].etag, "the version with the committed etag is restored"
+    assert isinstance(await one.rewrite(id_, plan, kept), Seg)
+    assert not one._lost
+
+
+async def test_a_plan_that_failed_goes_on_when_the_records_of_its_lost_slice_are_deleted(
+    store: MemoryStore, keyspace: Keyspace, log: LogBuilder
+) -> None:
+    lost = log.head.tail[1]
+    await store.delete(log.segment_key(lost))
+    one = settler(log._etcd, store, keyspace, Metrics("produce"))
+    id_ = PartitionId(topic=log.topic.name, topic_id=log.topic.topic_id, partition=0)
+    plan, kept = SettleRun(plan=1, run=log.head.tail, epoch=EPOCH), Kept(KeptBudget(0))
+    assert await one.rewrite(id_, plan, kept) is None
+    assert await one.rewrite(id_, plan, kept) is None
+    await log.retain_from(lost.end, delete=False)
+    assert isinstance(await one.rewrite(id_, plan, kept), Seg)
 
 
 class Unconditional(MemoryStore):

@@ -18,6 +18,7 @@ of a second.
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 
 import structlog
@@ -26,7 +27,7 @@ from kafscale.produce.log.flight import stamped
 from kafscale.produce.log.folding import Kept
 from kafscale.produce.log.model import Buffer, Instant, PartitionId, SettleRun, StepDownReason
 from kafscale.produce.log.put_limit import Rank
-from kafscale.produce.log.settling import Rewrite, settled_seg
+from kafscale.produce.log.settling import Rewrite, check_slice, settled_seg
 from kafscale.produce.log.writer import PartitionWriter
 from kafscale.produce.metrics import MEMORY, STORE, ProduceMetrics
 from kafscale.produce.pace import Pace
@@ -35,7 +36,7 @@ from kafscale.runtime.together import together
 from kafscale.storage.etcd.client import EtcdClient, EtcdError
 from kafscale.storage.failures import without_frames
 from kafscale.storage.heads import Seg, decode_meta
-from kafscale.storage.keys import META_ATTEMPT, META_EPOCH, META_LAST, META_TOPIC_ID, Keyspace
+from kafscale.storage.keys import META_ATTEMPT, META_EPOCH, META_LAST, META_TOPIC_ID, Keyspace, TopicId
 from kafscale.storage.objects import (
     IfAbsent,
     IfMatch,
@@ -57,6 +58,8 @@ SMALL_BYTES_MAX = 512 << 10
 SMALL_AT_ONCE_MAX = 32
 LARGE_AT_ONCE_MAX = 4
 """Plans of an instance: each holds the bytes of its segment, whose run has at most that size or more."""
+PROBES_AT_ONCE_MAX = 4
+LOST_MAX = 10_000
 TURNS_MAX = 8
 READS_AT_ONCE_MAX = 32
 """Slices that all plans of an instance read from the store."""
@@ -87,6 +90,10 @@ class Settler:
         self._small = asyncio.Semaphore(SMALL_AT_ONCE_MAX)
         self._large = asyncio.Semaphore(LARGE_AT_ONCE_MAX)
         self._reads = asyncio.Semaphore(READS_AT_ONCE_MAX)
+        self._probes = asyncio.Semaphore(PROBES_AT_ONCE_MAX)
+        self._lost: OrderedDict[tuple[TopicId, int], Seg] = (
+            OrderedDict()
+        )  # what failed the last plan of a partition
 
     async def carry_out(
         self, id_: PartitionId, writer: PartitionWriter, plan: SettleRun, now: Callable[[], Instant]
@@ -105,14 +112,36 @@ class Settler:
         records are not deleted."""
         place = {"topic": id_.topic, "partition": id_.partition, "base": plan.run[0].base}
         try:
+            await self._probe(id_, plan.run)
             async with self._places(plan.run):
-                return await self._rewrite_past(id_, plan, kept)
+                done = await self._rewrite_past(id_, plan, kept)
+            self._lost.pop((id_.topic_id, id_.partition), None)
+            return done
         except _DAMAGE as error:
             self._metrics.unreadable_slices.inc()
             log.error("slice damaged", **place, error=repr(without_frames(error)))
         except (StoreError, EtcdError, UnreadableValue, TimeoutError) as error:
             log.warning("settling failed", **place, error=repr(without_frames(error)))
         return None
+
+    async def _probe(self, id_: PartitionId, run: Sequence[Seg]) -> None:
+        """Raises while the slice that failed the last plan cannot be read. It takes no place and reads no other slice:
+        one lost bundle may have slices of thousands of partitions, and others wait for these places."""
+        lost = self._lost.get((id_.topic_id, id_.partition))
+        if lost is None or lost not in run:
+            return
+        async with self._probes, asyncio.timeout(TIMEOUT_S):
+            try:
+                check_slice(lost, await self._read_one(id_, lost))
+            except _DAMAGE as error:
+                if await self._log_start(id_) < lost.end:
+                    raise
+                without_frames(error)
+
+    def _note_lost(self, id_: PartitionId, seg: Seg) -> None:
+        self._lost[id_.topic_id, id_.partition] = seg
+        if len(self._lost) > LOST_MAX:
+            self._lost.popitem(last=False)
 
     async def _rewrite_past(self, id_: PartitionId, plan: SettleRun, kept: Kept) -> Seg | StepDownReason:
         """Once more, if a slice cannot be read and the log start has passed some of the run."""
@@ -173,23 +202,31 @@ class Settler:
         self._metrics.settle_reads.inc(len(missing))
         sources = [next(read) if source is None else source for source in found]
         rewrite = Rewrite(run, sources, log_start)
-        await self._pieces.run(rewrite.steps())
+        try:
+            await self._pieces.run(rewrite.steps())
+        except SegmentError:
+            self._note_lost(id_, rewrite.at)
+            raise
         stored_bytes = sum(seg.size for seg in missing if seg not in rewrite.passed)
         memory_bytes = sum(seg.size for seg in run if seg not in missing)
         return rewrite, {MEMORY: memory_bytes, STORE: stored_bytes}
 
     async def _read(self, id_: PartitionId, slices: Sequence[Seg], log_start: int) -> list[Buffer | None]:
         """The slices, in their order. None: one below the log start is lost."""
-        return await together(self._read_one(id_, seg, seg.end <= log_start) for seg in slices)
+        return await together(self._read_or_pass(id_, seg, log_start) for seg in slices)
 
-    async def _read_one(self, id_: PartitionId, seg: Seg, is_deleted: bool) -> Buffer | None:
+    async def _read_or_pass(self, id_: PartitionId, seg: Seg, log_start: int) -> Buffer | None:
+        try:
+            return await self._read_one(id_, seg)
+        except (ObjectNotFound, PreconditionFailed):
+            if seg.end > log_start:
+                self._note_lost(id_, seg)
+                raise
+            return None
+
+    async def _read_one(self, id_: PartitionId, seg: Seg) -> Buffer:
         async with self._reads:
-            try:
-                return await place_of(self._keyspace, id_.topic, id_.partition, seg).read(self._store)
-            except (ObjectNotFound, PreconditionFailed):
-                if not is_deleted:
-                    raise
-                return None
+            return await place_of(self._keyspace, id_.topic, id_.partition, seg).read(self._store)
 
     async def _put(
         self, key: str, body: Sequence[Buffer], metadata: Mapping[str, str], epoch: int

@@ -169,6 +169,12 @@ def ripening_ms(first: Seg, settle_ms: int) -> int:
     return int(settle_ms * share)
 
 
+def check_slice(seg: Seg, source: Buffer) -> None:
+    """Raises SegmentError if these are not the bytes of this entry."""
+    found = verify_segment(source, batches=False)
+    expect(Fault.CHECKSUM, len(source) - FOOTER_SIZE, seg.crc32c, found.footer.crc32c)
+
+
 class Rewrite:
     """The batches of a run as one segment. `sources` are the slices in their order: as they were read, or the batches
     that their owner has kept, or None if a slice is lost. What cannot be read below `log_start` is passed over: its
@@ -181,6 +187,8 @@ class Rewrite:
         self._sources = sources
         self._log_start = log_start
         self.passed: list[Seg] = []
+        self.at = run[0]
+        """The slice that `steps` checked last."""
         self._batches: list[BatchInfo] = []
         self._parts: list[Buffer] = []
 
@@ -202,9 +210,9 @@ class Rewrite:
             yield
 
     def _is_whole(self, seg: Seg, source: Buffer) -> bool:
+        self.at = seg
         try:
-            found = verify_segment(source, batches=False)
-            expect(Fault.CHECKSUM, len(source) - FOOTER_SIZE, seg.crc32c, found.footer.crc32c)
+            check_slice(seg, source)
         except SegmentError:
             if seg.end > self._log_start:
                 raise
