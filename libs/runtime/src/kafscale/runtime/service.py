@@ -25,6 +25,8 @@ from kafscale.storage.topics import TopicsView
 
 S = TypeVar("S", bound=ServiceSettings)
 
+TIDY: Final = frozenset({"admin", "upkeep"})
+"""The roles that may delete old witnesses of etcd's history. Of a produce service the bucket's rights are narrow."""
 READS_USERS: Final = frozenset({"frontdoor", "admin"})
 """The roles whose view of ACLs has users and quotas, too. No other process reads credentials."""
 
@@ -73,7 +75,11 @@ class Runtime(Generic[S]):
         """Of etcd, started in task_group at the first use. Await its judged() before the first request."""
         if self._history is None:
             self._history = history = History(
-                self.etcd, self.keyspace, self.store, wall_ms=self.clock.wall_ms
+                self.etcd,
+                self.keyspace,
+                self.store,
+                wall_ms=self.clock.wall_ms,
+                tidies=self.role in TIDY,
             )
             self.metrics.watch("history_stopped", lambda: history.stopped is not None)
             self.task_group.create_task(history.run(), name="history")

@@ -79,11 +79,14 @@ class History:
         store: ObjectStore,
         *,
         wall_ms: Callable[[], int] = lambda: int(time.time() * 1000),
+        tidies: bool = True,
     ) -> None:
+        """`tidies`: it may delete old witnesses of the bucket."""
         self._etcd = etcd
         self._keys = keys
         self._store = store
         self._wall_ms = wall_ms
+        self._tidies = tidies
         self._verified: Witness | None = None
         self._verified_s = float("-inf")
         self._stopped: str | None = None
@@ -350,6 +353,8 @@ class History:
 
     async def _prune(self) -> None:
         """Best effort: old witnesses prove nothing more, and cost nothing."""
+        if not self._tidies:
+            return
         with suppress(StoreError, TimeoutError):
             stored, _ = await self._stored()
             old = [Doomed(self._name(str(each))) for each in outdated(stored, OBJECTS_KEPT)]

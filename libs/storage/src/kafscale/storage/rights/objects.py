@@ -64,8 +64,7 @@ TABLE: Final[Mapping[Role, Row]] = MappingProxyType(
         Role.PRODUCE: Row(
             gets=(Tree.NAMESPACE,),
             puts=(Tree.NAMESPACE,),
-            # Its settled bundles, snapshots that no head names, and old witnesses.
-            deletes=(Tree.BUNDLES, Tree.SNAPSHOTS, Tree.HISTORY),
+            deletes=(Tree.BUNDLES, Tree.SNAPSHOTS),  # its settled bundles, and snapshots that no head names
         ),
         Role.FETCH: Row(gets=(Tree.NAMESPACE,)),
         Role.COORDINATOR: Row(),
