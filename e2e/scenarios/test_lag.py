@@ -32,6 +32,12 @@ NEW, NEW_RECORDS = PARTITIONS, 7
 """A partition in which the group commits nothing."""
 LOST = 10
 AHEAD = 490
+CONSUMER: Any = {
+    "group.id": GROUP,
+    "client.id": CLIENT,
+    "auto.offset.reset": "earliest",
+    "enable.auto.commit": False,
+}
 AGE_MS = 3 * 3_600_000
 STEP_MS = 10_000
 COMMAND_TIMEOUT_S = 240
@@ -121,14 +127,16 @@ def lose(bootstrap: str) -> None:
         future.result(WAIT_S)
 
 
-def go_ahead(bootstrap: str) -> None:
+def go_ahead(cluster: Cluster) -> None:
     """Commits an offset that the new partition does not have, as a restore of offsets without their records does."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": GROUP})
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": GROUP})
     try:
         beyond = TopicPartition(TOPIC, NEW, NEW_RECORDS + AHEAD)
         consumer.commit(offsets=[beyond], asynchronous=False)
     finally:
         consumer.close()
+    until("upkeep shows it", lambda: {v for _, v in metrics(cluster, "ahead")} == {0.0, AHEAD}, WAIT_S)
+    assert 8.0 in {value for _, value in metrics(cluster, "status")}
 
 
 def check(rows: list[dict[str, Any]], first_ms: int, began_ms: int, lost: int = 0, ahead: int = 0) -> None:
@@ -146,21 +154,9 @@ def check(rows: list[dict[str, Any]], first_ms: int, began_ms: int, lost: int = 
         assert began_ms - unread_ms <= row["time_ms"] <= now_ms - unread_ms, row
 
 
-def member(bootstrap: str) -> Consumer:
-    return Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": GROUP,
-            "client.id": CLIENT,
-            "auto.offset.reset": "earliest",
-            "enable.auto.commit": False,
-        }
-    )
-
-
 def test_a_group_that_stops_half_way(cluster: Cluster, tmp_path: Path) -> None:
     first_ms = fill(cluster.bootstrap)
-    consumer = member(cluster.bootstrap)
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, **CONSUMER})
     try:
         read(consumer)
         behind = float(PARTITIONS * (EACH - READ))
@@ -186,9 +182,7 @@ def test_a_group_that_stops_half_way(cluster: Cluster, tmp_path: Path) -> None:
         assert {value for _, value in metrics(cluster, "status")} == {4.0, 7.0}
     finally:
         consumer.close()
-    go_ahead(cluster.bootstrap)
-    until("upkeep shows it", lambda: {v for _, v in metrics(cluster, "ahead")} == {0.0, AHEAD}, WAIT_S)
-    assert 8.0 in {value for _, value in metrics(cluster, "status")}
+    go_ahead(cluster)
     assert cluster.logged_errors() == []
     cluster.stop()
     began_ms = int(time.time() * 1000)

@@ -321,8 +321,7 @@ LAG: Final = (
     ),
     gauge(
         f"{_LAG}_status",
-        "Burrow's status of the group on a partition: 0 unknown, 1 OK, 2 WARN, 4 STOP, 5 STALL, 6 REWIND; 7 LOST, "
-        "8 AHEAD, 9 REPLACED",
+        "Status (Burrow's): 0 unknown, 1 OK, 2 WARN, 4 STOP, 5 STALL, 6 REWIND; 7 LOST, 8 AHEAD, 9 REPLACED",
         *_MEMBER,
     ),
     gauge(f"{_LAG}_lost", "Records deleted before the group read them, until it commits again", *_MEMBER),

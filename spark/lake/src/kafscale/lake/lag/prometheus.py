@@ -84,8 +84,7 @@ _OF_MEMBERS: Final[Sequence[tuple[str, str, Callable[[PartitionRow], float | Non
     ),
     (
         "status",
-        "Burrow's status of the group on a partition: 0 unknown, 1 OK, 2 WARN, 4 STOP, 5 STALL, 6 REWIND; 7 LOST, "
-        "8 AHEAD, 9 REPLACED",
+        "Status (Burrow's): 0 unknown, 1 OK, 2 WARN, 4 STOP, 5 STALL, 6 REWIND; 7 LOST, 8 AHEAD, 9 REPLACED",
         lambda row: NUMBERS[row.status],
     ),
     (
