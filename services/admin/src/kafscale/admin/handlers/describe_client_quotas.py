@@ -2,8 +2,8 @@
 
 Lists the stored quotas that a filter selects. A filter that Kafka refuses is refused with Kafka's own message:
 INVALID_REQUEST, as is an answer that would be too large; UNSUPPORTED_VERSION for an unknown type of entity.
-KAFKA_STORAGE_ERROR while a record cannot be read, because the
-list would lack it; REQUEST_TIMED_OUT if etcd does not answer.
+KAFKA_STORAGE_ERROR while a record cannot be read, because the list would lack it; REQUEST_TIMED_OUT if etcd does not
+answer.
 """
 
 from __future__ import annotations
