@@ -1,7 +1,7 @@
 """A client that sends two requests in one write gets the answers of a client that waits for the first one.
 
 Law: Kafka handles one request of a connection at a time. Here the two may go to different services, yet the second one
-sees what the first one wrote, for every pair of requests where that can be told (`harness/pipelining.py`), each time.
+sees what the first one wrote, each time, for every pair of requests where an answer shows it (`harness/pipelining.py`).
 """
 
 from __future__ import annotations

@@ -284,9 +284,11 @@ async def test_a_client_that_leaves_takes_what_waits_with_it() -> None:
         cluster.quotas.put(CLIENT, PRODUCER, 100_000)
         cluster.client().produce(("t", 0, bytes(1_050_000)))
         gone, witness = cluster.client(), cluster.client()
-        gone.produce(("t", 0, b"gone"))
+        gone.feed(b"".join(produce_frame(gone, records) for records in (b"gone", b"gone with it")))
         witness.produce(("t", 0, b"held"))
+        cluster.quotas.put(CLIENT, PRODUCER, None)
         gone.leave()
+        assert len(cluster.producer(1).sent) == 1
         await until(lambda: len(cluster.producer(1).sent) == 2)
         await settled()
         assert [sent.produced[0][2] for sent in cluster.producer(1).sent[1:]] == [b"held"]

@@ -131,6 +131,7 @@ class Gateway:
         self._turns, self._answers = turns, turns.memory
         self._connection_limits = connection_limits(settings)
         self.alone = frozenset(key for key, one in served.items() if one.api.alone)
+        self._may_wait = frozenset(key for key, one in served.items() if one.api.may_wait)
         self.alone_with_logins = self.alone | SASL_KEYS
         self.settings, self.limits = settings, limits_of(settings)
         self.frame_timeouts = FrameTimeouts(frame_ms_max=settings.connections_max_idle_ms)
@@ -207,7 +208,7 @@ class Gateway:
             return
         api = served.api
         exchange = self._begin(connection, request, api, timed=header.asks_step_times)
-        if api.may_wait and len(connection.exchanges) > 1:
+        if header.api_key in self._may_wait and len(connection.exchanges) > 1:
             order = exchange.caller.order = exchange.caller.order or RequestOrder()
             if order.holds(exchange, connection.exchanges.values()):
                 return

@@ -6,8 +6,8 @@ revisions of their answers, and sees what they wrote. A request that changes top
 whole groups starts when every earlier request is answered; connection.py parses nothing behind it before it is answered
 itself. No other request waits: Produce requests have their lanes, group calls the order of their stream, Fetches their
 turns. So no request waits longer than on a broker of Kafka.
-Earlier requests of the same partition are not told from others: that would mean to decode each Fetch, and a Fetch in a
-session does not name its partitions.
+A read waits for a Produce to any partition. To compare partitions, the front door would have to decode every Fetch, and
+a Fetch in a session does not name its partitions.
 
 A request waits only for earlier ones, so there is no cycle. Each of those has a deadline, and that of a request that
 waits begins when it starts. A connection has at most `Limits.requests_max` requests, those that wait included.

@@ -123,9 +123,10 @@ class Metering:
         if self._holds is not None:
             self._holds.discard(hold)
         self._held_bytes -= hold.size
-        held, hold.caller.held = hold.caller.held or (), None
+        caller = hold.caller
+        held, caller.held = caller.held or (), None
         for exchange, handle in held:
-            if exchange.unanswered:
+            if exchange.unanswered and not caller.gone:
                 exchange.call = None
                 exchange.begin(self._clock.now_ms())
                 self.run(exchange, handle)
