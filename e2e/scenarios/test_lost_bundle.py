@@ -55,7 +55,7 @@ HEALED_S = 120.0
 EARLIEST, LATEST = -2, -1
 NONE, TIMED_OUT = ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
 log = logging.getLogger(__name__)
 
 
