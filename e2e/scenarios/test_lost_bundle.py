@@ -111,9 +111,12 @@ class Site:
         return self.cluster.inside().heads(NAMED)
 
     def lose(self) -> dict[int, int]:
-        """Deletes the bundle that most heads name. The end of its slice in each of these partitions."""
+        """Deletes the bundle that most heads name, but not the bystander's. The end of its slice in each of these
+        partitions."""
         heads = self.heads()
-        naming = Counter(seg.bundle for head in heads.values() for seg in head.tail if seg.is_slice)
+        spared = {seg.bundle for seg in self.cluster.inside().heads(BYSTANDER)[0].tail}
+        slices = [seg for head in heads.values() for seg in head.tail if seg.is_slice]
+        naming = Counter(seg.bundle for seg in slices if seg.bundle not in spared)
         lost, count = naming.most_common(1)[0]
         asyncio.run(self._delete(Keyspace().bundle_key(BundleId(lost))))
         ends = {n: seg.end for n, head in heads.items() for seg in head.tail if seg.bundle == lost}
