@@ -43,3 +43,17 @@ async def test_the_first_failure_ends_all_and_nothing_is_left_unawaited() -> Non
         await gather_bounded((work(number) for number in range(5)), LIMIT)
     assert sorted(begun) == sorted(ended)
     assert 4 not in begun
+
+
+async def test_a_failure_leaves_no_cancellation_behind_for_the_next_timeout() -> None:
+    """A job that failed would end for good at its next wait, and nobody would notice."""
+
+    async def fails() -> None:
+        await asyncio.sleep(0)
+        raise ValueError
+
+    with pytest.raises(ValueError):
+        await gather_bounded((fails(), asyncio.sleep(3_600)), LIMIT)
+    with pytest.raises(TimeoutError):  # noqa: PT012
+        async with asyncio.timeout(0):
+            await asyncio.sleep(3_600)

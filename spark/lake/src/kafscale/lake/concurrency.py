@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Coroutine, Iterable
 from typing import Any, TypeVar
 
+from kafscale.storage.task_groups import uncancelled
+
 T = TypeVar("T")
 
 
@@ -19,8 +21,9 @@ async def gather_bounded(works: Iterable[Coroutine[Any, Any, T]], at_once: int) 
             return await work
 
     try:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one(work)) for work in given]
+        with uncancelled():
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(one(work)) for work in given]
     except BaseExceptionGroup as failures:
         raise failures.exceptions[0] from None
     finally:

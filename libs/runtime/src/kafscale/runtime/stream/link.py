@@ -35,6 +35,7 @@ from kafscale.runtime.stream.options import (
 )
 from kafscale.runtime.stream.outbox import Outbox, Waiting
 from kafscale.storage.backoff import Backoff
+from kafscale.storage.task_groups import uncancelled
 
 log = structlog.get_logger("kafscale.stream")
 
@@ -260,9 +261,10 @@ class Link:
 
     async def _use(self, call: Call) -> str:
         try:
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._write(call))
-                tasks.create_task(self._read(call))
+            with uncancelled():  # the link goes on, and its next connection has a time limit
+                async with asyncio.TaskGroup() as tasks:
+                    tasks.create_task(self._write(call))
+                    tasks.create_task(self._read(call))
         except* _Lost as group:
             reason = str(group.exceptions[0])
         return reason
