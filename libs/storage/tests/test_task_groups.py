@@ -25,7 +25,7 @@ async def failed_group() -> None:
 
 async def test_the_next_timeout_raises_timeout_error() -> None:
     await failed_group()
-    with pytest.raises(TimeoutError):  # noqa: PT012
+    with pytest.raises(TimeoutError):
         async with asyncio.timeout(0):
             await asyncio.sleep(3_600)
 

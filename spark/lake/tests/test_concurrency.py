@@ -50,10 +50,10 @@ async def test_a_failure_leaves_no_cancellation_behind_for_the_next_timeout() ->
 
     async def fails() -> None:
         await asyncio.sleep(0)
-        raise ValueError
+        raise ValueError("a job's trouble")
 
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="a job's trouble"):
         await gather_bounded((fails(), asyncio.sleep(3_600)), LIMIT)
-    with pytest.raises(TimeoutError):  # noqa: PT012
+    with pytest.raises(TimeoutError):
         async with asyncio.timeout(0):
             await asyncio.sleep(3_600)
