@@ -15,7 +15,7 @@ from kafscale.cli.cost.load import Tuning
 from kafscale.produce.log.flight import OpenBuffer
 from kafscale.produce.log.folding import Kept, KeptBudget, foldable
 from kafscale.produce.log.model import Limits
-from kafscale.produce.log.settling import is_full, ripe_ms
+from kafscale.produce.log.settling import is_full, ripening_ms
 from kafscale.storage.heads import Head, Seg
 
 LIMITS = Limits()
@@ -116,7 +116,7 @@ def settled(
             tail = each.head.tail
             if begins:
                 ripe = chance.randrange(tuning.settle_ms) if is_first else tuning.settle_ms
-                each.ripe_ms = ripe_ms(tail[0], ripe)
+                each.ripe_ms = tail[0].created_ms + ripening_ms(tail[0], ripe)
                 heapq.heappush(due, (each.ripe_ms, number))
             if len(tail) >= LIMITS.checkpoint_at or is_full(tail, tuning.segment_bytes):
                 count(each, now_ms)
