@@ -3,10 +3,9 @@
 Topics, groups (KIP-848) and brokers. A broker is a front door, named by its node id; "" means the dynamic configs of
 all brokers, of which there are none. A group needs no members to have configs, so no group is unknown. Unknown keys
 are left out. A resource that is requested twice is answered once. UNKNOWN_TOPIC_OR_PARTITION, or
-INVALID_TOPIC_EXCEPTION for a name that no topic can have; INVALID_REQUEST for
-another type of resource, an unknown broker, an empty group id, and for resources that do not fit into the answer;
-REQUEST_TIMED_OUT if a group's configs cannot be read. TOPIC_, GROUP_ or CLUSTER_AUTHORIZATION_FAILED, whether the
-resource exists or not.
+INVALID_TOPIC_EXCEPTION for a name that no topic can have; INVALID_REQUEST for another type of resource, an unknown
+broker, an empty group id, and for resources that do not fit into the answer; REQUEST_TIMED_OUT if a group's configs
+cannot be read. TOPIC_, GROUP_ or CLUSTER_AUTHORIZATION_FAILED, whether the resource exists or not.
 """
 
 from __future__ import annotations
