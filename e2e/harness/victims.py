@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from google.protobuf.message import Message
 from kafscale.access.scram_credentials import ScramMechanism
 from kafscale.storage.access_keys import AccessKeys
-from kafscale.storage.heads import SLICES_SCHEMA
+from kafscale.storage.heads import HEAD_FEATURES
 from kafscale.storage.keys import Keyspace, SlotId, TopicId
 from kafscale.storage.schema import SCHEMA
 from kafscale.storage.slots import slot_of
@@ -161,7 +161,7 @@ def damage_key(victim: Victim, row: Row, way: Damage) -> Damaged:
     value = b"" if found is None else found.value
     lease = 0 if found is None else found.lease
     message = kind.FromString(value)
-    message.schema = (SLICES_SCHEMA if row.name == "head" else SCHEMA) + 1  # type: ignore[attr-defined]
+    message.schema = (SCHEMA + HEAD_FEATURES if row.name == "head" else SCHEMA) + 1  # type: ignore[attr-defined]
     after = {Damage.MISSING: None, Damage.UNREADABLE: GARBAGE, Damage.NEWER: message.SerializeToString()}[way]
     if after is None:
         scene.delete(key)

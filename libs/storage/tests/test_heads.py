@@ -24,7 +24,7 @@ from kafscale.storage.heads import (
     encode_owner,
     is_bundle_id,
 )
-from kafscale.storage.schema import UnknownSchema, UnreadableValue
+from kafscale.storage.schema import UnknownSchema, UnreadableValue, require_schema
 from kafscale.store.v1 import store_pb2 as pb
 
 i64 = st.integers(-(1 << 63), (1 << 63) - 1)
@@ -135,9 +135,9 @@ def test_owner_records_and_epoch_floors_read_back_as_written(record: OwnerRecord
 
 
 def test_a_newer_schema_is_refused_with_a_sentence() -> None:
-    with pytest.raises(UnknownSchema, match="schema 3, this version of KafScale reads schemas 1 to 2"):
+    with pytest.raises(UnknownSchema, match="schema 3, this version of KafScale reads 1, 2;"):
         decode_head(pb.Head(schema=3, epoch=1).SerializeToString())
-    with pytest.raises(UnknownSchema, match="schema 2, this version of KafScale reads schema 1"):
+    with pytest.raises(UnknownSchema, match="schema 2, this version of KafScale reads 1;"):
         decode_meta(pb.Meta(schema=2).SerializeToString())
 
 
@@ -154,6 +154,16 @@ def test_a_head_that_names_no_possible_bundle_is_unreadable(bundle: bytes) -> No
     damaged = encode_head(Head(epoch=1, topic="t", tail=(replace(seg(0, 5), bundle=bundle),)))
     with pytest.raises(UnreadableValue, match="no id of a bundle"):
         decode_head(damaged)
+
+
+def test_each_feature_of_a_value_is_refused_or_read_without_regard_to_the_others() -> None:
+    """The next features have the bits 2 and 4. A version that reads 1 and 4 does not read 2, though 4 is newer."""
+    for bits in range(8):
+        if bits & 2:
+            with pytest.raises(UnknownSchema, match=f"schema {1 + bits}, .* reads 1, 2, 5, 6;"):
+                require_schema("this head", 1 + bits, features=1 | 4)
+        else:
+            require_schema("this head", 1 + bits, features=1 | 4)
 
 
 def test_a_value_without_a_schema_is_refused() -> None:

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 from kafscale.storage.etcd.client import EtcdClient
-from kafscale.storage.heads import SLICES_SCHEMA
+from kafscale.storage.heads import HEAD_FEATURES
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects import MemoryStore
+from kafscale.storage.schema import SCHEMA
 from kafscale.store.v1 import store_pb2 as pb
 from kafscale.testkit.logbuilder import LogBuilder, create_topic, records
 from kafscale.wire.errors import ErrorCode
@@ -34,7 +35,7 @@ async def test_what_cannot_be_read_of_one_partition_leaves_the_others_served(
         await store.put(ref.key, [manifest.SerializeToString() if newer else GARBAGE])
     else:
         key = keyspace.head(topic.topic_id, 0) if kind == "head" else keyspace.meta(topic.topic_id, 0)
-        message = pb.Head(schema=SLICES_SCHEMA + 1) if kind == "head" else pb.Meta(schema=2)
+        message = pb.Head(schema=SCHEMA + HEAD_FEATURES + 1) if kind == "head" else pb.Meta(schema=2)
         await etcd.put(key, message.SerializeToString() if newer else GARBAGE)
     async with serve(etcd, keyspace, store) as client:
         for _ in range(2):

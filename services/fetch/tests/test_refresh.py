@@ -11,8 +11,9 @@ from urllib.parse import urlsplit
 import pytest
 from kafscale.fetch.logstate import PartitionKey
 from kafscale.storage.etcd.client import EtcdClient
-from kafscale.storage.heads import SLICES_SCHEMA, encode_head
+from kafscale.storage.heads import HEAD_FEATURES, encode_head
 from kafscale.storage.objects import MemoryStore
+from kafscale.storage.schema import SCHEMA
 from kafscale.storage.topics import Topic
 from kafscale.store.v1 import store_pb2
 from kafscale.testkit.logbuilder import LogBuilder, create_topic, records
@@ -377,7 +378,7 @@ async def test_a_head_that_a_newer_version_wrote_is_refused_and_never_guessed_at
     etcd, keyspace, store, topic, log, serve
 ) -> None:
     await log.append(records(3))
-    newer = store_pb2.Head(schema=SLICES_SCHEMA + 1, next=7, lso=7)
+    newer = store_pb2.Head(schema=SCHEMA + HEAD_FEATURES + 1, next=7, lso=7)
     await etcd.put(keyspace.head(topic.topic_id, 0), newer.SerializeToString())
     async with serve(etcd, keyspace, store) as client:
         answer = await client.fetch(topic, 0)

@@ -12,7 +12,7 @@ from kafscale.produce.log.producers import ProducerTable
 from kafscale.produce.recovery import LogDamaged
 from kafscale.storage import manifests
 from kafscale.storage.etcd.client import Compare, Put, Txn
-from kafscale.storage.heads import SLICES_SCHEMA, Head, Meta, decode_meta, encode_meta
+from kafscale.storage.heads import HEAD_FEATURES, Head, Meta, decode_meta, encode_meta
 from kafscale.storage.objects import MemoryStore, ObjectNotFound
 from kafscale.storage.schema import SCHEMA
 from kafscale.storage.topics import Topic
@@ -27,7 +27,7 @@ def newer_schema(
     value: bytes, message: pb.Head | pb.Meta | pb.Owner | pb.Manifest | pb.ProducerSnapshot
 ) -> bytes:
     message.ParseFromString(value)
-    message.schema = (SLICES_SCHEMA if isinstance(message, pb.Head) else SCHEMA) + 1
+    message.schema = (SCHEMA + HEAD_FEATURES if isinstance(message, pb.Head) else SCHEMA) + 1
     return message.SerializeToString()
 
 

@@ -1,10 +1,10 @@
 """What a refused transaction's head says about it."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import count
 
 import pytest
-from kafscale.produce.log.ledger import Outcome, judge_commit, judge_plan
+from kafscale.produce.log.ledger import Outcome, extended, judge_commit, judge_plan
 from kafscale.produce.log.model import Limits
 from kafscale.produce.log.plans import Checkpoints, plan_manifest
 from kafscale.produce.log.producers import ProducerTable
@@ -43,6 +43,16 @@ def seg(base: int, end: int, epoch: int) -> Seg:
         batches=1,
         created_ms=0,
     )
+
+
+def test_a_commit_keeps_every_field_of_the_head_that_it_does_not_decide() -> None:
+    """Also those that a later version adds."""
+    decided = {"next", "lso", "attempt", "tail", "epochs", "bytes", "max_ts"}
+    kept = {each.name: object() for each in fields(Head) if each.name not in {*decided, "epoch"}}
+    before = current(**kept, epochs=starts((4, 1)), tail=(seg(0, 10, 4),))
+    after = extended(before, [seg(10, 12, 4)], MINE)
+    assert {name: getattr(after, name) for name in kept} == kept
+    assert (after.next, after.lso, len(after.tail)) == (12, 12, 2)
 
 
 def test_my_attempt_in_the_head_means_committed() -> None:

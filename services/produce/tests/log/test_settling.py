@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafscale.produce.log.flush import NEVER
 from kafscale.produce.log.model import Instant, Limits, SettleRun
-from kafscale.produce.log.settling import RETRY_FIRST_MS, SettledRun, Settling, first_run
-from kafscale.storage.heads import Head, Seg
+from kafscale.produce.log.settling import RETRY_FIRST_MS, SettledRun, Settling, first_run, settled_seg
+from kafscale.storage.heads import Aborted, Head, Seg
+from kafscale.storage.segment import BatchInfo, build_segment
 
 BUNDLE = b"b" * 16
 WALL_MS = 1_700_000_000_000
@@ -230,3 +231,14 @@ def test_a_change_of_the_head_or_of_the_limit_is_seen() -> None:
     again = settling.take(two, replace(LIMITS, seal_bytes_max=500), at(0))
     assert again is not None
     assert again.run == two.tail[:1]
+
+
+def test_the_entry_of_a_settled_segment_keeps_what_its_slices_say_of_aborted_transactions() -> None:
+    """And each other field that a later version adds to an entry, until settling decides it."""
+    lost = Aborted(producer_id=1, first=0, last=0), Aborted(producer_id=2, first=1, last=1)
+    run = [replace(seg(at), position=32, aborted=(each,)) for at, each in enumerate(lost)]
+    batches = [BatchInfo(each.base, each.last, 61, 0) for each in run]
+    built = build_segment(0, batches, [bytes(122)], WALL_MS)
+    made = settled_seg(run, built, "etag", "index etag")
+    assert made.aborted == lost
+    assert (made.base, made.last, made.is_slice, made.position, made.key) == (0, 1, False, 0, "")

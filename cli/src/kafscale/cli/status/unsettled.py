@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kafscale.storage.etcd.client import EtcdClient
-from kafscale.storage.heads import SLICES_SCHEMA, parse_value
+from kafscale.storage.heads import HEAD_FEATURES, parse_value
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.schema import UnreadableValue
 from kafscale.store.v1 import store_pb2 as pb
@@ -42,5 +42,5 @@ async def read_unsettled(etcd: EtcdClient, keys: Keyspace) -> Unsettled:
 def _slices_of(value: bytes) -> list[pb.Seg]:
     """Without `decode_head`, which builds every segment of the tail."""
     head = pb.Head()
-    parse_value(head, value, "head", newest=SLICES_SCHEMA)
+    parse_value(head, value, "head", HEAD_FEATURES)
     return [seg for seg in head.tail if seg.bundle]

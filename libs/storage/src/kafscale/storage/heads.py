@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from enum import IntFlag
 from typing import Protocol
 
 from google.protobuf.message import DecodeError
@@ -21,8 +22,16 @@ TAIL_MAX = 32
 EPOCHS_MAX = 16
 """Epoch starts inline in a head. Older ones follow from the epochs of the segments in the manifests."""
 
-SLICES_SCHEMA = 2
-"""Of a head whose tail has a slice of a bundle: a version that cannot read slices must refuse it."""
+
+class HeadFeature(IntFlag):
+    """What a head may use that a version without it must refuse. Bits of its schema (`storage.schema`)."""
+
+    SLICES = 1  # its tail has a slice of a bundle
+
+
+HEAD_FEATURES = HeadFeature.SLICES
+"""Those that this version reads."""
+
 _BUNDLE_ID_BYTES = 16
 _CALENDAR_END_MS = 253_402_300_800_000  # the year 10000: no folder has its name
 
@@ -155,9 +164,13 @@ class OwnerRecord:
     handoff_to: str = ""  # node id that may claim at once
 
 
+def features_of(head: Head) -> HeadFeature:
+    return HeadFeature.SLICES if any(seg.is_slice for seg in head.tail) else HeadFeature(0)
+
+
 def encode_head(head: Head) -> bytes:
     message = pb.Head(
-        schema=SLICES_SCHEMA if any(seg.is_slice for seg in head.tail) else SCHEMA,
+        schema=SCHEMA + features_of(head),
         epoch=head.epoch,
         owner=head.owner,
         handoff_to=head.handoff_to,
@@ -179,7 +192,7 @@ def decode_head(data: bytes, before: Head | None = None) -> Head:
     """`before`: another value of the same key. Segments in both are not built again: a commit adds one
     to two dozen, and a reader of every commit would pay for all of them each time."""
     message = pb.Head()
-    parse_value(message, data, "head", newest=SLICES_SCHEMA)
+    parse_value(message, data, "head", HEAD_FEATURES)
     checked_owner("head", message.owner, message.handoff_to)
     known = {seg.base: seg for seg in before.tail} if before is not None else {}
     return Head(
@@ -294,13 +307,13 @@ class Stored(Protocol):
     def ParseFromString(self, serialized: bytes, /) -> object: ...
 
 
-def parse_value(message: Stored, data: bytes, kind: str, newest: int = SCHEMA) -> None:
-    """Fill `message`, or raise UnreadableValue with what is wrong with the bytes. Schemas up to `newest` are read."""
+def parse_value(message: Stored, data: bytes, kind: str, features: int = 0) -> None:
+    """Fill `message`, or raise UnreadableValue with what is wrong with the bytes. `features`: as `require_schema`."""
     try:
         message.ParseFromString(data)
     except DecodeError as error:
         raise CorruptValue(kind, str(error)) from error
-    require_schema(f"this {kind}", message.schema, newest)
+    require_schema(f"this {kind}", message.schema, features)
 
 
 def checked_owner(kind: str, owner: str, handoff_to: str) -> None:

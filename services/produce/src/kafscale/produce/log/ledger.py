@@ -161,11 +161,8 @@ def extended(head: Head, segs: Sequence[Seg], attempt: bytes) -> Head:
     epochs = head.epochs
     if not epochs or epochs[-1].epoch != head.epoch:
         epochs = (*epochs, EpochStart(epoch=head.epoch, start=head.next))[-EPOCHS_MAX:]
-    return Head(
-        epoch=head.epoch,
-        topic=head.topic,
-        owner=head.owner,
-        handoff_to=head.handoff_to,
+    return replace(
+        head,
         next=position,
         lso=position,
         attempt=attempt,
@@ -173,8 +170,6 @@ def extended(head: Head, segs: Sequence[Seg], attempt: bytes) -> Head:
         epochs=epochs,
         bytes=head.bytes + sum(seg.size for seg in segs) - sum(seg.size for seg in folded),
         max_ts=max(head.max_ts, *(seg.max_ts for seg in segs)),
-        snap_offset=head.snap_offset,
-        snap_key=head.snap_key,
     )
 
 

@@ -240,18 +240,20 @@ def settled_seg(
     """The entry that replaces those of the run. Its leader epoch is that of its batches. Those that were `passed` over
     have no times any more."""
     first, held = run[0], [seg for seg in run if seg not in passed]
-    return Seg(
-        base=first.base,
+    return replace(
+        first,
         last_delta=segment.last_offset - first.base,
         size=segment.size,
         etag=etag,
         crc32c=segment.crc32c,
         index_size=len(segment.index),
         index_etag=index_etag,
-        epoch=first.epoch,
         min_ts=min((seg.min_ts for seg in held), default=TIMESTAMP_NONE),
         max_ts=max((seg.max_ts for seg in held), default=TIMESTAMP_NONE),
         records=segment.records,
         batches=segment.batches,
         created_ms=run[-1].created_ms,
+        aborted=tuple(aborted for seg in run for aborted in seg.aborted),
+        bundle=b"",
+        position=0,
     )
