@@ -16,7 +16,7 @@ COPY services /src/services
 COPY spark/lake /src/spark/lake
 COPY spark/upkeep /src/spark/upkeep
 RUN cd /src && /opt/kafscale/bin/python -m pip install --quiet --no-deps \
-        ./libs/wire ./libs/access ./libs/storage ./libs/runtime ./services/* ./spark/lake ./spark/upkeep
+        ./libs/wire ./libs/access ./libs/storage ./libs/log ./libs/runtime ./services/* ./spark/lake ./spark/upkeep
 COPY tools/locked.py tools/trim.sh /src/tools/
 ARG SERVICE
 # This also imports modules that are loaded on first use: AWS's tools, and in upkeep the readers of records.

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from kafscale.lake.catalog import Lake
+from kafscale.log.heads import Head, ManifestRef, Meta, Seg, encode_head, encode_meta
+from kafscale.log.manifests import Manifest, encode_manifest, ref_to
 from kafscale.storage.etcd.client import EtcdClient, Put, Txn
 from kafscale.storage.groups import CommittedOffset, encode_committed
-from kafscale.storage.heads import Head, ManifestRef, Meta, Seg, encode_head, encode_meta
 from kafscale.storage.keys import Keyspace
-from kafscale.storage.manifests import Manifest, encode_manifest, ref_to
 from kafscale.storage.objects import Doomed, IfAbsent, ObjectInfo, Outcome, StoreConfig, open_store
 from kafscale.storage.slots import slot_of
 from kafscale.testkit.logbuilder import create_topic

@@ -24,8 +24,8 @@ from typing import Final
 import uvloop
 from kafscale.frontdoor.owner_views import OwnersView
 from kafscale.runtime.memory_tuning import calm_collector
+from kafscale.storage.coordination import OwnerRecord, encode_owner
 from kafscale.storage.etcd.client import EtcdClient, Put, Txn
-from kafscale.storage.heads import OwnerRecord, encode_owner
 from kafscale.storage.keys import Keyspace, TopicId
 from kafscale.testkit.etcd import start_etcd
 

@@ -12,7 +12,7 @@ from random import Random
 
 from kafscale.cli.rollforward.chain import Piece
 from kafscale.cli.rollforward.plan import Found, Known
-from kafscale.storage.heads import EpochStart, Head, ManifestRef, Meta, Seg
+from kafscale.log.heads import EpochStart, Head, ManifestRef, Meta, Seg
 from kafscale.storage.keys import Keyspace, TopicId
 
 KEYS = Keyspace("test")

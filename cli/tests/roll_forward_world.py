@@ -8,9 +8,9 @@ from kafscale.cli.clusters import Cluster
 from kafscale.cli.fsck.run import Fsck
 from kafscale.cli.rollforward.report import rows, warnings
 from kafscale.cli.rollforward.run import Look, carry_out, look
+from kafscale.log.heads import Head, decode_head, decode_meta
 from kafscale.runtime.settings import ServiceSettings
 from kafscale.storage.etcd.client import EtcdClient
-from kafscale.storage.heads import Head, decode_head, decode_meta
 from kafscale.storage.keys import Keyspace, TopicId
 from kafscale.storage.objects import MemoryStore
 from kafscale.storage.topics import Topic, decode_topic

@@ -17,8 +17,8 @@ from kafscale.cli.cost.load import Load, Prices, Requests, Tuning, bill
 from kafscale.cli.cost.measure import Heads, loads_per_s, measure
 from kafscale.cli.cost.model import both
 from kafscale.cli.status.picture import Totals
+from kafscale.log.heads import Head
 from kafscale.storage.etcd.client import EtcdClient
-from kafscale.storage.heads import Head
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.membership.records import Instance, InstanceState
 from kafscale.storage.objects import MemoryStore

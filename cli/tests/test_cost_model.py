@@ -23,11 +23,11 @@ from kafscale.cli.cost.model import (
     without_bundles,
 )
 from kafscale.cli.cost.settling import Entry, Limit, Partition, Run, Slices, folded, mean_run
+from kafscale.log.heads import Head, Seg
 from kafscale.produce.log.folding import Kept, KeptBudget, foldable
 from kafscale.produce.log.settling import is_full
 from kafscale.produce.server import BUNDLES_PER_S
 from kafscale.produce.settings import ProduceSettings
-from kafscale.storage.heads import Head, Seg
 
 from .cost_world import Bundles, Segments
 from .settling_world import settled, slice_of

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from kafscale.cli.__main__ import app
-from kafscale.storage.segment import HEADER_SIZE, BatchInfo, build_segment
+from kafscale.log.segment import HEADER_SIZE, BatchInfo, build_segment
 from kafscale.testkit.seaweed import SeaweedServer
 from kafscale.wire.records import Codec, Record, build_batch, read_batch_header
 from typer.testing import CliRunner, Result

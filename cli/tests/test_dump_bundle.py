@@ -10,16 +10,9 @@ from typing import Any
 
 import pytest
 from kafscale.cli.__main__ import app
-from kafscale.storage.bundle import (
-    ENTRY_SIZE,
-    TRAILER_SIZE,
-    BuiltBundle,
-    Slice,
-    build_bundle,
-    new_bundle_id,
-)
+from kafscale.log.bundle import ENTRY_SIZE, TRAILER_SIZE, BuiltBundle, Slice, build_bundle, new_bundle_id
+from kafscale.log.segment import BatchInfo, build_segment
 from kafscale.storage.keys import TopicId
-from kafscale.storage.segment import BatchInfo, build_segment
 from kafscale.wire.records import Record, build_batch, read_batch_header
 from typer.testing import CliRunner, Result
 
@@ -47,7 +40,7 @@ def piece(topic: TopicId, partition: int, base: int) -> Slice:
 
 
 BUILT: BuiltBundle = build_bundle(
-    new_bundle_id(TIME_MS), [piece(TOPICS[0], 0, 40), piece(TOPICS[1], 5, 0)], TIME_MS
+    new_bundle_id(TIME_MS, bytes(10)), [piece(TOPICS[0], 0, 40), piece(TOPICS[1], 5, 0)], TIME_MS
 )
 FIRST, SECOND = BUILT.entries
 

@@ -9,11 +9,11 @@ import pytest
 from kafscale.cli.fsck.bundle_checks import NamedSlice, check_directory
 from kafscale.cli.fsck.bundles import ANOTHER_CLUSTER
 from kafscale.cli.fsck.run import Fsck, Verdict
-from kafscale.storage.bundle import BUNDLE_HEADER_SIZE, Directory, parse_bundle
+from kafscale.log.bundle import BUNDLE_HEADER_SIZE, Directory, parse_bundle
+from kafscale.log.heads import SEGMENTS_TAG, Seg, encode_head, encode_segs
+from kafscale.log.manifests import Manifest, encode_manifest
 from kafscale.storage.etcd.client import EtcdClient
-from kafscale.storage.heads import SEGMENTS_TAG, Seg, encode_head, encode_segs
 from kafscale.storage.keys import META_CLUSTER, BundleId, Keyspace
-from kafscale.storage.manifests import Manifest, encode_manifest
 from kafscale.storage.objects import MemoryStore, ObjectInfo
 from kafscale.store.v1 import store_pb2 as pb
 from kafscale.testkit.logbuilder import LogBuilder, create_topic, records

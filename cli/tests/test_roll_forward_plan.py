@@ -19,9 +19,9 @@ from kafscale.cli.rollforward.plan import (
     plan_partition,
 )
 from kafscale.cli.rollforward.segments import OFFSETS_MAX
-from kafscale.storage.heads import EpochStart, Head, Meta, Seg, encode_head
-from kafscale.storage.manifests import encode_manifest
-from kafscale.storage.segment import verify_segment, walk_batches
+from kafscale.log.heads import EpochStart, Head, Meta, Seg, encode_head
+from kafscale.log.manifests import encode_manifest
+from kafscale.log.segment import verify_segment, walk_batches
 
 from .lost_etcd import KEYS, TOPIC_ID, LostEtcd, known, seg_of
 

@@ -10,8 +10,9 @@ from dataclasses import replace
 import pytest
 from kafscale.cli.settle.command import COLUMNS
 from kafscale.cli.settle.run import NEWER, CannotSettle, Left, Outcome, Settle
+from kafscale.log.heads import Head, encode_head
+from kafscale.storage.coordination import OwnerRecord, encode_owner
 from kafscale.storage.etcd.client import EtcdClient
-from kafscale.storage.heads import Head, OwnerRecord, encode_head, encode_owner
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects import MemoryStore
 from kafscale.testkit.logbuilder import LogBuilder, create_topic, records

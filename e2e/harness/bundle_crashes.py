@@ -15,8 +15,8 @@ from typing import Final, TypeVar
 from kafscale.etcd.v3 import rpc_pb2 as pb
 from kafscale.lake.catalog import Lake
 from kafscale.lake.retention.bundles import Sweep, SweepReport
+from kafscale.log.heads import Head, decode_head
 from kafscale.storage.etcd.client import EtcdClient
-from kafscale.storage.heads import Head, decode_head
 from kafscale.storage.keys import BundleId, Keyspace, TopicId, prefix_end
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.records import Record, build_batch

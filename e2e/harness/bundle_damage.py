@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from kafscale.storage.heads import Seg
+from kafscale.log.heads import Seg
 from kafscale.storage.keys import BundleId
 from kafscale.wire.errors import ErrorCode
 

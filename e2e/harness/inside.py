@@ -12,13 +12,14 @@ from dataclasses import dataclass, field, replace
 from http.client import HTTPResponse
 from typing import TypeVar
 
-from kafscale.storage.claims import build_release, rendezvous
+from kafscale.log.claims import build_release
+from kafscale.log.heads import Head, Seg, decode_head
+from kafscale.log.places import index_of, place_of
+from kafscale.storage.coordination import decode_owner, rendezvous
 from kafscale.storage.etcd.client import EtcdClient, EtcdError
-from kafscale.storage.heads import Head, Seg, decode_head, decode_owner
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.membership.records import Instance, decode_live
 from kafscale.storage.objects import ObjectStore
-from kafscale.storage.places import index_of, place_of
 from kafscale.storage.topics import decode_topic
 
 HTTP_TIMEOUT_S = 10.0

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from google.protobuf.message import Message
 from kafscale.access.scram_credentials import ScramMechanism
+from kafscale.log.heads import HEAD_FEATURES
 from kafscale.storage.access_keys import AccessKeys
-from kafscale.storage.heads import HEAD_FEATURES
 from kafscale.storage.keys import Keyspace, SlotId, TopicId
 from kafscale.storage.schema import SCHEMA
 from kafscale.storage.slots import slot_of

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
-from kafscale.storage.claims import rendezvous
+from kafscale.storage.coordination import rendezvous
 from kafscale.storage.slots import PLACE, SLOTS
 
 from e2e.harness.committing import (

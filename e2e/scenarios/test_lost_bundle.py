@@ -24,7 +24,7 @@ from statistics import quantiles
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
-from kafscale.storage.heads import TAIL_MAX, Head
+from kafscale.log.heads import TAIL_MAX, Head
 from kafscale.storage.keys import BundleId, Keyspace
 from kafscale.storage.objects.s3 import S3Store
 from kafscale.testkit.seaweed import SeaweedServer, require_weed

@@ -11,7 +11,7 @@ from functools import cache
 from typing import NamedTuple
 
 from kafscale.cli.rollforward.chain import Piece, chain_of
-from kafscale.storage.heads import EpochStart, Seg
+from kafscale.log.heads import EpochStart, Seg
 
 from tools.bundle_model.state import (
     INSTANCES,

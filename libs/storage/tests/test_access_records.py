@@ -22,9 +22,8 @@ from kafscale.storage.access_records import (
     encode_credential,
     encode_quotas,
 )
-from kafscale.storage.heads import CorruptValue
 from kafscale.storage.keys import Keyspace, UnknownKey
-from kafscale.storage.schema import UnknownSchema
+from kafscale.storage.schema import CorruptValue, UnknownSchema
 from kafscale.store.v1 import store_pb2
 
 KEYS = AccessKeys(Keyspace("prod"))

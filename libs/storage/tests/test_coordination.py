@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kafscale.storage.claims import NO_NODE, Grounds, rendezvous
-from kafscale.storage.coordination import Fleet, give_all_away, next_look
-from kafscale.storage.heads import OwnerRecord
+from kafscale.storage.coordination import (
+    NO_NODE,
+    Fleet,
+    Grounds,
+    OwnerRecord,
+    give_all_away,
+    grounds,
+    next_look,
+    node_of,
+    rendezvous,
+)
 from kafscale.storage.keys import TopicId
 
 TOPIC = TopicId(bytes(range(16)))
@@ -131,3 +140,66 @@ async def test_a_drain_that_takes_too_long_ends_and_says_what_is_left(
 ) -> None:
     await give_all_away(lambda: 7, lambda: None, asyncio.Event().wait, 0.01)
     assert caplog.messages == ["hand-over incomplete: 7 left"]
+
+
+NODES = st.sets(st.integers(0, 50), min_size=1, max_size=8)
+TOPIC_IDS = st.binary(min_size=16, max_size=16).map(TopicId)
+
+
+@given(TOPIC_IDS, st.integers(0, 10_000), NODES)
+def test_the_plan_depends_on_the_set_of_nodes_alone(
+    topic_id: TopicId, partition: int, nodes: set[int]
+) -> None:
+    best = rendezvous(topic_id, partition, sorted(nodes))
+    assert best == rendezvous(topic_id, partition, sorted(nodes, reverse=True))
+
+
+@given(TOPIC_IDS, st.integers(0, 10_000), NODES, st.integers(0, 50))
+def test_only_partitions_of_a_node_that_left_move(
+    topic_id: TopicId, partition: int, nodes: set[int], leaver: int
+) -> None:
+    before = rendezvous(topic_id, partition, nodes)
+    after = rendezvous(topic_id, partition, nodes - {leaver})
+    assert before == leaver or after == before
+
+
+def test_partitions_spread_evenly() -> None:
+    topic_id = TopicId(bytes(range(16)))
+    shares = Counter(rendezvous(topic_id, partition, range(4)) for partition in range(4_000))
+    assert all(850 < share < 1_150 for share in shares.values()), shares
+
+
+def test_the_plan_never_changes_between_versions() -> None:
+    """Instances of two versions must agree while a cluster is upgraded."""
+    topic_id = TopicId(bytes(range(16)))
+    assert [rendezvous(topic_id, partition, range(5)) for partition in range(12)] == PLAN
+
+
+PLAN = [4, 1, 4, 3, 2, 4, 3, 2, 2, 4, 1, 2]
+
+
+def test_nobody_is_preferred_among_nobody() -> None:
+    assert rendezvous(TopicId(bytes(16)), 0, ()) == NO_NODE
+
+
+@pytest.mark.parametrize(
+    ("owner", "handoff_to", "expected"),
+    [
+        ("", "", Grounds.UNOWNED),
+        ("", "1", Grounds.HANDED_OVER),
+        ("", "2", None),  # promised to one that is ready
+        ("", "3", Grounds.UNOWNED),  # promised to one that lives and drains
+        ("", "9", Grounds.UNOWNED),  # promised to one that is gone
+        ("1/me", "", Grounds.MINE),
+        ("1/old", "", Grounds.MINE),
+        ("2/b", "", None),
+        ("9/c", "", Grounds.OWNER_GONE),
+        ("2/old", "", Grounds.OWNER_GONE),  # an earlier boot of a node that lives
+    ],
+)
+def test_a_live_owner_is_never_robbed(owner: str, handoff_to: str, expected: Grounds | None) -> None:
+    assert grounds(owner, handoff_to, me="1/me", live={"1/me", "2/b", "3/c"}, ready={1, 2}) is expected
+
+
+def test_the_node_id_is_what_stands_before_the_boot_id() -> None:
+    assert node_of("12/3f") == 12

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kafscale.storage.group_configs import GroupConfigs, decode_group_configs, encode_group_configs
-from kafscale.storage.heads import CorruptValue
-from kafscale.storage.schema import UnknownSchema
+from kafscale.storage.schema import CorruptValue, UnknownSchema
 from kafscale.store.v1 import store_pb2
 
 positive = st.integers(1, 2**31 - 1).map(str)

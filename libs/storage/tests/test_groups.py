@@ -38,9 +38,8 @@ from kafscale.storage.groups import (
     encode_committed,
     encode_group,
 )
-from kafscale.storage.heads import CorruptValue
 from kafscale.storage.keys import Keyspace, SlotId, TopicId
-from kafscale.storage.schema import SCHEMA, UnknownSchema
+from kafscale.storage.schema import SCHEMA, CorruptValue, UnknownSchema
 from kafscale.store.v1 import store_pb2 as pb
 from kafscale.testkit.old_groups import encode_old_group
 

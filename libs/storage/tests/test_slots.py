@@ -12,7 +12,7 @@ import pytest_asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 from kafscale.runtime.etcd_binary import EtcdProcess
-from kafscale.storage.claims import NO_NODE, Grounds, rendezvous
+from kafscale.storage.coordination import NO_NODE, Grounds, rendezvous
 from kafscale.storage.etcd.client import EtcdClient, Put, Txn, TxnResult
 from kafscale.storage.keys import Keyspace, SlotId
 from kafscale.storage.slots import (

@@ -14,8 +14,8 @@ from kafscale.storage.etcd.client import (
     Put,
     Txn,
 )
-from kafscale.storage.heads import CorruptValue
 from kafscale.storage.keys import Keyspace
+from kafscale.storage.schema import CorruptValue
 from kafscale.storage.views import PrefixView
 from kafscale.testkit.proxy import FaultProxy
 

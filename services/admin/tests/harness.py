@@ -20,8 +20,8 @@ from kafscale.runtime.etcd_space import EtcdSpace
 from kafscale.runtime.metrics import Metrics
 from kafscale.runtime.stream.inbound import InboundRequest
 from kafscale.storage.access_view import AccessView
+from kafscale.storage.coordination import decode_owner
 from kafscale.storage.etcd.client import EtcdClient
-from kafscale.storage.heads import decode_owner
 from kafscale.storage.history.history import History
 from kafscale.storage.history.witness import history_prefix
 from kafscale.storage.keys import Keyspace

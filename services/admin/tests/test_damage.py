@@ -8,8 +8,9 @@ import pytest
 from kafscale.admin.cluster_view import cluster_id
 from kafscale.admin.handlers import create_topics, delete_records, delete_topics, describe_log_dirs, metadata
 from kafscale.admin.plan import NewTopic
-from kafscale.storage.heads import Head, OwnerRecord, decode_epoch_floor, encode_head, encode_owner
-from kafscale.storage.topics import Topic
+from kafscale.log.heads import Head, encode_head
+from kafscale.storage.coordination import OwnerRecord, encode_owner
+from kafscale.storage.topics import Topic, decode_epoch_floor
 from kafscale.store.v1 import store_pb2 as pb
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import create_topics as create_schema

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 from kafscale.admin import log_starts, plan
 from kafscale.admin.handlers import delete_records
+from kafscale.log.heads import TAIL_MAX, Head, Meta, Seg, decode_meta, encode_head, encode_meta
 from kafscale.storage.etcd.client import EtcdUnknown, Txn, TxnResult, UnknownKind
 from kafscale.storage.etcd.swap import TRIES_MAX
-from kafscale.storage.heads import TAIL_MAX, Head, Meta, Seg, decode_meta, encode_head, encode_meta
 from kafscale.storage.keys import TopicId
 from kafscale.storage.topics import Topic, encode_topic
 from kafscale.testkit.logbuilder import create_topic

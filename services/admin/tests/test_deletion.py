@@ -9,8 +9,8 @@ import pytest
 from kafscale.admin import deletion, plan
 from kafscale.admin.deletion import Pages
 from kafscale.admin.plan import NewTopic
+from kafscale.log.heads import Head, encode_head
 from kafscale.runtime.exposition import expose
-from kafscale.storage.heads import Head, encode_head
 from kafscale.storage.objects import (
     Doomed,
     MemoryStore,

@@ -8,9 +8,9 @@ import pytest
 from kafscale.admin.handlers import (
     describe_log_dirs,
 )
+from kafscale.log.heads import Head, Meta, encode_head, encode_meta
 from kafscale.storage.etcd.client import EtcdUnknown
 from kafscale.storage.etcd.errors import UnknownKind
-from kafscale.storage.heads import Head, Meta, encode_head, encode_meta
 from kafscale.storage.topics import Topic
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import describe_log_dirs as dirs_schema

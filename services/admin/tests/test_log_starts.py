@@ -17,6 +17,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from kafscale.admin.log_starts import HIGH_WATERMARK, Deleted, LogStarts, TopicPartition, start_after
+from kafscale.log.heads import Head, Meta, decode_head, decode_meta, encode_head, encode_meta
+from kafscale.log.log_starts import LogBounds
 from kafscale.storage.etcd.client import (
     Compare,
     EtcdClient,
@@ -29,9 +31,7 @@ from kafscale.storage.etcd.client import (
     TxnResult,
 )
 from kafscale.storage.etcd.ops import PutResult, Result
-from kafscale.storage.heads import Head, Meta, decode_head, decode_meta, encode_head, encode_meta
 from kafscale.storage.keys import Keyspace, TopicId
-from kafscale.storage.log_starts import LogBounds
 from kafscale.storage.topics import Topic, TopicState, encode_topic
 from kafscale.wire.errors import ErrorCode
 

@@ -10,8 +10,8 @@ import pytest
 from kafscale.admin.handlers import metadata
 from kafscale.admin.plan import NewTopic, Refused
 from kafscale.admin.topics import CREATIONS_MAX
+from kafscale.storage.coordination import OwnerRecord, encode_owner
 from kafscale.storage.etcd.client import EtcdClient
-from kafscale.storage.heads import OwnerRecord, encode_owner
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.membership.members import Listener
 from kafscale.storage.topics import Topic

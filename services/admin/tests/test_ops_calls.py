@@ -18,8 +18,8 @@ from kafscale.admin.handlers import (
     list_partition_reassignments,
 )
 from kafscale.admin.plan import NewTopic
+from kafscale.storage.coordination import OwnerRecord, encode_owner
 from kafscale.storage.etcd.client import EtcdClient
-from kafscale.storage.heads import OwnerRecord, encode_owner
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.membership.members import Listener
 from kafscale.wire.errors import ErrorCode

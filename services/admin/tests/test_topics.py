@@ -10,10 +10,10 @@ from kafscale.admin import plan
 from kafscale.admin.deletion import Pages
 from kafscale.admin.handlers import create_topics, delete_topics
 from kafscale.admin.plan import NewTopic, Refused
-from kafscale.storage.heads import Head, decode_epoch_floor, encode_head
+from kafscale.log.heads import Head, encode_head
 from kafscale.storage.history.witness import witnesses_prefix
 from kafscale.storage.recovery_keys import deletion_mark
-from kafscale.storage.topics import Topic, TopicState
+from kafscale.storage.topics import Topic, TopicState, decode_epoch_floor
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import create_topics as create_schema
 from kafscale.wire.schema import delete_topics as delete_schema

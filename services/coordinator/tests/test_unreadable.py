@@ -18,8 +18,8 @@ from kafscale.coordinator.handlers import (
     offset_commit,
     offset_delete,
 )
-from kafscale.storage.claims import Grounds
 from kafscale.storage.consumer_groups import Part, PartKind, part_key
+from kafscale.storage.coordination import Grounds
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.groups import (
     ClassicGroup,

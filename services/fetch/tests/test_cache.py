@@ -9,11 +9,11 @@ from typing import Any
 from kafscale.fetch import cache as cache_module
 from kafscale.fetch.cache import SegmentCache
 from kafscale.fetch.loads import CacheLimits
+from kafscale.log.heads import Head, Seg, decode_head, encode_head
+from kafscale.log.places import Place
+from kafscale.log.segment import BatchInfo, build_segment
 from kafscale.runtime.budget import MemoryBudget
-from kafscale.storage.heads import Head, Seg, decode_head, encode_head
 from kafscale.storage.objects import IfAbsent, MemoryStore, StoreUnavailable
-from kafscale.storage.places import Place
-from kafscale.storage.segment import BatchInfo, build_segment
 from kafscale.wire.records import Record, build_batch
 
 SIZE = 100

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from kafscale.log.heads import HEAD_FEATURES
 from kafscale.storage.etcd.client import EtcdClient
-from kafscale.storage.heads import HEAD_FEATURES
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects import MemoryStore
 from kafscale.storage.schema import SCHEMA

@@ -4,8 +4,8 @@ import asyncio
 
 from kafscale.fetch.locator import MANIFESTS_AT_ONCE, Locator, ManifestCache
 from kafscale.fetch.logstate import LogState
-from kafscale.storage.heads import Head, ManifestRef, Meta, Seg
-from kafscale.storage.manifests import Manifest, encode_manifest
+from kafscale.log.heads import Head, ManifestRef, Meta, Seg
+from kafscale.log.manifests import Manifest, encode_manifest
 from kafscale.storage.objects import MemoryStore
 
 CHUNKS = MANIFESTS_AT_ONCE + 2

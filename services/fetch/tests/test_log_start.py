@@ -2,7 +2,7 @@
 
 import pytest
 from kafscale.fetch.logstate import PartitionKey
-from kafscale.storage.heads import Meta
+from kafscale.log.heads import Meta
 from kafscale.storage.objects import MemoryStore
 from kafscale.storage.topics import Topic
 from kafscale.testkit.logbuilder import LogBuilder, create_topic, records

@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 
 import pytest
 from kafscale.fetch.logstate import PartitionKey
+from kafscale.log.heads import HEAD_FEATURES, encode_head
 from kafscale.storage.etcd.client import EtcdClient
-from kafscale.storage.heads import HEAD_FEATURES, encode_head
 from kafscale.storage.objects import MemoryStore
 from kafscale.storage.schema import SCHEMA
 from kafscale.storage.topics import Topic

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from kafscale.fetch.cache import ENTRY_COST_BYTES
 from kafscale.fetch.logstate import LogTable, PartitionKey
+from kafscale.log.heads import encode_meta
 from kafscale.storage.etcd.client import EtcdClient
-from kafscale.storage.heads import encode_meta
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects import MemoryStore
 from kafscale.storage.topics import Topic

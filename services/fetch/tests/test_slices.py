@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafscale.fetch.logstate import LogTable, PartitionKey
 from kafscale.fetch.slices import GAP_BYTES_MAX, RUN_BYTES_MAX, SliceIndex, run_around
-from kafscale.storage.heads import Head, Meta, Seg, encode_head, encode_meta
+from kafscale.log.heads import Head, Meta, Seg, encode_head, encode_meta
 from kafscale.storage.keys import Keyspace, TopicId
 
 BUNDLE = bytes(range(16))

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafscale.fetch.heads import Heads
 from kafscale.fetch.logstate import PartitionKey
+from kafscale.log.heads import Head, Meta, encode_head, encode_meta
 from kafscale.runtime.clock import SystemClock
 from kafscale.storage.etcd.client import (
     EtcdClient,
@@ -19,7 +20,6 @@ from kafscale.storage.etcd.client import (
     WatchBatch,
     WatchEvent,
 )
-from kafscale.storage.heads import Head, Meta, encode_head, encode_meta
 from kafscale.storage.keys import Keyspace, TopicId
 from kafscale.storage.objects import MemoryStore
 from kafscale.testkit.logbuilder import LogBuilder, create_topic, records

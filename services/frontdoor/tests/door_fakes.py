@@ -11,7 +11,7 @@ from kafscale.frontdoor.client import ClientConnection
 from kafscale.frontdoor.lanes import LaneKey
 from kafscale.runtime.stream.frame import Reply, ReplyPart, ReplyStatus, RequestMeta
 from kafscale.runtime.stream.outbox import Waiting
-from kafscale.storage.heads import OwnerRecord
+from kafscale.storage.coordination import OwnerRecord
 from kafscale.storage.keys import SlotId, TopicId
 from kafscale.storage.membership.members import Instance, InstanceState
 from kafscale.storage.slots import Slot, slot_of

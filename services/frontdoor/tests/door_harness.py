@@ -35,7 +35,7 @@ from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import LoopWatch, SystemClock
 from kafscale.runtime.metrics import Metrics
 from kafscale.runtime.stream.options import Stream
-from kafscale.storage.claims import rendezvous
+from kafscale.storage.coordination import rendezvous
 from kafscale.storage.membership.members import Instance, InstanceState, Listener
 from kafscale.storage.topics import Topic, TopicState
 from kafscale.wire.buffers import Buffer

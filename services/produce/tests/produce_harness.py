@@ -10,6 +10,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import grpc.aio
+from kafscale.log.heads import Head, Meta, Seg, decode_head, decode_meta
+from kafscale.log.manifests import decode_manifest
+from kafscale.log.places import index_of, place_of
+from kafscale.log.segment import verify_segment, walk_batches
 from kafscale.produce.server import ProduceService
 from kafscale.produce.settings import ProduceSettings
 from kafscale.runtime.clock import SystemClock
@@ -18,15 +22,11 @@ from kafscale.runtime.metrics import Metrics
 from kafscale.runtime.service import Runtime
 from kafscale.runtime.stream.frame import Buffer, ReplyStatus, RequestMeta
 from kafscale.runtime.stream.server import InboundRequest
-from kafscale.storage.claims import rendezvous
+from kafscale.storage.coordination import OwnerRecord, decode_owner, rendezvous
 from kafscale.storage.etcd.client import EtcdClient, Range
-from kafscale.storage.heads import Head, Meta, OwnerRecord, Seg, decode_head, decode_meta, decode_owner
 from kafscale.storage.keys import Keyspace, TopicId
-from kafscale.storage.manifests import decode_manifest
 from kafscale.storage.membership.members import InstanceState, Pace, Registration
 from kafscale.storage.objects import ObjectStore
-from kafscale.storage.places import index_of, place_of
-from kafscale.storage.segment import verify_segment, walk_batches
 from kafscale.storage.topics import Topic, encode_topic
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.records import Record, build_batch, records_in

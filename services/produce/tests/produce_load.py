@@ -8,8 +8,8 @@ from contextlib import suppress
 from typing import Any
 
 from kafscale.runtime.stream.frame import ReplyStatus
+from kafscale.storage.coordination import OwnerRecord
 from kafscale.storage.etcd.client import EtcdError
-from kafscale.storage.heads import OwnerRecord
 from kafscale.storage.topics import Topic
 from kafscale.wire.errors import ErrorCode
 from produce_harness import PATIENCE_S, Answer, Cluster, Node, batch, preferred, until

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from kafscale.log.snapshots import EXPIRY_MS
 from kafscale.storage.etcd.client import EtcdUnknown, UnknownKind
-from kafscale.storage.snapshots import EXPIRY_MS
 from kafscale.storage.topics import Topic
 from kafscale.testkit.inbound import inbound
 from kafscale.wire.errors import ErrorCode

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 
 import pytest
-from kafscale.storage.heads import encode_head
+from kafscale.log.heads import encode_head
 from kafscale.testkit.garbage import collector_off, cycles
 from kafscale.testkit.logbuilder import LogBuilder, create_topic, records
 from kafscale.testkit.objects import Fault, FaultyStore, scripted

@@ -6,9 +6,9 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
+from kafscale.log.log_starts import LogBounds, build_move, build_read, read_bounds
 from kafscale.produce.log_starts import LogStarts
 from kafscale.storage.etcd.client import Txn, TxnResult
-from kafscale.storage.log_starts import LogBounds, build_move, build_read, read_bounds
 from kafscale.storage.topics import Topic
 from kafscale.testkit.objects import Fault, FaultyStore, scripted
 from produce_harness import PATIENCE_S, Cluster, batch, until

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from kafscale.log.claims import build_release
+from kafscale.log.heads import decode_head
 from kafscale.produce.bundles.cleaner import Cleaner
 from kafscale.produce.server import ProduceService
-from kafscale.storage.claims import build_release
 from kafscale.storage.etcd.client import Delete, Put, Txn
-from kafscale.storage.heads import decode_head
 from kafscale.storage.history import history as module
 from kafscale.storage.history.history import History
 from kafscale.storage.history.witness import witnesses_prefix

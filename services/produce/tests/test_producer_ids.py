@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from kafscale.log.snapshots import decode_snapshot
 from kafscale.produce.log.producers import BATCH_BYTES, PRODUCER_BYTES
-from kafscale.storage.snapshots import decode_snapshot
 from kafscale.storage.topics import Topic
 from kafscale.wire.errors import ErrorCode
 from produce_harness import Cluster, Node, batch

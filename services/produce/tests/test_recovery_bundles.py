@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from kafscale.log.places import Place
 from kafscale.produce import bundle_blocks
 from kafscale.produce.bundle_blocks import BLOCK_BYTES, BundleBlocks
 from kafscale.produce.log.model import PartitionId
@@ -13,7 +14,6 @@ from kafscale.produce.recovery import LogDamaged, Recovery
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects import MemoryStore, StoreUnavailable
-from kafscale.storage.places import Place
 from kafscale.testkit.logbuilder import LogBuilder, create_topic, records
 from kafscale.testkit.objects import Fault, FaultyStore, scripted
 from produce_harness import Cluster, batch

@@ -9,6 +9,16 @@ from itertools import count
 from typing import Any
 
 import pytest
+from kafscale.log.heads import Seg
+from kafscale.log.places import place_of
+from kafscale.log.segment import (
+    FOOTER_SIZE,
+    HEADER_SIZE,
+    find_position,
+    parse_index,
+    verify_segment,
+    walk_batches,
+)
 from kafscale.produce.log.folding import Kept, KeptBudget
 from kafscale.produce.log.model import PartitionId, SettleRun, StepDownReason
 from kafscale.produce.metrics import ProduceMetrics
@@ -26,18 +36,8 @@ from kafscale.runtime.clock import SystemClock
 from kafscale.runtime.exposition import registry_of
 from kafscale.runtime.metrics import Metrics
 from kafscale.storage.etcd.client import EtcdClient
-from kafscale.storage.heads import Seg
 from kafscale.storage.keys import META_ATTEMPT, META_EPOCH, Keyspace, index_beside
 from kafscale.storage.objects import Buffer, MemoryStore, PreconditionFailed
-from kafscale.storage.places import place_of
-from kafscale.storage.segment import (
-    FOOTER_SIZE,
-    HEADER_SIZE,
-    find_position,
-    parse_index,
-    verify_segment,
-    walk_batches,
-)
 from kafscale.testkit.garbage import collector_off, cycles
 from kafscale.testkit.logbuilder import LogBuilder, create_topic, records
 from kafscale.testkit.objects import Fault, FaultyStore, scripted

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 import pytest
+from kafscale.log.heads import Head
 from kafscale.produce.log.model import (
     Action,
     CommitHead,
@@ -33,7 +34,6 @@ from kafscale.produce.metrics import ProduceMetrics
 from kafscale.produce.pace import Pace
 from kafscale.produce.uploader import Uploader
 from kafscale.runtime.metrics import Metrics
-from kafscale.storage.heads import Head
 from kafscale.storage.keys import Keyspace, TopicId
 from kafscale.storage.objects import (
     NO_METADATA,

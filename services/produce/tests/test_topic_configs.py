@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
+from kafscale.log.segment import walk_batches
 from kafscale.produce.log.contents import LIGHT_BYTES_MAX, Opening
 from kafscale.produce.opener import LINE_MAX, PLACES
 from kafscale.produce.settings import ProduceSettings, limits_of
 from kafscale.storage.objects import MemoryStore
-from kafscale.storage.segment import walk_batches
 from kafscale.storage.topics import Topic, TopicState
 from kafscale.testkit.plain_records import plain_batch, plain_record
 from kafscale.wire.compression import Compression

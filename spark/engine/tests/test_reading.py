@@ -8,7 +8,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 from kafscale.lake.catalog import read_lake
-from kafscale.storage.heads import Aborted
+from kafscale.log.heads import Aborted
 from kafscale.storage.objects import ObjectNotFound
 from kafscale.testkit.logbuilder import LogBuilder
 from kafscale_spark.options import Request

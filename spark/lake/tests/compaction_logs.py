@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from kafscale.lake.compaction.record_filter import LoadedSegment
 from kafscale.lake.scan import parse
-from kafscale.storage.heads import Aborted, Seg
-from kafscale.storage.segment import BatchInfo, build_segment
+from kafscale.log.heads import Aborted, Seg
+from kafscale.log.segment import BatchInfo, build_segment
 from kafscale.wire.batches import DELETE_HORIZON, BatchHeader
 from kafscale.wire.records import Codec, Record, build_batch, records_in, split_batches
 

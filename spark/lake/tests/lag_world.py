@@ -14,8 +14,8 @@ from kafscale.lake.lag.owners import owners
 from kafscale.lake.lag.positions import positions
 from kafscale.lake.lag.report import DAY_MS, HOUR_MS, RECENT_MS, Facts
 from kafscale.lake.lag.samples import WHOLE_EVERY_MS, sample
+from kafscale.log.heads import Seg
 from kafscale.storage.groups import ClassicGroup, ClassicMember, CommittedOffset, GroupState
-from kafscale.storage.heads import Seg
 from kafscale.storage.keys import TopicId
 from kafscale.storage.topics import Topic
 

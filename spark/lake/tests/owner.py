@@ -7,6 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from kafscale.lake.catalog import Lake
+from kafscale.log.heads import decode_head, encode_head
+from kafscale.log.snapshots import ProducerBatch, ProducerEntry, ProducerSnapshot
 from kafscale.produce.checkpoint import Checkpointer, Uploaded
 from kafscale.produce.log.model import PartitionId, TakeCheckpoint
 from kafscale.produce.log.plans import plan_manifest
@@ -18,8 +20,6 @@ from kafscale.produce.pieces import Pieces
 from kafscale.runtime.clock import SystemClock
 from kafscale.runtime.metrics import Metrics
 from kafscale.storage.etcd.client import Compare, Put, Txn
-from kafscale.storage.heads import decode_head, encode_head
-from kafscale.storage.snapshots import ProducerBatch, ProducerEntry, ProducerSnapshot
 from kafscale.storage.topics import Topic
 
 STEPS = 5

@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
+from kafscale.log.heads import Seg, encode_meta
+from kafscale.log.manifests import decode_manifest, encode_manifest
 from kafscale.storage.etcd.client import Put, Txn
-from kafscale.storage.heads import Seg, encode_meta
-from kafscale.storage.manifests import decode_manifest, encode_manifest
 from kafscale.testkit.logbuilder import LogBuilder
 
 from .shop import Shop

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -9,16 +10,16 @@ from functools import partial
 import pytest
 from kafscale.lake.catalog import Lake
 from kafscale.lake.retention.bundles import BUNDLES_MAX, Sweep, SweepReport
-from kafscale.storage.bundle import Slice, build_bundle, new_bundle_id
+from kafscale.log.bundle import Slice, Standings, build_bundle, new_bundle_id
+from kafscale.log.heads import EpochStart, Head, Seg, decode_head, encode_head
+from kafscale.log.segment import BatchInfo, build_segment
+from kafscale.storage.coordination import decode_owner
 from kafscale.storage.etcd.client import Delete, EtcdClient, Range, RangeResult, Txn
-from kafscale.storage.heads import EpochStart, Head, Seg, decode_head, decode_owner, encode_head
 from kafscale.storage.history.history import History
 from kafscale.storage.history.witness import WentBack, witnesses_prefix
 from kafscale.storage.keys import META_CLUSTER, Keyspace, TopicId, prefix_end
 from kafscale.storage.objects import DELETES_MAX, Doomed, MemoryStore, Outcome, StoreUnavailable
 from kafscale.storage.recovery_keys import deletion_mark
-from kafscale.storage.segment import BatchInfo, build_segment
-from kafscale.storage.standings import Standings
 from kafscale.store.v1 import store_pb2 as pb
 from kafscale.wire.records import Record, build_batch
 
@@ -63,7 +64,9 @@ class World:
         self, *slices: tuple[int, int, int], made_ms: int = OLD_MS, cluster: str = CLUSTER
     ) -> str:
         """Slices as (partition, epoch, base). Returns the key."""
-        built = build_bundle(new_bundle_id(made_ms), [piece(*each) for each in slices], made_ms)
+        built = build_bundle(
+            new_bundle_id(made_ms, os.urandom(10)), [piece(*each) for each in slices], made_ms
+        )
         key = self.lake.keys.bundle_key(built.id)
         await self.store.put(key, built.body, metadata={META_CLUSTER: cluster})
         return key

@@ -17,8 +17,8 @@ from kafscale.lake.columns import Wanted, read_columns
 from kafscale.lake.heads import CorruptSegment, check_offsets, scan_heads, without_aborted
 from kafscale.lake.scan import scan
 from kafscale.lake.sources import count_records
+from kafscale.log.heads import Aborted, encode_head
 from kafscale.storage.etcd.client import EtcdClient
-from kafscale.storage.heads import Aborted, encode_head
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects import MemoryStore
 from kafscale.testkit.logbuilder import LogBuilder, create_topic, records

@@ -21,7 +21,7 @@ from kafscale.lake.compaction.plan import (
     Reason,
     Survey,
 )
-from kafscale.storage.heads import Meta, Seg
+from kafscale.log.heads import Meta, Seg
 from kafscale.storage.keys import TopicId
 from kafscale.storage.topics import Topic
 

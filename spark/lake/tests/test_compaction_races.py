@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from kafscale.lake.catalog import Lake
 from kafscale.lake.compaction.run import Bounds, Round
+from kafscale.log.heads import encode_meta
+from kafscale.log.meta_swap import Overtaken
 from kafscale.storage.etcd.client import EtcdUnknown, Txn, TxnResult, UnknownKind
-from kafscale.storage.heads import encode_meta
-from kafscale.storage.meta_swap import Overtaken
 from kafscale.wire.records import Codec, Record
 
 from .compaction_rounds import (
@@ -149,7 +149,7 @@ class Doubtful:
 async def test_a_swap_whose_answer_is_lost_is_asked_again(
     shop: Shop, applied: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kafscale.storage.meta_swap.SEND_AGAIN_S", 0)
+    monkeypatch.setattr("kafscale.log.meta_swap.SEND_AGAIN_S", 0)
     log = await build(shop)
     etcd: Any = Doubtful(shop.etcd, applied)
     done = await compact(Lake(etcd, shop.keys, shop.store))
@@ -161,7 +161,7 @@ async def test_a_swap_whose_answer_is_lost_is_asked_again(
 async def test_a_swap_that_stays_in_doubt_deletes_nothing(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kafscale.storage.meta_swap.SEND_AGAIN_S", 0)
+    monkeypatch.setattr("kafscale.log.meta_swap.SEND_AGAIN_S", 0)
     log = await build(shop)
     before = shop.store.names()
     etcd: Any = Doubtful(shop.etcd, [False] * 5)
@@ -204,7 +204,7 @@ async def test_a_swap_that_was_applied_and_overtaken_loses_no_manifest(
 ) -> None:
     """Another round replaces the new segment before the swap is sent again. What follows the group in the last
     manifest has a manifest of the swap's for itself, and that is still named."""
-    monkeypatch.setattr("kafscale.storage.meta_swap.SEND_AGAIN_S", 0)
+    monkeypatch.setattr("kafscale.log.meta_swap.SEND_AGAIN_S", 0)
     log = await shop.topic("t", **DUE)
 
     def unique(number: int, value: bytes) -> list[Record]:
@@ -240,7 +240,7 @@ async def test_what_may_have_been_published_is_left_to_the_collector(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All that the swap named was replaced before it was sent again: nobody can say any more that it was applied."""
-    monkeypatch.setattr("kafscale.storage.meta_swap.SEND_AGAIN_S", 0)
+    monkeypatch.setattr("kafscale.log.meta_swap.SEND_AGAIN_S", 0)
     log = await shop.topic("t", **DUE)
     await grow(log, 3, cycle(Codec))
     await log.checkpoint(keep=1)

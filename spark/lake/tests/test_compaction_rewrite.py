@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from kafscale.lake.compaction.latest_offsets import LatestOffsets, LatestOffsetsBuilder
 from kafscale.lake.compaction.record_filter import LoadedSegment, filter_records, keys_of
 from kafscale.lake.compaction.rewrite import Rewritten, rewrite
-from kafscale.storage.heads import Aborted
-from kafscale.storage.segment import verify_segment
-from kafscale.storage.snapshots import EXPIRY_MS
+from kafscale.log.heads import Aborted
+from kafscale.log.segment import verify_segment
+from kafscale.log.snapshots import EXPIRY_MS
 from kafscale.wire.batches import DELETE_HORIZON, BatchHeader, has_valid_crc
 from kafscale.wire.records import Codec, Record, split_batches
 

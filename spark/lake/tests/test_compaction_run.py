@@ -13,11 +13,11 @@ from kafscale.lake.compaction.run import Bounds, Pace, Round
 from kafscale.lake.heads import CorruptSegment
 from kafscale.lake.retention.deletes import Fate, delete_all
 from kafscale.lake.retention.orphans import Orphans
+from kafscale.log.heads import Seg, decode_head
+from kafscale.log.manifests import decode_manifest
+from kafscale.log.meta_swap import Overtaken
 from kafscale.storage.etcd.client import EtcdClient
-from kafscale.storage.heads import Seg, decode_head
 from kafscale.storage.keys import Keyspace
-from kafscale.storage.manifests import decode_manifest
-from kafscale.storage.meta_swap import Overtaken
 from kafscale.testkit.logbuilder import LogBuilder
 from kafscale.wire.records import Codec
 

@@ -13,9 +13,9 @@ from kafscale.lake.compaction.due import candidates, due_plan, look
 from kafscale.lake.compaction.plan import Group
 from kafscale.lake.compaction.publish import publish, read_existing
 from kafscale.lake.compaction.segments import Groups, follow, is_listed
+from kafscale.log.heads import Seg
+from kafscale.log.meta_swap import Overtaken
 from kafscale.storage.groups import CommittedOffset, encode_committed
-from kafscale.storage.heads import Seg
-from kafscale.storage.meta_swap import Overtaken
 from kafscale.storage.objects import ObjectNotFound
 from kafscale.storage.slots import slot_of
 from kafscale.testkit.logbuilder import LogBuilder, records

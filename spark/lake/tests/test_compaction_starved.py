@@ -18,7 +18,7 @@ from kafscale.lake.compaction.record_filter import LoadedSegment
 from kafscale.lake.compaction.report import Report
 from kafscale.lake.compaction.run import AHEAD_BYTES_MAX, AHEAD_MAX, Bounds, Pace, Round, read_ahead
 from kafscale.lake.heads import HEADS
-from kafscale.storage.heads import Seg
+from kafscale.log.heads import Seg
 from kafscale.storage.job_runs import CompactionPass, decode_compaction_pass
 from kafscale.storage.objects import StoreUnavailable
 from kafscale.testkit.logbuilder import LogBuilder

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kafscale.lake.columns import Wanted, read_columns
 from kafscale.lake.heads import scan_heads, without_aborted
-from kafscale.storage.heads import Aborted
+from kafscale.log.heads import Aborted
 from kafscale.wire.batches import BatchHeader, crc32c, pack_batch
 from kafscale.wire.compression import compress
 from kafscale.wire.records import Codec, Record, append_record, build_batch, read_batch_header, records_in

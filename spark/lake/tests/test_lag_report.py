@@ -28,8 +28,8 @@ from kafscale.lake.lag.samples import Kind, Memory, sample, thinned
 from kafscale.lake.lag.series import UNKNOWN, series, slope_per_s
 from kafscale.lake.lag.status import Status
 from kafscale.lake.lag.tables import partitions_table
+from kafscale.log.heads import Seg
 from kafscale.storage.groups import ClassicGroup, ClassicMember, CommittedOffset, GroupState
-from kafscale.storage.heads import Seg
 from kafscale.storage.keys import TopicId
 from kafscale.storage.topics import Topic
 from prometheus_client.parser import text_string_to_metric_families

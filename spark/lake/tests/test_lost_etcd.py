@@ -13,7 +13,7 @@ from kafscale.lake.retention.apply import Retention
 from kafscale.lake.retention.deletes import Condemned, delete_all
 from kafscale.lake.retention.log_starts import move_starts
 from kafscale.lake.retention.orphans import Orphans
-from kafscale.storage.heads import Meta, decode_meta
+from kafscale.log.heads import Meta, decode_meta
 from kafscale.storage.history.history import History
 from kafscale.storage.history.witness import WentBack
 from kafscale.testkit.logbuilder import LogBuilder, records

@@ -9,10 +9,10 @@ import pytest
 from kafscale.lake.catalog import Lake
 from kafscale.lake.retention.deletes import Fate
 from kafscale.lake.retention.orphans import OrphanReport, Orphans
+from kafscale.log.heads import Meta, Seg, decode_head, decode_meta
+from kafscale.log.manifests import decode_manifest
 from kafscale.storage.etcd.client import EtcdClient
-from kafscale.storage.heads import Meta, Seg, decode_head, decode_meta
 from kafscale.storage.keys import Keyspace
-from kafscale.storage.manifests import decode_manifest
 from kafscale.storage.topics import TopicState, encode_topic
 from kafscale.testkit.logbuilder import LogBuilder, records
 

@@ -15,8 +15,8 @@ from kafscale.lake.listing import Manifests
 from kafscale.lake.resume import Reached, read_place
 from kafscale.lake.retention import orphans, unreferenced
 from kafscale.lake.retention.orphans import JOB, Orphans
+from kafscale.log.heads import decode_head, encode_head, encode_meta
 from kafscale.storage.etcd.client import Txn
-from kafscale.storage.heads import decode_head, encode_head, encode_meta
 from kafscale.storage.job_runs import JobPlace
 from kafscale.storage.keys import TopicId, index_beside
 from kafscale.storage.objects import Doomed, ObjectInfo, Outcome

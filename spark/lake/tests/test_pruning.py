@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pytest
 from kafscale.lake.catalog import Log
 from kafscale.lake.pruning import HEADERS, SCHEMA, prune
-from kafscale.storage.heads import Seg
+from kafscale.log.heads import Seg
 from kafscale.storage.keys import TopicId
 from kafscale.storage.topics import Topic
 

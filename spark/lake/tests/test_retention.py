@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kafscale.lake.catalog import Log
 from kafscale.lake.retention.plan import Limits, Rule, plan, start_after
-from kafscale.storage.heads import Seg
+from kafscale.log.heads import Seg
 from kafscale.storage.keys import TopicId
 from kafscale.storage.topics import Topic
 

@@ -11,10 +11,10 @@ from kafscale.lake.retention.apply import Report, Retention
 from kafscale.lake.retention.deletes import Fate
 from kafscale.lake.retention.plan import Rule, plan
 from kafscale.lake.retention.planned import plan_lake
+from kafscale.log.heads import Meta, decode_head, decode_meta, encode_meta
+from kafscale.log.manifests import decode_manifest
 from kafscale.storage.etcd.client import EtcdClient
-from kafscale.storage.heads import Meta, decode_head, decode_meta, encode_meta
 from kafscale.storage.keys import Keyspace
-from kafscale.storage.manifests import decode_manifest
 from kafscale.storage.topics import TopicState, encode_topic
 from kafscale.testkit.logbuilder import LogBuilder, records
 

@@ -16,9 +16,9 @@ from kafscale.lake.retention import apply
 from kafscale.lake.retention.apply import JOB, Report, Retention
 from kafscale.lake.retention.orphans import Orphans
 from kafscale.lake.retention.plan import ExpiryRules, Limits, Whole, plan, start_after
+from kafscale.log.manifests import decode_manifest
 from kafscale.storage.job_runs import JobPlace
 from kafscale.storage.keys import TopicId
-from kafscale.storage.manifests import decode_manifest
 from kafscale.storage.objects import Doomed, Outcome, StoreUnavailable
 from kafscale.storage.topics import Topic
 from kafscale.testkit.logbuilder import records

@@ -12,8 +12,8 @@ import pytest
 from kafscale.lake.catalog import Lake, read_lake, read_topics
 from kafscale.lake.retention.apply import Report, Retention
 from kafscale.lake.retention.orphans import Orphans
-from kafscale.storage.heads import decode_head, decode_meta
-from kafscale.storage.log_starts import build_move, build_read, read_bounds
+from kafscale.log.heads import decode_head, decode_meta
+from kafscale.log.log_starts import build_move, build_read, read_bounds
 from kafscale.testkit.logbuilder import LogBuilder, records
 
 from .interleaved import Actor, orders, play

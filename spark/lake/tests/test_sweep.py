@@ -13,8 +13,8 @@ from kafscale.lake.retention.apply import Retention
 from kafscale.lake.retention.deletes import Fate
 from kafscale.lake.retention.log_starts import Cut
 from kafscale.lake.retention.sweep import Gone, first_gone, known_epochs
-from kafscale.storage.heads import EpochStart, Seg, decode_meta
-from kafscale.storage.manifests import decode_manifest
+from kafscale.log.heads import EpochStart, Seg, decode_meta
+from kafscale.log.manifests import decode_manifest
 from kafscale.testkit.logbuilder import LogBuilder, records
 from kafscale.testkit.objects import Fault, FaultyStore, scripted
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kafscale.lake.catalog import Lake
+from kafscale.log.heads import decode_meta
 from kafscale.runtime.exposition import expose
 from kafscale.runtime.metrics import Metrics
 from kafscale.storage.etcd.client import EtcdClient
-from kafscale.storage.heads import decode_meta
 from kafscale.storage.job_runs import JobPlace, decode_job_place
 from kafscale.storage.keys import META_CLUSTER, Keyspace
 from kafscale.storage.objects import MemoryStore

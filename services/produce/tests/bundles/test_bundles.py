@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from kafscale.storage.bundle import parse_bundle
-from kafscale.storage.segment import FOOTER_SIZE, HEADER_SIZE
+from kafscale.log.bundle import parse_bundle
+from kafscale.log.segment import FOOTER_SIZE, HEADER_SIZE
 from kafscale.testkit.objects import Fault, FaultyStore, scripted
 from kafscale.wire.errors import ErrorCode
 from produce_harness import Cluster, batch, until

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
+from kafscale.log.bundle import SliceEntry
+from kafscale.log.heads import Head, encode_head
 from kafscale.produce.bundles.cleaner import Cleaner
 from kafscale.produce.bundles.deletion import OwnBundles, PartitionKey
 from kafscale.runtime.clock import SystemClock
-from kafscale.storage.bundle import SliceEntry
 from kafscale.storage.etcd.client import Delete, EtcdClient, Put, Txn
-from kafscale.storage.heads import Head, encode_head
 from kafscale.storage.history.history import History
 from kafscale.storage.history.witness import witnesses_prefix
 from kafscale.storage.keys import BundleId, Keyspace, TopicId, prefix_end

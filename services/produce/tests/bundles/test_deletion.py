@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from kafscale.log.bundle import SliceEntry
+from kafscale.log.heads import EpochStart, Head, Seg
 from kafscale.produce.bundles.dead import DeadBundles
 from kafscale.produce.bundles.deletion import OwnBundles, PartitionKey
-from kafscale.storage.bundle import SliceEntry
-from kafscale.storage.heads import EpochStart, Head, Seg
 from kafscale.storage.keys import BundleId, TopicId
 
 GRACE_MS = 1_000

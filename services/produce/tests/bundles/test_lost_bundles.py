@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from kafscale.log.heads import TAIL_MAX
+from kafscale.log.log_starts import build_move, build_read, read_bounds
+from kafscale.log.places import place_of
 from kafscale.produce.bundles.gather import Want
 from kafscale.produce.log.writer import PartitionWriter
-from kafscale.storage.heads import TAIL_MAX
-from kafscale.storage.log_starts import build_move, build_read, read_bounds
-from kafscale.storage.places import place_of
 from kafscale.storage.topics import Topic
 from kafscale.testkit.objects import Fault, FaultyStore, scripted
 from kafscale.wire.errors import ErrorCode

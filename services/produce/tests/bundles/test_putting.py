@@ -7,12 +7,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import nullcontext
 
 import pytest
+from kafscale.log.bundle import BuiltBundle, new_bundle_id
 from kafscale.produce.bundles.putting import GIVE_UP_MS, BundlePuts
 from kafscale.produce.log.model import StepDownReason
 from kafscale.produce.metrics import ProduceMetrics
 from kafscale.produce.pace import Pace
 from kafscale.runtime.metrics import Metrics
-from kafscale.storage.bundle import BuiltBundle, new_bundle_id
 from kafscale.storage.keys import META_ATTEMPT, Keyspace
 from kafscale.storage.objects import (
     NO_METADATA,
@@ -77,7 +77,7 @@ async def conflict(key: str) -> None:
 
 
 def bundle() -> BuiltBundle:
-    return BuiltBundle(id=new_bundle_id(1_700_000_000_000), body=[b"bytes"], size=5, entries=())
+    return BuiltBundle(id=new_bundle_id(1_700_000_000_000, bytes(10)), body=[b"bytes"], size=5, entries=())
 
 
 def put(

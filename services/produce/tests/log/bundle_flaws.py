@@ -10,6 +10,8 @@ import writer_flaws
 from bundle_world import BundleWorld, Settle
 from deletion_world import DeletionWorld, SweepRun
 from instances_world import Flying, Member, PartitionWorld
+from kafscale.log.bundle import PartitionKey, SliceEntry
+from kafscale.log.heads import Head, Seg
 from kafscale.produce.bundles.deletion import OwnBundles
 from kafscale.produce.log.claimants import Claimant, FoundObject
 from kafscale.produce.log.flight import Flight
@@ -17,11 +19,8 @@ from kafscale.produce.log.model import Instant, Limits, SettleRun
 from kafscale.produce.log.plans import Plans
 from kafscale.produce.log.settling import SettledRun, Settling
 from kafscale.produce.log.writer import PartitionWriter
-from kafscale.storage.bundle import SliceEntry
-from kafscale.storage.heads import Head, Seg
 from kafscale.storage.keys import BundleId
 from kafscale.storage.objects import Condition
-from kafscale.storage.standings import PartitionKey
 from writer_shell import Owner
 
 

@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from kafscale.log.bundle import Slice, build_bundle
+from kafscale.log.heads import Seg
+from kafscale.log.places import place_of
+from kafscale.log.segment import Buffer, SegmentError
 from kafscale.produce.log.claimants import Claimant, FoundObject, claimant_of
 from kafscale.produce.log.flight import Flight, InBundle, stamped
 from kafscale.produce.log.folding import KeptBudget
 from kafscale.produce.log.model import Action, SettleRun, StepDownReason
 from kafscale.produce.log.settling import Rewrite, settled_seg
-from kafscale.storage.bundle import Slice, build_bundle
-from kafscale.storage.heads import Seg
 from kafscale.storage.keys import META_ATTEMPT, META_EPOCH, META_LAST, META_TOPIC_ID, BundleId
 from kafscale.storage.objects import Condition, IfAbsent, IfMatch
-from kafscale.storage.places import place_of
-from kafscale.storage.segment import Buffer, SegmentError
 from writer_clients import ensure
 from writer_shell import LIMITS, Owner, Request
 from writer_truth import KEYS, TOPIC

@@ -1,6 +1,6 @@
 """Instances that write bundles for several partitions, and the two that delete bundles: their creator and the sweep.
 
-The sweep is written out here step by step, with the product's rules (`storage.standings`), so that every move may come
+The sweep is written out here step by step, with the product's rules (`log.bundle`), so that every move may come
 between two of its steps.
 
 The laws, beside those of `instances_world`: a bundle is deleted when no head names it, when no head has named it for
@@ -14,11 +14,10 @@ from dataclasses import dataclass, field, replace
 from typing import cast
 
 from instances_world import GRACE_MS, InstancesWorld, PartitionWorld
-from kafscale.storage.bundle import SliceEntry, parse_bundle
-from kafscale.storage.heads import Head, decode_head
+from kafscale.log.bundle import PartitionKey, SliceEntry, Standings, parse_bundle
+from kafscale.log.heads import Head, decode_head
 from kafscale.storage.keys import BundleId
 from kafscale.storage.objects import DELETES_MAX
-from kafscale.storage.standings import PartitionKey, Standings
 from writer_clients import ensure
 from writer_shell import Request
 from writer_truth import KEYS

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from deletion_world import DeletionWorld, SweepRun
-from kafscale.storage.bundle import SliceEntry, parse_bundle
-from kafscale.storage.heads import decode_head, encode_head
+from kafscale.log.bundle import SliceEntry, parse_bundle
+from kafscale.log.heads import decode_head, encode_head
+from kafscale.log.segment import walk_batches
 from kafscale.storage.keys import BundleId
-from kafscale.storage.segment import walk_batches
 from kafscale.testkit.models import ModelValue
 from kafscale.wire.records import records_in
 from writer_clients import ensure

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from bundle_flaws import FLAWS, PlanOverFold
 from bundle_world import BundleWorld
-from kafscale.storage.segment import SegmentError
+from kafscale.log.segment import SegmentError
 from writer_clients import Violation
 from writer_search import Walk
 

@@ -9,6 +9,7 @@ import cramjam
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kafscale.log.segment import walk_batches
 from kafscale.produce.log.contents import (
     FAULTS_MAX,
     LIGHT_BYTES_MAX,
@@ -22,7 +23,6 @@ from kafscale.produce.log.contents import (
 )
 from kafscale.produce.log.model import Arrival, Limits, Part, PutObject, RecordFault
 from kafscale.produce.log.producers import ProducerTable
-from kafscale.storage.segment import walk_batches
 from kafscale.wire.batches import pack_batch, read_batch_header, split_batches
 from kafscale.wire.compression import Compression, compress, decompress
 from kafscale.wire.errors import ErrorCode

@@ -9,7 +9,7 @@ import pytest
 from bundle_flaws import DELETION_FLAWS
 from deletion_world import DeletionWorld
 from instances_world import PartitionWorld
-from kafscale.storage.segment import SegmentError
+from kafscale.log.segment import SegmentError
 from loss_world import LossWorld, Unverified, moves_after
 from writer_clients import Violation
 from writer_shell import Network

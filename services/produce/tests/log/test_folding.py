@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from kafscale.log.heads import Seg
 from kafscale.produce.log.flight import OpenBuffer
 from kafscale.produce.log.folding import Kept, KeptBudget
-from kafscale.storage.heads import Seg
 
 RECORDS = b"r" * 100
 

@@ -4,11 +4,11 @@ from dataclasses import fields, replace
 from itertools import count
 
 import pytest
+from kafscale.log.heads import EPOCHS_MAX, EpochStart, Head, Seg
 from kafscale.produce.log.ledger import Outcome, extended, judge_commit, judge_plan
 from kafscale.produce.log.model import Limits
 from kafscale.produce.log.plans import Checkpoints, plan_manifest
 from kafscale.produce.log.producers import ProducerTable
-from kafscale.storage.heads import EPOCHS_MAX, EpochStart, Head, Seg
 
 MINE = b"m" * 16
 OTHER = b"o" * 16

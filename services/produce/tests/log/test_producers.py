@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kafscale.log.snapshots import BATCHES_MAX, EXPIRY_MS, decode_snapshot
 from kafscale.produce.log.producer_budget import ProducerBudget
 from kafscale.produce.log.producers import (
     BATCH_BYTES,
@@ -13,7 +14,6 @@ from kafscale.produce.log.producers import (
     ProducerTable,
 )
 from kafscale.produce.log.sequences import SEQUENCE_MASK, Repeat, sequence_after
-from kafscale.storage.snapshots import BATCHES_MAX, EXPIRY_MS, decode_snapshot
 from kafscale.wire.batches import BatchHeader
 from kafscale.wire.errors import ErrorCode
 from writer_truth import read_back, taken

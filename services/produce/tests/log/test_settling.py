@@ -6,11 +6,11 @@ from itertools import count
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kafscale.log.heads import Aborted, Head, Seg
+from kafscale.log.segment import BatchInfo, build_segment
 from kafscale.produce.log.flush import NEVER
 from kafscale.produce.log.model import Instant, Limits, SettleRun
 from kafscale.produce.log.settling import RETRY_FIRST_MS, SettledRun, Settling, first_run, settled_seg
-from kafscale.storage.heads import Aborted, Head, Seg
-from kafscale.storage.segment import BatchInfo, build_segment
 
 BUNDLE = b"b" * 16
 WALL_MS = 1_700_000_000_000

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from kafscale.log.heads import EpochStart, Head, decode_head
 from kafscale.produce.log.model import (
     CommitHead,
     Limits,
@@ -14,7 +15,6 @@ from kafscale.produce.log.model import (
     StepDownReason,
 )
 from kafscale.produce.log.producers import IN_FLIGHT_MAX
-from kafscale.storage.heads import EpochStart, Head, decode_head
 from kafscale.storage.objects import IfAbsent
 from kafscale.wire.errors import ErrorCode
 from writer_desk import QUICK, Desk, numbered, one_batch

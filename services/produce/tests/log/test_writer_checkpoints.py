@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from kafscale.log.heads import TAIL_MAX, EpochStart
 from kafscale.produce.log.model import (
     Checkpointed,
     CommitHead,
@@ -15,7 +16,6 @@ from kafscale.produce.log.model import (
     TakeCheckpoint,
 )
 from kafscale.produce.settings import ProduceSettings, limits_of
-from kafscale.storage.heads import TAIL_MAX, EpochStart
 from kafscale.storage.keys import TopicId
 from kafscale.storage.objects import MemoryStore
 from kafscale.storage.topics import Topic

@@ -8,8 +8,8 @@ that ignore history.
 
 from dataclasses import replace
 
+from kafscale.log.heads import EpochStart
 from kafscale.produce.log.model import CommitHead, Part, PutFailure, State, StepDownReason
-from kafscale.storage.heads import EpochStart
 from kafscale.wire.errors import ErrorCode
 from writer_desk import QUICK, Desk
 from writer_scripts import at, deliver_all, upload, write

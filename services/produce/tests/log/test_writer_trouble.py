@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from kafscale.log.heads import Head
 from kafscale.produce.log.claimants import FoundObject
 from kafscale.produce.log.model import (
     CommitHead,
@@ -18,7 +19,6 @@ from kafscale.produce.log.model import (
 )
 from kafscale.produce.log.producers import ProducerBounds, ProducerTable
 from kafscale.produce.log.uploading import Tried
-from kafscale.storage.heads import Head
 from kafscale.storage.objects import IfAbsent, IfMatch
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.records import Record, build_batch

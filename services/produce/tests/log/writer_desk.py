@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable
 from typing import TypeVar
 
+from kafscale.log.heads import Head
 from kafscale.produce.log.flight import Flight
 from kafscale.produce.log.folding import KeptBudget
 from kafscale.produce.log.model import (
@@ -23,7 +24,6 @@ from kafscale.produce.log.model import (
 )
 from kafscale.produce.log.producers import ProducerTable
 from kafscale.produce.log.writer import PartitionWriter
-from kafscale.storage.heads import Head
 from kafscale.storage.keys import Keyspace, TopicId
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.records import Record, build_batch

@@ -11,6 +11,7 @@ import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from kafscale.log.heads import Head, Meta, decode_head, decode_meta, encode_head
 from kafscale.produce.log.claimants import FoundObject
 from kafscale.produce.log.folding import KeptBudget
 from kafscale.produce.log.model import (
@@ -32,7 +33,6 @@ from kafscale.produce.log.model import (
     TakeCheckpoint,
 )
 from kafscale.produce.log.writer import PartitionWriter
-from kafscale.storage.heads import Head, Meta, decode_head, decode_meta, encode_head
 from kafscale.storage.keys import TopicId
 from kafscale.testkit.models import ModelEtcd, ModelS3
 from kafscale.wire.errors import ErrorCode

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from kafscale.log.heads import EPOCHS_MAX, TAIL_MAX, Head, Meta, Seg
+from kafscale.log.places import place_of
+from kafscale.log.segment import find_position, parse_index, verify_segment, walk_batches
+from kafscale.log.snapshots import ProducerSnapshot, decode_snapshot
 from kafscale.produce.log.producers import ProducerTable, SnapshotWork
-from kafscale.storage.heads import EPOCHS_MAX, TAIL_MAX, Head, Meta, Seg
 from kafscale.storage.keys import Keyspace, TopicId
-from kafscale.storage.places import place_of
-from kafscale.storage.segment import find_position, parse_index, verify_segment, walk_batches
-from kafscale.storage.snapshots import ProducerSnapshot, decode_snapshot
 from kafscale.testkit.models import ModelS3
 from kafscale.wire.records import BatchHeader, read_batch_header, records_in
 from writer_clients import Violation, ensure

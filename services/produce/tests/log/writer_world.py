@@ -10,6 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from kafscale.log.heads import Head, decode_head, encode_meta
+from kafscale.log.manifests import encode_manifest, ref_to
+from kafscale.log.places import place_of
+from kafscale.log.segment import walk_batches
+from kafscale.log.snapshots import decode_snapshot, encode_snapshot
 from kafscale.produce.log.model import (
     MetaWrite,
     PartitionId,
@@ -18,12 +23,7 @@ from kafscale.produce.log.model import (
 )
 from kafscale.produce.log.producers import ProducerTable
 from kafscale.produce.log.writer import PartitionWriter
-from kafscale.storage.heads import Head, decode_head, encode_meta
 from kafscale.storage.keys import TopicId
-from kafscale.storage.manifests import encode_manifest, ref_to
-from kafscale.storage.places import place_of
-from kafscale.storage.segment import walk_batches
-from kafscale.storage.snapshots import decode_snapshot, encode_snapshot
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.records import read_batch_header
 from writer_clients import Idempotent, Plain, ensure

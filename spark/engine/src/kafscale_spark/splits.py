@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import pyarrow.compute as pc
 from kafscale.lake.catalog import Log
 from kafscale.lake.pruning import RECORDS, Subject, prune
-from kafscale.storage.heads import Meta, Seg
+from kafscale.log.heads import Meta, Seg
 
 from kafscale_spark.spans import Span, place_of
 

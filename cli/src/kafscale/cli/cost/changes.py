@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from kafscale.cli.cost.load import Requests
 from kafscale.cli.cost.model import MERGES, OBJECTS_PER_SEGMENT, READS_PER_CHECKPOINT
-from kafscale.storage.heads import Head
+from kafscale.log.heads import Head
 
 
 @dataclass(slots=True)

@@ -12,10 +12,10 @@ from kafscale.cli.cost.load import Requests
 from kafscale.cli.status.gather import rates, readable, scrape
 from kafscale.cli.status.picture import Totals, newest
 from kafscale.cli.targets import Trouble
+from kafscale.log.heads import Head, decode_head
 from kafscale.storage.etcd.client import EtcdClient, KeyValue
 from kafscale.storage.etcd.errors import WatchCompacted
 from kafscale.storage.etcd.ops import EventKind, WatchEvent
-from kafscale.storage.heads import Head, decode_head
 from kafscale.storage.keys import Keyspace, prefix_end
 from kafscale.storage.membership.records import Instance, decode_live
 from kafscale.storage.schema import UnreadableValue

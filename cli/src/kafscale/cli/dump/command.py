@@ -19,7 +19,7 @@ from kafscale.cli.terminal import Output, OutputOption, counted, fail, fail_usag
 
 if TYPE_CHECKING:
     from kafscale.cli.dump.read import Segment
-    from kafscale.storage.segment import SegmentIndex
+    from kafscale.log.segment import SegmentIndex
 
 
 def dump(

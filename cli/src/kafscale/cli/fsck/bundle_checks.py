@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from kafscale.cli.fsck.checks import Partition, Problem
-from kafscale.storage.bundle import Directory, SliceEntry
-from kafscale.storage.heads import Seg
+from kafscale.log.bundle import Directory, SliceEntry
+from kafscale.log.heads import Seg
 from kafscale.storage.keys import BundleId, TopicId
 
 

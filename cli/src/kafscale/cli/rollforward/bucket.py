@@ -17,9 +17,11 @@ from kafscale.cli.rollforward.plan import Found
 from kafscale.cli.rollforward.segments import Rejected, is_settled, seg_of_slice, seg_of_stored
 from kafscale.cli.rollforward.topics import Bucket, Metadata, Where
 from kafscale.lake.concurrency import gather_bounded
-from kafscale.storage.bundle import Directory
-from kafscale.storage.bundle_directory import read_directory
-from kafscale.storage.heads import Seg
+from kafscale.log.bundle import Directory
+from kafscale.log.bundle_directory import read_directory
+from kafscale.log.heads import Seg
+from kafscale.log.manifests import decode_manifest
+from kafscale.log.segment import SegmentError
 from kafscale.storage.keys import (
     META_ATTEMPT,
     META_EPOCH,
@@ -28,10 +30,8 @@ from kafscale.storage.keys import (
     Keyspace,
     TopicId,
 )
-from kafscale.storage.manifests import decode_manifest
 from kafscale.storage.objects import ObjectInfo, ObjectNotFound, ObjectStore, PreconditionFailed
 from kafscale.storage.schema import UnreadableValue
-from kafscale.storage.segment import SegmentError
 
 READS_AT_ONCE: Final = 16
 SEGMENTS_AT_ONCE: Final = 8

@@ -8,12 +8,12 @@ from typing import Final
 from kafscale.cli.rollforward.plan import Known
 from kafscale.cli.rollforward.topics import Metadata, Where
 from kafscale.cli.targets import Trouble
+from kafscale.log.heads import Head, Meta, decode_head, decode_meta
 from kafscale.storage.etcd.client import EtcdClient
-from kafscale.storage.heads import Head, Meta, decode_epoch_floor, decode_head, decode_meta
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.recovery_keys import epoch_floors_prefix, parse_epoch_floor, parse_meta
 from kafscale.storage.schema import UnreadableValue
-from kafscale.storage.topics import Topic, decode_topic
+from kafscale.storage.topics import Topic, decode_epoch_floor, decode_topic
 
 KEYS_PER_READ: Final = 500
 LOOK_AGAIN_S: Final = 0.5

@@ -1,1 +1,1 @@
-"""etcd keys and values, S3 objects, segment format: pure codecs, ports, adapters."""
+"""etcd keys and values, and the object store: pure codecs, ports, adapters."""

@@ -23,8 +23,7 @@ from kafscale.access.principals import ANY_HOST, ANY_PRINCIPAL, Principal
 from kafscale.access.quota import QuotaEntity, QuotaKey, entity_refusal, value_refusal
 from kafscale.access.scram_credentials import ScramCredential, ScramMechanism
 from kafscale.storage.access_keys import acl_hash
-from kafscale.storage.heads import CorruptValue, parse_value
-from kafscale.storage.schema import SCHEMA, UnknownSchema, UnreadableValue
+from kafscale.storage.schema import SCHEMA, CorruptValue, UnknownSchema, UnreadableValue, parse_value
 from kafscale.store.v1 import store_pb2
 
 _ACL: Final = "ACL"

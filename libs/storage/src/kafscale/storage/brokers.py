@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
 
-from kafscale.storage.claims import rendezvous
+from kafscale.storage.coordination import rendezvous
 from kafscale.storage.keys import TopicId
 from kafscale.storage.membership.members import Instance
 

@@ -6,9 +6,8 @@ import asyncio
 import logging
 
 from kafscale.storage.etcd.client import TIMEOUT_S, EtcdClient, EventKind, WatchBatch
-from kafscale.storage.heads import parse_value
 from kafscale.storage.keys import Keyspace
-from kafscale.storage.schema import UnreadableValue
+from kafscale.storage.schema import UnreadableValue, parse_value
 from kafscale.storage.views import RECONCILE_S, WatchedRange
 from kafscale.store.v1.store_pb2 import Cluster
 

@@ -27,9 +27,8 @@ from kafscale.storage.groups import (
     partitions_from_pb,
     partitions_to_pb,
 )
-from kafscale.storage.heads import CorruptValue, parse_value
 from kafscale.storage.keys import Keyspace, TopicId, UnknownKey
-from kafscale.storage.schema import SCHEMA
+from kafscale.storage.schema import SCHEMA, CorruptValue, parse_value
 from kafscale.store.v1 import store_pb2 as pb
 
 KEYS_PER_PAGE = 40

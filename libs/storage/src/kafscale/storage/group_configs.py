@@ -11,8 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from kafscale.storage.heads import CorruptValue, parse_value
-from kafscale.storage.schema import SCHEMA
+from kafscale.storage.schema import SCHEMA, CorruptValue, parse_value
 from kafscale.store.v1 import store_pb2
 
 SESSION_TIMEOUT_MS = "consumer.session.timeout.ms"

@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import assert_never
 
-from kafscale.storage.heads import CorruptValue, parse_value
 from kafscale.storage.keys import TopicId
-from kafscale.storage.schema import SCHEMA
+from kafscale.storage.schema import SCHEMA, CorruptValue, parse_value
 from kafscale.store.v1 import store_pb2 as pb
 
 NOT_EMPTY = -1

@@ -10,6 +10,10 @@ has each of them independently of the others, and a value without features has t
 
 from __future__ import annotations
 
+from typing import Protocol
+
+from google.protobuf.message import DecodeError
+
 SCHEMA = 1
 
 
@@ -35,3 +39,41 @@ def require_schema(what: str, found: int, features: int = 0) -> None:
     # int: the complement of a flag has only bits with names, so an unknown bit would pass
     if found < SCHEMA or (found - SCHEMA) & ~int(features):
         raise UnknownSchema(what, found, features)
+
+
+class CorruptValue(UnreadableValue):
+    """A stored value does not parse as what its key says it is."""
+
+    def __init__(self, kind: str, cause: str) -> None:
+        super().__init__(f"not a {kind}: {cause}")
+        self.kind = kind
+
+
+class Stored(Protocol):
+    """A message of `store.proto` that is a whole value."""
+
+    schema: int
+
+    def ParseFromString(self, serialized: bytes, /) -> object: ...
+
+
+def parse_value(message: Stored, data: bytes, kind: str, features: int = 0) -> None:
+    """Fill `message`, or raise UnreadableValue with what is wrong with the bytes. `features`: as `require_schema`."""
+    try:
+        message.ParseFromString(data)
+    except DecodeError as error:
+        raise CorruptValue(kind, str(error)) from error
+    require_schema(f"this {kind}", message.schema, features)
+
+
+def checked_owner(kind: str, owner: str, handoff_to: str) -> None:
+    """Raises CorruptValue unless they are what owner fields hold: `{node_id}/{boot_id}` and a node id, or nothing."""
+    node_id, slash, boot_id = owner.partition("/")
+    if owner and not (_is_number(node_id) and slash and boot_id):
+        raise CorruptValue(kind, f"{owner!r} is no instance")
+    if handoff_to and not _is_number(handoff_to):
+        raise CorruptValue(kind, f"{handoff_to!r} is no node id")
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit()

@@ -11,11 +11,11 @@ from __future__ import annotations
 from typing import Final
 from zlib import crc32
 
-from kafscale.storage.claims import Grounds, owner_gone, range_at
+from kafscale.storage.coordination import Grounds, OwnerRecord, owner_gone
 from kafscale.storage.etcd.client import Compare, Put, Range, Txn, TxnResult
-from kafscale.storage.heads import OwnerRecord, checked_owner, parse_value
+from kafscale.storage.etcd.ops import range_at
 from kafscale.storage.keys import Keyspace, SlotId
-from kafscale.storage.schema import SCHEMA
+from kafscale.storage.schema import SCHEMA, checked_owner, parse_value
 from kafscale.store.v1 import store_pb2 as pb
 
 ROLE: Final = "coordinator"

@@ -19,9 +19,8 @@ from enum import Enum
 from operator import attrgetter
 
 from kafscale.storage.etcd.client import EtcdClient, EtcdError, KeyValue
-from kafscale.storage.heads import CorruptValue, parse_value
 from kafscale.storage.keys import TOPIC_ID_BYTES, Keyspace, TopicId, UnknownKey
-from kafscale.storage.schema import SCHEMA
+from kafscale.storage.schema import SCHEMA, CorruptValue, parse_value
 from kafscale.storage.views import PrefixView
 from kafscale.store.v1 import store_pb2
 
@@ -365,3 +364,14 @@ class TopicsView:
             self._by_id[topic.topic_id] = topic
         for listener in tuple(self._listeners):
             listener(name, topic)
+
+
+def encode_epoch_floor(epoch: int) -> bytes:
+    """`{prefix}/e/{topic_name}`: the highest leader epoch any topic of the name has used."""
+    return store_pb2.EpochFloor(schema=SCHEMA, epoch=epoch).SerializeToString()
+
+
+def decode_epoch_floor(data: bytes) -> int:
+    message = store_pb2.EpochFloor()
+    parse_value(message, data, "epoch floor")
+    return message.epoch

@@ -6,25 +6,19 @@ as an owner does: first the objects, then the head alone, or head and meta in on
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from kafscale.storage.bundle import Slice, build_bundle, new_bundle_id
+from kafscale.log.bundle import BUNDLE_ID_RANDOM_BYTES, Slice, build_bundle, new_bundle_id
+from kafscale.log.heads import EpochStart, Head, ManifestRef, Meta, Seg, encode_head, encode_meta
+from kafscale.log.manifests import Manifest, decode_manifest, encode_manifest, epoch_starts, ref_to
+from kafscale.log.places import place_of
+from kafscale.log.segment import FOOTER_SIZE, HEADER_SIZE, BatchInfo, Segment, build_segment, walk_batches
 from kafscale.storage.etcd.client import EtcdClient, Put, Txn
-from kafscale.storage.heads import EpochStart, Head, ManifestRef, Meta, Seg, encode_head, encode_meta
 from kafscale.storage.keys import META_TOPIC_ID, BundleId, Keyspace, TopicId
-from kafscale.storage.manifests import Manifest, decode_manifest, encode_manifest, epoch_starts, ref_to
 from kafscale.storage.objects import Condition, IfAbsent, ObjectStore
-from kafscale.storage.places import place_of
-from kafscale.storage.segment import (
-    FOOTER_SIZE,
-    HEADER_SIZE,
-    BatchInfo,
-    Segment,
-    build_segment,
-    walk_batches,
-)
 from kafscale.storage.topics import Topic, encode_topic
 from kafscale.wire.records import Codec, Record, build_batch, patch_batch, read_batch_header
 
@@ -173,7 +167,7 @@ class LogBuilder:
         logs = (self, *others)
         built = [log._build([build_batch(batch)], None) for log in logs]
         slices = [log._slice(segment, seg) for log, (segment, seg) in zip(logs, built, strict=True)]
-        bundle = build_bundle(new_bundle_id(0), slices, created_ms=1)
+        bundle = build_bundle(new_bundle_id(0, os.urandom(BUNDLE_ID_RANDOM_BYTES)), slices, created_ms=1)
         etag = await self._store.put(self._keyspace.bundle_key(bundle.id), bundle.body, condition=IfAbsent())
         segs = [
             replace(seg, etag=etag, bundle=bundle.id, position=entry.position)
@@ -205,7 +199,7 @@ class LogBuilder:
             self._slice(segment, seg),
             self._slice(_other(), seg, 2_000),
         ]
-        bundle = build_bundle(new_bundle_id(0), slices, created_ms=1)
+        bundle = build_bundle(new_bundle_id(0, os.urandom(BUNDLE_ID_RANDOM_BYTES)), slices, created_ms=1)
         key = self._keyspace.bundle_key(bundle.id)
         etag = await self._store.put(key, bundle.body, condition=IfAbsent())
         return replace(seg, etag=etag, bundle=bundle.id, position=bundle.entries[1].position)

@@ -21,8 +21,8 @@ from kafscale.runtime.authorization import Authorization
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.etcd_space import EtcdSpace
 from kafscale.storage.access_view import AccessView
+from kafscale.storage.coordination import OwnerRecord
 from kafscale.storage.etcd.client import EtcdClient
-from kafscale.storage.heads import OwnerRecord
 from kafscale.storage.history.history import History
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.membership.members import LiveView

@@ -24,10 +24,11 @@ from enum import Enum, auto
 import structlog
 from kafscale.admin import plan
 from kafscale.admin.topics import TopicStore
+from kafscale.log.heads import decode_head
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.metrics import Metrics
+from kafscale.storage.coordination import decode_owner
 from kafscale.storage.etcd.client import EtcdClient, EtcdError, KeyValue, Txn, TxnResult
-from kafscale.storage.heads import decode_epoch_floor, decode_head, decode_owner
 from kafscale.storage.history.history import History
 from kafscale.storage.history.witness import WentBack
 from kafscale.storage.keys import Keyspace
@@ -41,7 +42,7 @@ from kafscale.storage.objects import (
 )
 from kafscale.storage.recovery_keys import deletion_mark
 from kafscale.storage.schema import UnreadableValue
-from kafscale.storage.topics import Topic, TopicState, TopicsView
+from kafscale.storage.topics import Topic, TopicState, TopicsView, decode_epoch_floor
 
 log = structlog.get_logger(__name__)
 

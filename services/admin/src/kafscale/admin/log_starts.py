@@ -14,10 +14,10 @@ from typing import Final, NamedTuple
 import structlog
 from kafscale.admin.errors import refusal
 from kafscale.admin.plan import invalid_topic_name
+from kafscale.log.log_starts import LogBounds, build_move, build_read, read_bounds
 from kafscale.storage.etcd.client import EtcdClient, EtcdError, Range, Txn, TxnResult
 from kafscale.storage.etcd.swap import TRIES_MAX
 from kafscale.storage.keys import Keyspace
-from kafscale.storage.log_starts import LogBounds, build_move, build_read, read_bounds
 from kafscale.storage.schema import UnreadableValue
 from kafscale.storage.topics import INTERNAL_TOPICS, Topic, TopicState, decode_topic
 from kafscale.wire.errors import ErrorCode

@@ -11,8 +11,8 @@ import asyncio
 from collections.abc import Iterable, Mapping
 
 import structlog
+from kafscale.log.heads import decode_head, decode_meta
 from kafscale.storage.etcd.client import EtcdClient, Range, RangeResult
-from kafscale.storage.heads import decode_head, decode_meta
 from kafscale.storage.keys import Keyspace, TopicId
 from kafscale.storage.schema import UnreadableValue
 

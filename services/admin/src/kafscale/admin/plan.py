@@ -15,9 +15,15 @@ from typing import NamedTuple
 
 from kafscale.admin.configs import TOPIC_CONFIGS
 from kafscale.storage.etcd.client import Compare, Delete, Put, Txn
-from kafscale.storage.heads import encode_epoch_floor
 from kafscale.storage.keys import Keyspace, prefix_end
-from kafscale.storage.topics import INTERNAL_TOPICS, REPLICATION_MAX, Topic, TopicState, encode_topic
+from kafscale.storage.topics import (
+    INTERNAL_TOPICS,
+    REPLICATION_MAX,
+    Topic,
+    TopicState,
+    encode_epoch_floor,
+    encode_topic,
+)
 from kafscale.wire.errors import ErrorCode
 
 NAME_LENGTH_MAX = 249

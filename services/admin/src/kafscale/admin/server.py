@@ -21,7 +21,7 @@ from kafscale.runtime.process_metrics import watch_views
 from kafscale.runtime.stream.handlers import exported
 from kafscale.runtime.stream.inbound import Handler
 from kafscale.runtime.stream.server import task_handler
-from kafscale.storage.heads import decode_owner
+from kafscale.storage.coordination import decode_owner
 from kafscale.storage.history.witness import WentBack
 from kafscale.storage.membership.members import LiveView
 from kafscale.storage.views import PrefixView

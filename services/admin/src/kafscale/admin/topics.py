@@ -20,10 +20,16 @@ from kafscale.admin.topic_limits import TopicLimits
 from kafscale.runtime.etcd_space import EtcdSpace, Use
 from kafscale.storage.etcd.client import EtcdClient, Txn, TxnResult
 from kafscale.storage.etcd.swap import swapped
-from kafscale.storage.heads import decode_epoch_floor
 from kafscale.storage.history.history import History
 from kafscale.storage.keys import Keyspace, TopicId
-from kafscale.storage.topics import Topic, TopicState, TopicsView, decode_topic, encode_topic
+from kafscale.storage.topics import (
+    Topic,
+    TopicState,
+    TopicsView,
+    decode_epoch_floor,
+    decode_topic,
+    encode_topic,
+)
 from kafscale.wire.errors import ErrorCode
 
 CREATIONS_MAX = 32

@@ -17,9 +17,8 @@ from typing import Final
 from kafscale.runtime.clock import Clock
 from kafscale.storage.etcd.client import Compare, EtcdClient, Put, Txn
 from kafscale.storage.etcd.swap import swapped
-from kafscale.storage.heads import parse_value
 from kafscale.storage.keys import Keyspace
-from kafscale.storage.schema import SCHEMA
+from kafscale.storage.schema import SCHEMA, parse_value
 from kafscale.store.v1.store_pb2 import ProducerIds
 
 BLOCK_SIZE = 1000

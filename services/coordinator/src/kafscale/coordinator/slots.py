@@ -18,14 +18,12 @@ from typing import Any, NamedTuple
 import structlog
 from kafscale.runtime.committer import Committer, Settled
 from kafscale.storage.backoff import Backoff
-from kafscale.storage.claims import NO_NODE, Grounds
 from kafscale.storage.consumer_groups import KEYS_PER_PAGE
-from kafscale.storage.coordination import Fleet, give_all_away, next_look
+from kafscale.storage.coordination import NO_NODE, Fleet, Grounds, give_all_away, next_look
 from kafscale.storage.etcd.client import EtcdClient, EtcdError, KeyValue
-from kafscale.storage.heads import CorruptValue
 from kafscale.storage.keys import Keyspace, SlotId
 from kafscale.storage.membership.members import LiveView
-from kafscale.storage.schema import UnreadableValue
+from kafscale.storage.schema import CorruptValue, UnreadableValue
 from kafscale.storage.slots import (
     PLACE,
     SLOTS,

@@ -22,13 +22,13 @@ from kafscale.fetch.errors import LostSegment, MemoryExhausted
 from kafscale.fetch.loads import CacheCounters, CacheLimits, Loader, Wanted, span_of
 from kafscale.fetch.segment_view import SegmentView
 from kafscale.fetch.slices import run_around
+from kafscale.log.heads import Seg
+from kafscale.log.places import Place
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.shared_cache import SharedCache
 from kafscale.runtime.tracing import Span, start_child
 from kafscale.storage.failures import without_frames
-from kafscale.storage.heads import Seg
 from kafscale.storage.objects import ObjectStore, StoreError
-from kafscale.storage.places import Place
 
 ENTRY_COST_BYTES: Final = 2_048
 """What a segment takes in addition to its bytes, as measured, so that a cache of tiny segments is bounded too."""

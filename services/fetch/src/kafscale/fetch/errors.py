@@ -7,10 +7,10 @@ IllegalStateException from poll() at any Fetch error that it does not list.
 
 from enum import Enum
 
+from kafscale.log.segment import SegmentError
 from kafscale.storage.failures import without_frames
 from kafscale.storage.objects import StoreError
 from kafscale.storage.schema import UnreadableValue
-from kafscale.storage.segment import SegmentError
 from kafscale.wire.errors import ErrorCode
 
 

@@ -20,6 +20,7 @@ from typing import Final
 import structlog
 from kafscale.fetch.errors import MetadataUnavailable
 from kafscale.fetch.logstate import PARTITIONS_MAX, LogState, LogTable, PartitionKey
+from kafscale.log.heads import Seg
 from kafscale.runtime.clock import Clock
 from kafscale.storage.etcd.client import (
     EtcdClient,
@@ -29,7 +30,6 @@ from kafscale.storage.etcd.client import (
     RangeResult,
     WatchBatch,
 )
-from kafscale.storage.heads import Seg
 from kafscale.storage.keys import Keyspace, prefix_end
 from kafscale.storage.views import WatchedRange
 

@@ -12,11 +12,11 @@ from typing import Final, NamedTuple
 
 from kafscale.fetch.errors import LostSegment
 from kafscale.fetch.segment_view import SegmentView
+from kafscale.log.heads import Seg
+from kafscale.log.places import Place, index_of
+from kafscale.log.segment import SegmentError, parse_index
 from kafscale.runtime.shared_cache import SharedCache
-from kafscale.storage.heads import Seg
 from kafscale.storage.objects import ObjectNotFound, ObjectStore, PreconditionFailed, StoreUnavailable
-from kafscale.storage.places import Place, index_of
-from kafscale.storage.segment import SegmentError, parse_index
 
 INDEX_WORTH_BATCHES: Final = 4_096
 """A segment of more batches than this is read with its index: walking all its headers costs more."""

@@ -14,11 +14,11 @@ from typing import Final
 from kafscale.fetch.errors import OffsetGap
 from kafscale.fetch.logstate import LogState
 from kafscale.fetch.plan import choose, expected_bytes, first_at, unbroken
+from kafscale.log.heads import ManifestRef, Seg
+from kafscale.log.manifests import Manifest, decode_manifest, epochs_ref
 from kafscale.storage.failures import without_frames
-from kafscale.storage.heads import CorruptValue, ManifestRef, Seg
-from kafscale.storage.manifests import Manifest, decode_manifest, epochs_ref
 from kafscale.storage.objects import ObjectStore, StoreError, StoreUnavailable
-from kafscale.storage.schema import UnreadableValue
+from kafscale.storage.schema import CorruptValue, UnreadableValue
 
 DECODE_IN_THREAD: Final = 2_000
 """A manifest of more segments than this is decoded in a thread."""

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from kafscale.fetch.slices import SliceIndex
-from kafscale.storage.heads import Head, ManifestRef, Meta, Seg, decode_head, decode_meta
+from kafscale.log.heads import Head, ManifestRef, Meta, Seg, decode_head, decode_meta
 from kafscale.storage.keys import Keyspace, TopicId
 from kafscale.storage.schema import UnreadableValue
 from kafscale.storage.topics import Topic

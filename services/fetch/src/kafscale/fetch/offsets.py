@@ -25,7 +25,7 @@ from kafscale.fetch.logstate import LogState
 from kafscale.fetch.lookup import Spot
 from kafscale.fetch.reader import Reader
 from kafscale.fetch.segment_view import SegmentView
-from kafscale.storage.heads import Seg
+from kafscale.log.heads import Seg
 from kafscale.wire.buffers import Buffer, Steps, T
 from kafscale.wire.errors import ErrorCode, WireError
 from kafscale.wire.record_walk import places_in

@@ -14,8 +14,8 @@ from typing import Final
 
 from kafscale.fetch.errors import OffsetGap
 from kafscale.fetch.segment_view import SegmentView
-from kafscale.storage.heads import Seg
-from kafscale.storage.segment import FOOTER_SIZE, HEADER_SIZE
+from kafscale.log.heads import Seg
+from kafscale.log.segment import FOOTER_SIZE, HEADER_SIZE
 
 FRAME_SIZE: Final = HEADER_SIZE + FOOTER_SIZE
 _base = attrgetter("base")

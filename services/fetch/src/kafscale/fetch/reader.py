@@ -25,13 +25,13 @@ from kafscale.fetch.logstate import LogState
 from kafscale.fetch.lookup import Lookup, Spot
 from kafscale.fetch.plan import Cut, ResponseLimit, cut, expected_bytes
 from kafscale.fetch.segment_view import SegmentView
+from kafscale.log.heads import Seg
+from kafscale.log.places import Place, place_of
+from kafscale.log.segment import SegmentError
 from kafscale.runtime.together import together
 from kafscale.storage.failures import without_frames
-from kafscale.storage.heads import Seg
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects import ObjectNotFound, PreconditionFailed, StoreUnavailable
-from kafscale.storage.places import Place, place_of
-from kafscale.storage.segment import SegmentError
 
 log = structlog.get_logger(__name__)
 

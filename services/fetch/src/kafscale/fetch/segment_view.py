@@ -12,8 +12,8 @@ import struct
 from collections.abc import Iterator
 from typing import Final
 
-from kafscale.storage.heads import Seg
-from kafscale.storage.segment import (
+from kafscale.log.heads import Seg
+from kafscale.log.segment import (
     BATCH_HEADER_SIZE,
     FOOTER_SIZE,
     HEADER_SIZE,

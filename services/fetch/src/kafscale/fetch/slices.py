@@ -10,7 +10,7 @@ from collections.abc import Collection, Hashable, Iterable
 from operator import attrgetter
 from typing import Final, Generic, TypeVar
 
-from kafscale.storage.heads import Seg
+from kafscale.log.heads import Seg
 
 GAP_BYTES_MAX: Final = 256 << 10
 """Bytes between two slices that one GET reads without need. They take less time than another request."""

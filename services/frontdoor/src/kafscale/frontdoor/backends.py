@@ -15,7 +15,7 @@ from kafscale.runtime.stream.client import PendingReply
 from kafscale.runtime.stream.frame import Buffer, RequestMeta
 from kafscale.runtime.stream.options import Stream
 from kafscale.runtime.tracing import Span
-from kafscale.storage.claims import NO_NODE, rendezvous
+from kafscale.storage.coordination import NO_NODE, rendezvous
 from kafscale.storage.membership.members import Instance
 
 if TYPE_CHECKING:

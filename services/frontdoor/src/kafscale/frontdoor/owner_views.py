@@ -6,8 +6,8 @@ The front door never watches the heads. Run `view.run` of each in a task.
 from collections.abc import Callable, Iterable
 
 from kafscale.frontdoor.lanes import LaneKey
+from kafscale.storage.coordination import OwnerRecord, decode_owner
 from kafscale.storage.etcd.client import EtcdClient, KeyValue
-from kafscale.storage.heads import OwnerRecord, decode_owner
 from kafscale.storage.keys import Keyspace, SlotId
 from kafscale.storage.slots import SLOTS, Slot, decode_slot
 from kafscale.storage.views import PrefixView

@@ -14,7 +14,7 @@ from kafscale.frontdoor.api import Backend
 from kafscale.frontdoor.backends import Channel, Pool
 from kafscale.frontdoor.exchange import Caller
 from kafscale.frontdoor.lanes import LaneKey
-from kafscale.storage.heads import OwnerRecord
+from kafscale.storage.coordination import OwnerRecord
 from kafscale.storage.keys import SlotId, TopicId
 from kafscale.storage.slots import Slot, slot_of
 

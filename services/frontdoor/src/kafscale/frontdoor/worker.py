@@ -38,7 +38,7 @@ from kafscale.runtime.process_metrics import watch_loop
 from kafscale.runtime.process_tasks import OwnTasks
 from kafscale.runtime.settings_load import USAGE_EXIT_CODE, load_settings
 from kafscale.runtime.tracing import open_tracer
-from kafscale.storage.claims import node_of
+from kafscale.storage.coordination import node_of
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.topics import TopicsView
 

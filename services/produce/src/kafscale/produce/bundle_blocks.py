@@ -14,7 +14,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
-from kafscale.storage.places import Place
+from kafscale.log.places import Place
 
 BLOCK_BYTES: Final = 1 << 20
 KEPT_BYTES_MAX: Final = 64 << 20

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import structlog
+from kafscale.log.heads import ManifestRef, Meta, check_meta, decode_head, decode_meta, encode_meta
+from kafscale.log.manifests import Manifest, encode_manifest, ref_to
 from kafscale.produce.log.model import Instant, MetaWrite, PartitionId, StepDownReason, TakeCheckpoint
 from kafscale.produce.log.producers import SnapshotWork
 from kafscale.produce.log.put_limit import Rank
@@ -21,9 +23,7 @@ from kafscale.produce.merging import Merges
 from kafscale.produce.pace import Pace
 from kafscale.produce.pieces import Pieces
 from kafscale.storage.etcd.client import EtcdClient, EtcdError, Range
-from kafscale.storage.heads import ManifestRef, Meta, check_meta, decode_head, decode_meta, encode_meta
 from kafscale.storage.keys import Keyspace
-from kafscale.storage.manifests import Manifest, encode_manifest, ref_to
 from kafscale.storage.objects import IfAbsent, ObjectStore, StoreError
 from kafscale.storage.schema import UnreadableValue
 

@@ -11,14 +11,14 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
+from kafscale.log.claims import build_release
 from kafscale.produce.log.model import State, StepDownReason
 from kafscale.produce.metrics import ProduceMetrics
 from kafscale.produce.ownership import Ownership
 from kafscale.produce.partition import Partition, Phase
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.committer import Answer, Settled
-from kafscale.storage.claims import NO_NODE, build_release
-from kafscale.storage.coordination import give_all_away, next_look
+from kafscale.storage.coordination import NO_NODE, give_all_away, next_look
 
 LEAVING_MAX = 64
 LEAVE_WITHIN_MS = 10_000

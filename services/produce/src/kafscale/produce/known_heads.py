@@ -6,7 +6,7 @@ one that was committed or read before, is proof that etcd went back, also betwee
 
 from __future__ import annotations
 
-from kafscale.storage.heads import Head
+from kafscale.log.heads import Head
 from kafscale.storage.history.history import History
 from kafscale.storage.keys import TopicId
 

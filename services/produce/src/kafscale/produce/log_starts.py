@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 import structlog
+from kafscale.log.heads import decode_meta
 from kafscale.produce.partition import Partition
 from kafscale.storage.etcd.client import EtcdClient, EventKind, KeyValue, Range, WatchBatch
-from kafscale.storage.heads import decode_meta
 from kafscale.storage.keys import Keyspace, TopicId, UnknownKey, prefix_end
 from kafscale.storage.schema import UnreadableValue
 from kafscale.storage.views import WatchedRange

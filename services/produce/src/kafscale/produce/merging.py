@@ -15,14 +15,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import structlog
-from kafscale.produce.log.model import PartitionId
-from kafscale.produce.log.put_limit import Rank
-from kafscale.produce.metrics import ProduceMetrics
-from kafscale.produce.pace import Pace
-from kafscale.runtime.clock import Clock
-from kafscale.storage.heads import CorruptValue, ManifestRef, Meta
-from kafscale.storage.keys import Keyspace, TopicId
-from kafscale.storage.manifests import (
+from kafscale.log.heads import ManifestRef, Meta
+from kafscale.log.manifests import (
     Manifest,
     MergePlan,
     decode_manifest,
@@ -31,8 +25,14 @@ from kafscale.storage.manifests import (
     plan_merge,
     ref_to,
 )
+from kafscale.produce.log.model import PartitionId
+from kafscale.produce.log.put_limit import Rank
+from kafscale.produce.metrics import ProduceMetrics
+from kafscale.produce.pace import Pace
+from kafscale.runtime.clock import Clock
+from kafscale.storage.keys import Keyspace, TopicId
 from kafscale.storage.objects import IfAbsent, ObjectStore, StoreError
-from kafscale.storage.schema import UnreadableValue
+from kafscale.storage.schema import CorruptValue, UnreadableValue
 
 log = structlog.get_logger(__name__)
 

@@ -7,7 +7,7 @@ from typing import Final
 from kafscale.produce.log.model import StepDownReason
 from kafscale.runtime.committer import CommitMetrics
 from kafscale.runtime.metrics import Metrics, TopicTraffic
-from kafscale.storage.claims import Grounds
+from kafscale.storage.coordination import Grounds
 
 MEMORY: Final = "memory"
 STORE: Final = "store"

@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 
 import structlog
+from kafscale.log.claims import Won, build_claim, build_release, read_claim
+from kafscale.log.heads import check_meta, decode_head, decode_meta
 from kafscale.produce.known_heads import KnownHeads
 from kafscale.produce.log.model import Limits, PartitionId, StepDownReason
 from kafscale.produce.log.producers import ProducerTable
@@ -25,11 +27,9 @@ from kafscale.produce.recovery import LogDamaged, Recovery
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.committer import Settled
 from kafscale.storage.backoff import Backoff
-from kafscale.storage.claims import Won, build_claim, build_release, node_of, read_claim
-from kafscale.storage.coordination import Fleet, next_look
+from kafscale.storage.coordination import Fleet, OwnerRecord, next_look, node_of
 from kafscale.storage.etcd.client import EtcdClient, EtcdError, Range
 from kafscale.storage.failures import without_frames
-from kafscale.storage.heads import OwnerRecord, check_meta, decode_head, decode_meta
 from kafscale.storage.history.history import History
 from kafscale.storage.keys import Keyspace, TopicId
 from kafscale.storage.membership.members import LiveView

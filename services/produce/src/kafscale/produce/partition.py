@@ -20,6 +20,7 @@ from time import perf_counter
 from typing import Any, assert_never
 
 import structlog
+from kafscale.log.claims import head_in
 from kafscale.produce.alarm import Alarm
 from kafscale.produce.bundles.shell import Bundler
 from kafscale.produce.checkpoint import Checkpointer
@@ -59,7 +60,6 @@ from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.committer import Answer, Committer, Settled
 from kafscale.runtime.shared_cache import SharedCache
-from kafscale.storage.claims import head_in
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.schema import UnreadableValue
 from kafscale.wire.errors import ErrorCode

@@ -13,17 +13,17 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from kafscale.log.heads import Head, Meta, Seg
+from kafscale.log.manifests import decode_manifest
+from kafscale.log.places import Place, place_of
+from kafscale.log.segment import SegmentError, verify_segment, walk_batches
+from kafscale.log.snapshots import ProducerSnapshot, decode_snapshot
 from kafscale.produce.bundle_blocks import BundleBlocks
 from kafscale.produce.log.model import PartitionId
 from kafscale.produce.log.producers import ProducerBounds, ProducerTable
-from kafscale.storage.heads import Head, Meta, Seg
 from kafscale.storage.keys import Keyspace
-from kafscale.storage.manifests import decode_manifest
 from kafscale.storage.objects import ObjectNotFound, ObjectStore, PreconditionFailed
-from kafscale.storage.places import Place, place_of
 from kafscale.storage.schema import UnreadableValue
-from kafscale.storage.segment import SegmentError, verify_segment, walk_batches
-from kafscale.storage.snapshots import ProducerSnapshot, decode_snapshot
 from kafscale.wire.records import read_batch_header
 
 T = TypeVar("T")

@@ -54,8 +54,8 @@ from kafscale.runtime.process import Runtime, ServiceParts
 from kafscale.runtime.process_metrics import watch_views
 from kafscale.runtime.shared_cache import SharedCache
 from kafscale.runtime.stream.server import task_handler
+from kafscale.storage.coordination import OwnerRecord, decode_owner
 from kafscale.storage.etcd.client import KeyValue
-from kafscale.storage.heads import OwnerRecord, decode_owner
 from kafscale.storage.membership.members import LiveView
 from kafscale.storage.views import PrefixView
 from kafscale.wire.apis import ApiKey

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kafscale.log.snapshots import EXPIRY_MS
 from kafscale.produce.bundles.gather import GatherLimits
 from kafscale.produce.log.flush import NEVER
 from kafscale.produce.log.model import Limits
@@ -9,7 +10,6 @@ from kafscale.produce.log.producer_budget import PRODUCER_BYTES_MAX
 from kafscale.produce.log.producers import ProducerBounds
 from kafscale.runtime.settings import MIB, ServiceSettings
 from kafscale.storage.objects import ObjectStore
-from kafscale.storage.snapshots import EXPIRY_MS
 from kafscale.storage.topics import UNCOMPRESSED, Topic
 from kafscale.wire.compression import Codec, Compression
 from pydantic import Field

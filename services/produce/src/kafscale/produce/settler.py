@@ -22,6 +22,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 
 import structlog
+from kafscale.log.heads import Seg, decode_meta
+from kafscale.log.places import place_of
+from kafscale.log.segment import SegmentError
 from kafscale.produce.log.claimants import Claimant, FoundObject, claimant_of
 from kafscale.produce.log.flight import stamped
 from kafscale.produce.log.folding import Kept
@@ -35,7 +38,6 @@ from kafscale.produce.pieces import Pieces
 from kafscale.runtime.together import together
 from kafscale.storage.etcd.client import EtcdClient, EtcdError
 from kafscale.storage.failures import without_frames
-from kafscale.storage.heads import Seg, decode_meta
 from kafscale.storage.keys import META_ATTEMPT, META_EPOCH, META_LAST, META_TOPIC_ID, Keyspace, TopicId
 from kafscale.storage.objects import (
     IfAbsent,
@@ -46,9 +48,7 @@ from kafscale.storage.objects import (
     StoreError,
     StoreUnavailable,
 )
-from kafscale.storage.places import place_of
 from kafscale.storage.schema import UnreadableValue
-from kafscale.storage.segment import SegmentError
 
 log = structlog.get_logger(__name__)
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kafscale.log.heads import Seg
 from kafscale.produce.log.model import Part, PutObject
 from kafscale.runtime.shared_cache import Fill, SharedCache
-from kafscale.storage.heads import Seg
 from kafscale.wire.buffers import Buffer
 
 

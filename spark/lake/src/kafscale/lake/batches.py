@@ -17,7 +17,7 @@ from kafscale.lake.columns import timestamps
 from kafscale.lake.heads import Heads, check_crcs
 from kafscale.lake.scan import PLACE, placed, read_segments
 from kafscale.lake.tables import TIME
-from kafscale.storage.heads import Seg
+from kafscale.log.heads import Seg
 from kafscale.wire.batches import CODEC_MASK, CONTROL, DELETE_HORIZON, LOG_APPEND_TIME, TRANSACTIONAL
 from kafscale.wire.compression import Codec
 from numpy.typing import NDArray

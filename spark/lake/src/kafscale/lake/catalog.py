@@ -13,13 +13,13 @@ from typing import TypeVar
 
 from kafscale.lake.concurrency import gather_bounded
 from kafscale.lake.unknown import UnknownTopic
+from kafscale.log.heads import Aborted, ManifestRef, Meta, Seg, decode_head, decode_meta
+from kafscale.log.manifests import decode_manifest
+from kafscale.log.places import Place, place_of
 from kafscale.storage.etcd.client import EtcdClient, KeyValue, Range
-from kafscale.storage.heads import Aborted, ManifestRef, Meta, Seg, decode_head, decode_meta
 from kafscale.storage.history.history import History
 from kafscale.storage.keys import Keyspace
-from kafscale.storage.manifests import decode_manifest
 from kafscale.storage.objects import ObjectNotFound, ObjectStore
-from kafscale.storage.places import Place, place_of
 from kafscale.storage.schema import UnreadableValue
 from kafscale.storage.topics import Topic, TopicState, decode_topic
 

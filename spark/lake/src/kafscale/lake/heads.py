@@ -10,7 +10,7 @@ from struct import Struct
 from typing import Final
 
 import numpy as np
-from kafscale.storage.heads import Aborted
+from kafscale.log.heads import Aborted
 from kafscale.wire.batches import HEADER_SIZE, LENGTH_OFFSET, MAGIC, TRANSACTIONAL, crc32c
 from kafscale.wire.buffers import Buffer
 from numpy.typing import NDArray

@@ -12,8 +12,8 @@ from contextlib import aclosing
 from typing import Final
 
 from kafscale.lake.catalog import NEVER, Outline
-from kafscale.storage.heads import ManifestRef, Seg
-from kafscale.storage.manifests import Digest, Line, ManifestPart, ManifestParts, seg_of
+from kafscale.log.heads import ManifestRef, Seg
+from kafscale.log.manifests import Digest, Line, ManifestPart, ManifestParts, seg_of
 from kafscale.storage.objects import ObjectStore
 
 BLOCK_BYTES: Final = 256 << 10

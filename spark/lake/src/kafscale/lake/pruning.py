@@ -17,7 +17,7 @@ from kafscale.lake.batches import BATCHES
 from kafscale.lake.catalog import Log
 from kafscale.lake.columns import FIELDS, TIME_MAX_MS
 from kafscale.lake.scan import PLACE
-from kafscale.storage.heads import Seg
+from kafscale.log.heads import Seg
 from pyarrow.fs import LocalFileSystem
 
 SCHEMA = pa.schema({**PLACE, **FIELDS})

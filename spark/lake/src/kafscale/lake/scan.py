@@ -21,9 +21,9 @@ import pyarrow as pa
 from kafscale.lake.catalog import Lake, Log, read_log, read_topic
 from kafscale.lake.columns import Wanted, read_columns
 from kafscale.lake.heads import CorruptSegment, Heads, check_offsets, scan_heads, without_aborted
-from kafscale.storage.heads import Seg
+from kafscale.log.heads import Seg
+from kafscale.log.segment import FOOTER_SIZE, HEADER_SIZE, SegmentError, parse_footer
 from kafscale.storage.objects import ObjectNotFound, PreconditionFailed
-from kafscale.storage.segment import FOOTER_SIZE, HEADER_SIZE, SegmentError, parse_footer
 
 READ_AHEAD: Final = 4
 LOOKS_MAX: Final = 5

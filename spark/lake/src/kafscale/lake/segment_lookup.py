@@ -6,8 +6,8 @@ from collections.abc import AsyncGenerator
 
 from kafscale.lake.catalog import Outline
 from kafscale.lake.listing import Manifests
-from kafscale.storage.heads import ManifestRef, Seg
-from kafscale.storage.manifests import Line
+from kafscale.log.heads import ManifestRef, Seg
+from kafscale.log.manifests import Line
 
 
 class SegmentLookup:

@@ -35,7 +35,7 @@ from kafscale.lake.lag.sampler import with_history
 from kafscale.lake.pruning import HEADERS, SCHEMA, at, possible, prune
 from kafscale.lake.scan import placed, places, read_segments, scan_segments
 from kafscale.lake.tables import PARTITIONS, SEGMENTS, TOPICS, partitions_table, segments_table, topics_table
-from kafscale.storage.heads import Seg
+from kafscale.log.heads import Seg
 from kafscale.wire.batches import CONTROL
 from kafscale.wire.buffers import Buffer
 

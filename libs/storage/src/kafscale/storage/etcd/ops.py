@@ -218,3 +218,10 @@ def decode_event(event: pb.Event) -> WatchEvent:
         EventKind.DELETE if event.type == pb.Event.DELETE else EventKind.PUT,
         decode_kv(event.kv),
     )
+
+
+def range_at(result: TxnResult, position: int) -> RangeResult:
+    """What a branch of a transaction read at this place."""
+    response = result.responses[position]
+    assert isinstance(response, RangeResult), response
+    return response

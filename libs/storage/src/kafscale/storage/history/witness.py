@@ -22,9 +22,8 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from kafscale.storage.heads import parse_value
 from kafscale.storage.keys import OWN_TREE, Keyspace
-from kafscale.storage.schema import SCHEMA, UnreadableValue
+from kafscale.storage.schema import SCHEMA, UnreadableValue, parse_value
 from kafscale.store.v1 import store_pb2 as pb
 
 NONCE_BYTES: Final = 8

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from kafscale.storage.etcd.ops import KeyValue
-from kafscale.storage.heads import CorruptValue, parse_value
 from kafscale.storage.keys import Keyspace
-from kafscale.storage.schema import SCHEMA
+from kafscale.storage.schema import SCHEMA, CorruptValue, parse_value
 from kafscale.store.v1 import store_pb2
 
 

@@ -28,8 +28,8 @@ from kafscale.coordinator.groups.group_txns import GroupChange, GroupKey, GroupT
 from kafscale.coordinator.groups.running_clock import GAP_MS, RunningClock
 from kafscale.coordinator.slots import Held
 from kafscale.runtime.committer import Answer, Committer, Settled
-from kafscale.storage.claims import range_at
 from kafscale.storage.etcd.client import Compare, Range, Txn, TxnResult
+from kafscale.storage.etcd.ops import range_at
 from kafscale.storage.groups import NOT_EMPTY
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.slots import slot_fence

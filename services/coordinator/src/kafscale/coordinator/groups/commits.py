@@ -25,8 +25,8 @@ from typing import NamedTuple
 import structlog
 from kafscale.coordinator.slots import Held
 from kafscale.runtime.committer import Answer, Committer, Settled
-from kafscale.storage.claims import range_at
 from kafscale.storage.etcd.client import Compare, Delete, EtcdClient, EtcdError, KeyValue, Put, Range, Txn
+from kafscale.storage.etcd.ops import range_at
 from kafscale.storage.groups import CommittedOffset, decode_committed, encode_committed
 from kafscale.storage.keys import Keyspace, TopicId, UnknownKey, prefix_end
 from kafscale.storage.schema import UnreadableValue

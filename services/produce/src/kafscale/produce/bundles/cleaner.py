@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 import structlog
+from kafscale.log.heads import decode_head
 from kafscale.produce.bundles.deletion import OwnBundles, PartitionKey
 from kafscale.runtime.clock import Clock
 from kafscale.storage.etcd.client import EtcdError, Range
-from kafscale.storage.heads import decode_head
 from kafscale.storage.history.history import History
 from kafscale.storage.history.witness import WentBack
 from kafscale.storage.keys import BundleId, Keyspace, TopicId

@@ -1,7 +1,7 @@
 """Which bundles of this instance may be deleted: the whole decision. Pure; all times are mono_ms.
 
 A bundle is deleted by the instance that wrote it, when no head names it, each of its slices is dead
-(`storage.bundle.is_dead`, which is final within one history of etcd), its PUT has an answer, and `grace_ms` have passed
+(`log.bundle.is_dead`, which is final within one history of etcd), its PUT has an answer, and `grace_ms` have passed
 since then: a reader may have seen an older head. What happens to a slice shows in the head of its partition. The
 instance sees the heads of the partitions that it owns change by change (`changed`). It asks for those that have moved
 away (`elsewhere`).
@@ -18,9 +18,9 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from kafscale.log.bundle import SliceEntry, is_dead, standing_of, was_committed
+from kafscale.log.heads import Head
 from kafscale.produce.bundles.dead import DeadBundles
-from kafscale.storage.bundle import SliceEntry, is_dead, standing_of, was_committed
-from kafscale.storage.heads import Head
 from kafscale.storage.keys import BundleId, TopicId
 
 PartitionKey = tuple[TopicId, int]

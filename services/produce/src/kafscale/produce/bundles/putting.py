@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Final
 
 import structlog
+from kafscale.log.bundle import BuiltBundle
 from kafscale.produce.bundles.origin import Origin
 from kafscale.produce.log.flush import NEVER
 from kafscale.produce.log.model import StepDownReason
@@ -19,7 +20,6 @@ from kafscale.produce.metrics import ProduceMetrics
 from kafscale.produce.pace import Pace, Spanned, Wait, put_time_limit_s
 from kafscale.runtime.clock import Clock
 from kafscale.storage.backoff import Backoff
-from kafscale.storage.bundle import BuiltBundle
 from kafscale.storage.keys import META_ATTEMPT, BundleId, Keyspace
 from kafscale.storage.objects import (
     IfAbsent,

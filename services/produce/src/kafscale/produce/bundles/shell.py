@@ -6,6 +6,7 @@ bundle cannot be stored, the partitions in it end their epochs, for their offset
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterable
 from contextlib import AbstractContextManager
@@ -14,6 +15,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import structlog
+from kafscale.log.bundle import BUNDLE_ID_RANDOM_BYTES, BuiltBundle, Slice, build_bundle, new_bundle_id
+from kafscale.log.heads import Head, Seg
 from kafscale.produce.alarm import Alarm
 from kafscale.produce.bundles.deletion import OwnBundles
 from kafscale.produce.bundles.gather import Gather, Sealing
@@ -27,8 +30,6 @@ from kafscale.produce.requests import lasting
 from kafscale.produce.shared_fills import BundleFills
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.tracing import Span
-from kafscale.storage.bundle import BuiltBundle, Slice, build_bundle, new_bundle_id
-from kafscale.storage.heads import Head, Seg
 from kafscale.storage.keys import BundleId
 
 if TYPE_CHECKING:
@@ -149,7 +150,7 @@ class Bundler:
         for partition in sealing.keys:
             assert partition.writer is not None, partition
             members.append(Member(partition, partition.writer, partition.writer.seal_slice(now)))
-        bundle_id = new_bundle_id(now.wall_ms)
+        bundle_id = new_bundle_id(now.wall_ms, os.urandom(BUNDLE_ID_RANDOM_BYTES))
         built = build_bundle(bundle_id, [_slice_of(each) for each in members], now.wall_ms)
         self._own.sealed(bundle_id, built.entries)
         for each in members:

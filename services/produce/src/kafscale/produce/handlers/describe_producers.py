@@ -13,6 +13,7 @@ import asyncio
 from collections.abc import Sequence
 
 import structlog
+from kafscale.log.snapshots import ProducerEntry
 from kafscale.produce.log.producers import STEP_PRODUCERS
 from kafscale.produce.ownership import HOLD_MAX_MS, Ownership
 from kafscale.produce.partition import Partition, Phase
@@ -20,7 +21,6 @@ from kafscale.runtime.clock import Clock
 from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.server import InboundRequest
 from kafscale.storage.etcd.client import EtcdError
-from kafscale.storage.snapshots import ProducerEntry
 from kafscale.storage.topics import Topic
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode

@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from enum import Enum, auto
 from typing import NamedTuple
 
+from kafscale.log.heads import Head, Seg
+from kafscale.log.segment import BatchInfo, Segment
 from kafscale.produce.log.flush import NEVER
 from kafscale.produce.log.model import Buffer, Part, Published, Repeated, Waiters
-from kafscale.storage.heads import Head, Seg
 from kafscale.storage.objects import IfAbsent, IfMatch
-from kafscale.storage.segment import BatchInfo, Segment
 
 _INDEX_STAMP_AT = 14
 _STAMP = struct.Struct(">H")

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Protocol
 
+from kafscale.log.heads import Head, Seg
 from kafscale.produce.log.by_size import BySize
 from kafscale.produce.log.flight import OpenBuffer
-from kafscale.storage.heads import Head, Seg
 
 FOLD_MIN: Final = 3
 """Slices, at least: a fold of fewer saves too little."""

@@ -11,6 +11,7 @@ import struct
 from collections.abc import Sequence
 from itertools import islice
 
+from kafscale.log.heads import Head
 from kafscale.produce.log.contents import Contents, Opening, at_once, opened, too_large, too_many
 from kafscale.produce.log.flight import OpenBuffer
 from kafscale.produce.log.model import (
@@ -24,7 +25,6 @@ from kafscale.produce.log.model import (
 )
 from kafscale.produce.log.producers import IN_FLIGHT_MAX, ProducerTable
 from kafscale.produce.log.sequences import Repeat, sequence_after
-from kafscale.storage.heads import Head
 from kafscale.wire.batches import LOG_APPEND_TIME, crc32c, each_batch
 from kafscale.wire.errors import ErrorCode, WireError
 from kafscale.wire.records import (

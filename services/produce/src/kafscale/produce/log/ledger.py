@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import Protocol
 
+from kafscale.log.heads import EPOCHS_MAX, TAIL_MAX, EpochStart, Head, Seg, encode_head
 from kafscale.produce.log.flight import Flight
 from kafscale.produce.log.model import (
     Action,
@@ -32,7 +33,6 @@ from kafscale.produce.log.model import (
     Waiters,
 )
 from kafscale.storage.etcd.client import Compare, Put, Range, Txn
-from kafscale.storage.heads import EPOCHS_MAX, TAIL_MAX, EpochStart, Head, Seg, encode_head
 from kafscale.storage.keys import Keyspace
 from kafscale.wire.errors import ErrorCode
 

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import NamedTuple
 
+from kafscale.log.heads import Head, Seg
+from kafscale.log.manifests import Manifest
 from kafscale.produce.log.flush import NEVER, FlushLimits
 from kafscale.produce.log.producers import SnapshotWork
-from kafscale.storage.heads import Head, Seg
 from kafscale.storage.keys import TopicId
-from kafscale.storage.manifests import Manifest
 from kafscale.storage.objects import IfAbsent, IfMatch
 from kafscale.wire.compression import Compression
 from kafscale.wire.errors import ErrorCode

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
+from kafscale.log.heads import Head
+from kafscale.log.segment import build_segment
 from kafscale.produce.bundles.gather import Want
 from kafscale.produce.log.flight import Flight, InBundle, Objects, OpenBuffer
 from kafscale.produce.log.flush import NEVER, FlushPolicy
@@ -19,9 +21,7 @@ from kafscale.produce.log.folding import Kept, KeptBudget, foldable
 from kafscale.produce.log.intake import Intake
 from kafscale.produce.log.model import Action, Instant, Limits, PartitionId, SealWanted, Waiters
 from kafscale.produce.log.uploading import Uploads
-from kafscale.storage.heads import Head
 from kafscale.storage.keys import Keyspace
-from kafscale.storage.segment import build_segment
 
 
 class Pipeline:

@@ -17,6 +17,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import count, takewhile
 
+from kafscale.log.heads import Head, Seg
+from kafscale.log.manifests import Manifest, epoch_starts
 from kafscale.produce.log.flight import Flight
 from kafscale.produce.log.flush import NEVER
 from kafscale.produce.log.ledger import Ready
@@ -30,8 +32,6 @@ from kafscale.produce.log.model import (
 )
 from kafscale.produce.log.producers import ProducerTable
 from kafscale.produce.log.settling import Settling
-from kafscale.storage.heads import Head, Seg
-from kafscale.storage.manifests import Manifest, epoch_starts
 
 QUIET_MS = 1_000
 """Without a commit: then a partition counts as quiet."""

@@ -28,9 +28,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Protocol
 
-from kafscale.produce.log.producer_budget import ProducerBudget
-from kafscale.produce.log.sequences import SEQUENCE_MASK, KnownBatch, Repeat, find_repeat, sequence_after
-from kafscale.storage.snapshots import (
+from kafscale.log.snapshots import (
     BATCHES_MAX,
     EXPIRY_MS,
     ProducerBatch,
@@ -39,6 +37,8 @@ from kafscale.storage.snapshots import (
     encode_producer,
     encode_snapshot,
 )
+from kafscale.produce.log.producer_budget import ProducerBudget
+from kafscale.produce.log.sequences import SEQUENCE_MASK, KnownBatch, Repeat, find_repeat, sequence_after
 from kafscale.wire.errors import ErrorCode
 
 _EVERYTHING = 1 << 63

@@ -20,11 +20,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from kafscale.produce.log.flight import OpenBuffer
-from kafscale.produce.log.flush import NEVER
-from kafscale.produce.log.model import Instant, Limits, SettleRun
-from kafscale.storage.heads import Head, Seg
-from kafscale.storage.segment import (
+from kafscale.log.heads import Head, Seg
+from kafscale.log.segment import (
     FOOTER_SIZE,
     HEADER_SIZE,
     BatchInfo,
@@ -37,6 +34,9 @@ from kafscale.storage.segment import (
     verify_segment,
     walk_batches,
 )
+from kafscale.produce.log.flight import OpenBuffer
+from kafscale.produce.log.flush import NEVER
+from kafscale.produce.log.model import Instant, Limits, SettleRun
 from kafscale.wire.batches import TIMESTAMP_NONE, empty_batch
 
 RETRY_FIRST_MS = 10_000

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+from kafscale.log.heads import Head, Seg
 from kafscale.produce.bundles.gather import Want
 from kafscale.produce.log.claimants import FoundObject
 from kafscale.produce.log.contents import Contents, Opening
@@ -48,7 +49,6 @@ from kafscale.produce.log.plans import Plans
 from kafscale.produce.log.producers import ProducerTable
 from kafscale.produce.log.sequences import Repeat
 from kafscale.produce.log.uploading import TRIED, Tried
-from kafscale.storage.heads import Head, Seg
 from kafscale.storage.keys import Keyspace
 from kafscale.wire.errors import ErrorCode
 

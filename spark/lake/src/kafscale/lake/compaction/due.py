@@ -15,8 +15,8 @@ from kafscale.lake.compaction.segments import follow
 from kafscale.lake.concurrency import gather_bounded
 from kafscale.lake.lag.positions import read_readers
 from kafscale.lake.unread import Going, unread
+from kafscale.log.meta_swap import Overtaken
 from kafscale.storage.job_runs import CompactionPass
-from kafscale.storage.meta_swap import Overtaken
 from kafscale.storage.objects import ObjectNotFound
 from kafscale.storage.schema import UnreadableValue
 

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from kafscale.lake.catalog import Lake, Log
+from kafscale.log.heads import Seg
 from kafscale.storage.etcd.client import Compare, Put, Txn
-from kafscale.storage.heads import Seg
 from kafscale.storage.job_runs import CompactionPass, decode_compaction_pass, encode_compaction_pass
 from kafscale.storage.schema import UnreadableValue
 

@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Final
 
 from kafscale.lake.catalog import Log
-from kafscale.storage.heads import Aborted, Seg
+from kafscale.log.heads import Aborted, Seg
 
 OUTPUT_BYTES_MAX: Final = 16 << 20
 """Bytes of a group: fetch services read whole objects."""

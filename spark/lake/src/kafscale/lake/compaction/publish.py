@@ -1,7 +1,7 @@
 """Publishes a rewritten group in the place of its segments: two objects, one or two manifests, one compare-and-swap.
 
 The laws. Meta is read before anything is uploaded, and every object has a fresh name outside the topic's tree. If the
-swap (`storage.meta_swap`) loses to another change of meta, such as a checkpoint of a busy owner, it is tried again from
+swap (`log.meta_swap`) loses to another change of meta, such as a checkpoint of a busy owner, it is tried again from
 the new meta, as long as `gc_seq` is the one of the first read (so no collection of orphans has condemned what was
 uploaded) and the replaced segments are still listed as they were. A swap in doubt is settled by what meta names and the
 manifests list. Nothing is deleted here that a commit names or could name: the caller deletes what was replaced, after
@@ -22,12 +22,12 @@ from kafscale.lake.catalog import NEVER, Lake, Log, Outline, read_outline
 from kafscale.lake.compaction.rewrite import Rewritten
 from kafscale.lake.listing import Manifests
 from kafscale.lake.retention.deletes import Condemned, condemned
-from kafscale.storage.heads import ManifestRef, Meta, Seg
+from kafscale.log.heads import ManifestRef, Meta, Seg
+from kafscale.log.manifests import ManifestDraft, seg_of
+from kafscale.log.meta_swap import Draft, Overtaken, build_swap, swap
+from kafscale.log.segment import build_segment
 from kafscale.storage.keys import META_TOPIC_ID, index_beside
-from kafscale.storage.manifests import ManifestDraft, seg_of
-from kafscale.storage.meta_swap import Draft, Overtaken, build_swap, swap
 from kafscale.storage.objects import Doomed, IfAbsent, ObjectNotFound, StoreError
-from kafscale.storage.segment import build_segment
 
 OBJECT_TIMEOUT_S: Final = 60.0
 

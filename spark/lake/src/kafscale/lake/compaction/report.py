@@ -12,8 +12,8 @@ from typing import Any, Final
 import pyarrow as pa
 from kafscale.lake.compaction.plan import Candidate
 from kafscale.lake.retention.deletes import Condemned
-from kafscale.storage.heads import Seg
-from kafscale.storage.meta_swap import Overtaken
+from kafscale.log.heads import Seg
+from kafscale.log.meta_swap import Overtaken
 
 DUE: Final = pa.schema(
     {

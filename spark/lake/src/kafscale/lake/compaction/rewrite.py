@@ -18,8 +18,8 @@ import numpy as np
 from kafscale.lake.columns import opened
 from kafscale.lake.compaction.record_filter import NEVER, FilteredSegment, Flags
 from kafscale.lake.varints import Bytes, Positions, read_varints
-from kafscale.storage.segment import BatchInfo
-from kafscale.storage.snapshots import EXPIRY_MS
+from kafscale.log.segment import BatchInfo
+from kafscale.log.snapshots import EXPIRY_MS
 from kafscale.wire.batches import (
     CODEC_MASK,
     CONTROL,

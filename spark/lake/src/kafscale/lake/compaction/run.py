@@ -35,11 +35,11 @@ from kafscale.lake.heads import CorruptSegment
 from kafscale.lake.retention.apply import GRACE_S, wall_ms
 from kafscale.lake.retention.deletes import Condemned, Fate, delete_all
 from kafscale.lake.scan import parse
+from kafscale.log.heads import Seg
+from kafscale.log.meta_swap import Overtaken
 from kafscale.storage.etcd.client import EtcdError
-from kafscale.storage.heads import Seg
 from kafscale.storage.job_runs import CompactionPass
 from kafscale.storage.keys import index_beside
-from kafscale.storage.meta_swap import Overtaken
 from kafscale.storage.objects import ObjectNotFound, PreconditionFailed, StoreError
 from kafscale.storage.schema import UnreadableValue
 

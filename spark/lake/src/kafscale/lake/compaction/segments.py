@@ -11,8 +11,8 @@ from kafscale.lake.catalog import Lake, Log, Outline, read_outline
 from kafscale.lake.compaction.plan import Group, Grouping
 from kafscale.lake.listing import Manifests
 from kafscale.lake.segment_lookup import SegmentLookup
-from kafscale.storage.heads import Seg
-from kafscale.storage.meta_swap import Overtaken
+from kafscale.log.heads import Seg
+from kafscale.log.meta_swap import Overtaken
 from kafscale.storage.objects import ObjectNotFound
 
 TRIES_MAX: Final = 5

@@ -13,9 +13,9 @@ from typing import Final
 from kafscale.lake.catalog import Lake, Log
 from kafscale.lake.columns import Wanted, read_columns
 from kafscale.lake.heads import CorruptSegment, scan_heads
-from kafscale.storage.heads import Seg
-from kafscale.storage.places import Place, index_of
-from kafscale.storage.segment import (
+from kafscale.log.heads import Seg
+from kafscale.log.places import Place, index_of
+from kafscale.log.segment import (
     BATCH_HEADER_SIZE,
     FOOTER_SIZE,
     HEADER_SIZE,

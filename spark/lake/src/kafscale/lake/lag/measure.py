@@ -16,7 +16,7 @@ from kafscale.lake.concurrency import gather_bounded
 from kafscale.lake.heads import CorruptSegment
 from kafscale.lake.lag.commits import Position
 from kafscale.lake.lag.first_unread import FirstUnread, first_unread
-from kafscale.storage.heads import Seg
+from kafscale.log.heads import Seg
 from kafscale.storage.objects import ObjectNotFound, PreconditionFailed
 
 READS_AT_ONCE: Final = 8

@@ -18,8 +18,8 @@ from kafscale.lake.catalog import Lake, Log, Outline, partitions_of, read_outlin
 from kafscale.lake.concurrency import gather_bounded
 from kafscale.lake.lag.first_unread import SEGMENTS_MAX
 from kafscale.lake.listing import Manifests
-from kafscale.storage.heads import ManifestRef, Seg
-from kafscale.storage.manifests import Line, seg_of
+from kafscale.log.heads import ManifestRef, Seg
+from kafscale.log.manifests import Line, seg_of
 from kafscale.storage.objects import ObjectNotFound
 from kafscale.storage.schema import UnreadableValue
 from kafscale.storage.topics import Topic

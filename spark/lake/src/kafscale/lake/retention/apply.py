@@ -24,8 +24,8 @@ from kafscale.lake.resume import Partition, behind, read_place, through, write_p
 from kafscale.lake.retention.deletes import Condemned, Fate, condemned, delete_all
 from kafscale.lake.retention.log_starts import Cut, StartsMax, move_starts
 from kafscale.lake.retention.sweep import sweep
-from kafscale.storage.heads import Seg
-from kafscale.storage.meta_swap import Overtaken
+from kafscale.log.heads import Seg
+from kafscale.log.meta_swap import Overtaken
 from kafscale.storage.objects import ObjectNotFound
 from kafscale.storage.schema import UnreadableValue
 

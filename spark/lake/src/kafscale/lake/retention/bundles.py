@@ -2,7 +2,7 @@
 
 An instance deletes its own bundles. The sweep deletes what instances that died have left. The laws:
 
-- A bundle is deleted when no head names it and each of its slices is dead (`storage.bundle.is_dead`), which is final.
+- A bundle is deleted when no head names it and each of its slices is dead (`log.bundle.is_dead`), which is final.
 - Heads are read after the bundles are listed: the head of a slice's partition exists before the slice is stored.
 - A slice of the present epoch above the high watermark may still be committed by its owner. If that owner is not
   registered, the sweep raises the epoch, and the slice is dead.
@@ -27,12 +27,14 @@ from typing import Final
 from kafscale.lake.catalog import Lake
 from kafscale.lake.concurrency import gather_bounded
 from kafscale.lake.resume import read_place, write_place
-from kafscale.storage.bundle import made_ms
-from kafscale.storage.bundle_directory import read_directory
-from kafscale.storage.claims import ROLE, build_release, owner_gone
+from kafscale.log.bundle import PartitionKey, Standings, made_ms
+from kafscale.log.bundle_directory import read_directory
+from kafscale.log.claims import ROLE, build_release
+from kafscale.log.heads import Head, decode_head
+from kafscale.log.segment import SegmentError
 from kafscale.storage.cluster_record import read_cluster_id
+from kafscale.storage.coordination import owner_gone
 from kafscale.storage.etcd.client import Range, Txn
-from kafscale.storage.heads import Head, decode_head
 from kafscale.storage.job_runs import JobPlace
 from kafscale.storage.keys import META_CLUSTER, BundleId, TopicId
 from kafscale.storage.objects import (
@@ -45,8 +47,6 @@ from kafscale.storage.objects import (
 )
 from kafscale.storage.recovery_keys import deletion_marks_prefix, parse_deletion_mark
 from kafscale.storage.schema import UnreadableValue
-from kafscale.storage.segment import SegmentError
-from kafscale.storage.standings import PartitionKey, Standings
 
 BUNDLES_MAX: Final = 50_000
 """Looked at in one run, some 400 bytes each. The next run continues with the rest."""

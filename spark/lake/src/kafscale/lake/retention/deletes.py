@@ -16,11 +16,11 @@ from enum import StrEnum
 from typing import Final
 
 from kafscale.lake.catalog import Lake
+from kafscale.log.heads import Seg
+from kafscale.log.places import place_of
 from kafscale.storage.etcd.client import Range
-from kafscale.storage.heads import Seg
 from kafscale.storage.keys import index_beside
 from kafscale.storage.objects import DELETES_MAX, Doomed, Outcome, PreconditionFailed, StoreError
-from kafscale.storage.places import place_of
 from kafscale.storage.topics import Topic, TopicState, decode_topic
 
 TOPICS_PER_READ: Final = 100

@@ -1,6 +1,6 @@
 """Retention's first half: log starts move, by the plan, and nothing is deleted.
 
-The laws of `storage.log_starts` hold: a start only grows, never passes the high watermark, and moves by a
+The laws of `log.meta_swap` hold: a start only grows, never passes the high watermark, and moves by a
 compare-and-swap. If another change came first, the log is read and planned again. A log that cannot be read (a damaged
 or lost manifest) is skipped and reported, so that the other logs do not fill the store because of it. Segments are
 processed one by one, and none is kept in memory.
@@ -18,10 +18,10 @@ from kafscale.lake.concurrency import gather_bounded
 from kafscale.lake.listing import Manifests
 from kafscale.lake.resume import Partition
 from kafscale.lake.retention.plan import ExpiryRules, Whole
+from kafscale.log.log_starts import LogBounds, build_move
+from kafscale.log.meta_swap import Overtaken, send
 from kafscale.storage.etcd.client import Txn, TxnResult
 from kafscale.storage.etcd.swap import TRIES_MAX
-from kafscale.storage.log_starts import LogBounds, build_move
-from kafscale.storage.meta_swap import Overtaken, send
 from kafscale.storage.objects import ObjectNotFound
 from kafscale.storage.schema import UnreadableValue
 from kafscale.storage.topics import Topic

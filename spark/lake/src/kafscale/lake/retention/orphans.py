@@ -28,8 +28,8 @@ from kafscale.lake.listing import Manifests
 from kafscale.lake.resume import Partition, Reached, behind, read_place, write_place
 from kafscale.lake.retention.deletes import Condemned, Fate, delete_all
 from kafscale.lake.retention.unreferenced import STRANGE_NAMED_MAX, Portion, Search
+from kafscale.log.meta_swap import Overtaken
 from kafscale.storage.job_runs import JobPlace
-from kafscale.storage.meta_swap import Overtaken
 from kafscale.storage.objects import DELETES_MAX
 from kafscale.storage.schema import UnreadableValue
 

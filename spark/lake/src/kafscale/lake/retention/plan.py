@@ -19,7 +19,7 @@ from itertools import takewhile
 from typing import Final
 
 from kafscale.lake.catalog import Log
-from kafscale.storage.heads import Seg
+from kafscale.log.heads import Seg
 from kafscale.storage.topics import Topic
 
 CLOCKS_APART_MAX_MS: Final = 3_600_000

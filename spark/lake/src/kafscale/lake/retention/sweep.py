@@ -16,9 +16,9 @@ from dataclasses import replace
 from kafscale.lake.catalog import Lake, read_outline
 from kafscale.lake.listing import Manifests
 from kafscale.lake.retention.log_starts import Cut
-from kafscale.storage.heads import EpochStart, ManifestRef, Meta, Seg
-from kafscale.storage.manifests import Manifest, encode_manifest
-from kafscale.storage.meta_swap import Draft, build_swap, swap
+from kafscale.log.heads import EpochStart, ManifestRef, Meta, Seg
+from kafscale.log.manifests import Manifest, encode_manifest
+from kafscale.log.meta_swap import Draft, build_swap, swap
 from kafscale.storage.objects import IfAbsent, ObjectNotFound
 
 Gone = Collection[tuple[int, str]]

@@ -14,11 +14,11 @@ from kafscale.lake.catalog import Lake, Outline, read_outline
 from kafscale.lake.listing import Manifests
 from kafscale.lake.resume import Partition
 from kafscale.lake.segment_lookup import SegmentLookup
+from kafscale.log.heads import check_meta, decode_head, settled_end
+from kafscale.log.meta_swap import Draft, Overtaken, build_swap, swap
 from kafscale.storage.etcd.client import Range, RangeResult, TxnResult
 from kafscale.storage.etcd.swap import TRIES_MAX
-from kafscale.storage.heads import check_meta, decode_head, settled_end
 from kafscale.storage.keys import OWN_TREE, index_beside
-from kafscale.storage.meta_swap import Draft, Overtaken, build_swap, swap
 from kafscale.storage.objects import ObjectInfo, ObjectNotFound
 
 LISTED_MAX: Final = 100_000

@@ -6,7 +6,7 @@ import crc32c as oracle
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kafscale.storage.bundle import (
+from kafscale.log.bundle import (
     BUNDLE_HEADER_SIZE,
     ENTRY_SIZE,
     TRAILER_SIZE,
@@ -18,8 +18,8 @@ from kafscale.storage.bundle import (
     parse_directory,
     parse_trailer,
 )
+from kafscale.log.segment import BatchInfo, Fault, Segment, SegmentError, build_segment, verify_segment
 from kafscale.storage.keys import BundleId, Keyspace, TopicId
-from kafscale.storage.segment import BatchInfo, Fault, Segment, SegmentError, build_segment, verify_segment
 from kafscale.wire.records import Record, build_batch
 
 CREATED_MS = 1_700_000_000_000
@@ -136,10 +136,9 @@ def test_a_directory_that_cannot_be_is_refused(at: int, value: bytes, fault: Fau
 
 def test_the_folder_of_a_bundle_follows_from_its_id() -> None:
     keys = Keyspace("prod")
-    bundle_id = new_bundle_id(CREATED_MS)
+    bundle_id = new_bundle_id(CREATED_MS, bytes(10))
     key = keys.bundle_key(bundle_id)
     assert key == f"prod/@kafscale/bundle/2023111422/{bundle_id.hex()}.kfb"
     assert keys.parse_bundle(key) == bundle_id
     assert keys.parse_bundle("prod/@kafscale/bundle/2023111422/0.kfb") is None
     assert keys.parse_bundle(f"production/@kafscale/bundle/2023111422/{bundle_id.hex()}.kfb") is None
-    assert new_bundle_id(CREATED_MS) != bundle_id

@@ -12,18 +12,8 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from google.protobuf.message import DecodeError
-from kafscale.storage.heads import (
-    SEGMENTS_TAG,
-    CorruptValue,
-    EpochStart,
-    ManifestRef,
-    Seg,
-    encode_segs,
-    framed,
-    parse_value,
-    seg_from_pb,
-)
-from kafscale.storage.schema import SCHEMA, require_schema
+from kafscale.log.heads import SEGMENTS_TAG, EpochStart, ManifestRef, Seg, encode_segs, framed, seg_from_pb
+from kafscale.storage.schema import SCHEMA, CorruptValue, parse_value, require_schema
 from kafscale.store.v1 import store_pb2 as pb
 
 CHUNKS_MAX = 64

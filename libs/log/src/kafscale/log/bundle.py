@@ -8,19 +8,21 @@
 Every integer is big-endian. The directory tells tools what a bundle holds; a reader of records finds the place of a
 slice in the head of its partition and reads only that range. A bundle has at most one slice of a partition.
 A slice has its own checksum, so the trailer's covers header and directory alone.
+
+`Standings` says what the heads of all partitions say about bundles: which they name, and which slices are dead. Heads
+may be read one after another, because "dead" is final (`is_dead`). The names and the standing of a head must come from
+one read of it.
 """
 
 from __future__ import annotations
 
-import os
 import struct
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from kafscale.storage.heads import EpochStart, Head
-from kafscale.storage.keys import TOPIC_ID_BYTES, BundleId, TopicId
-from kafscale.storage.segment import (
+from kafscale.log.heads import EpochStart, Head
+from kafscale.log.segment import (
     FOOTER_SIZE,
     HEADER_SIZE,
     POSITION_MAX,
@@ -30,6 +32,7 @@ from kafscale.storage.segment import (
     SegmentError,
     expect,
 )
+from kafscale.storage.keys import TOPIC_ID_BYTES, BundleId, TopicId
 from kafscale.wire.batches import crc32c
 
 BUNDLE_MAGIC: Final = b"KAFB"
@@ -42,6 +45,7 @@ _TRAILER: Final = struct.Struct(">III4s")
 BUNDLE_HEADER_SIZE: Final = _HEADER.size
 ENTRY_SIZE: Final = _ENTRY.size
 TRAILER_SIZE: Final = _TRAILER.size
+BUNDLE_ID_RANDOM_BYTES: Final = 10
 
 
 class SliceEntry(NamedTuple):
@@ -139,9 +143,10 @@ class Trailer(NamedTuple):
         return self.position + self.entries * ENTRY_SIZE
 
 
-def new_bundle_id(now_ms: int) -> BundleId:
-    """Six bytes of the time, from which the object's folder follows, and ten random bytes."""
-    return BundleId(now_ms.to_bytes(6, "big") + os.urandom(10))
+def new_bundle_id(now_ms: int, random: bytes) -> BundleId:
+    """Six bytes of the time, from which the object's folder follows, and `BUNDLE_ID_RANDOM_BYTES` random bytes."""
+    assert len(random) == BUNDLE_ID_RANDOM_BYTES, random
+    return BundleId(now_ms.to_bytes(6, "big") + random)
 
 
 def made_ms(bundle_id: BundleId) -> int:
@@ -262,3 +267,43 @@ def _check_entries(entries: Sequence[SliceEntry], trailer: Trailer) -> None:
     expect(Fault.POSITION, trailer.end, trailer.position, due)
     partitions = {(entry.topic_id, entry.partition) for entry in entries}
     expect(Fault.COUNT, trailer.end + 4, len(entries), len(partitions))
+
+
+PartitionKey = tuple[TopicId, int]
+
+
+@dataclass(slots=True)
+class Standings:
+    """Of the partitions whose heads were read. `unreadable`: a head is there, and its value cannot be read."""
+
+    named: set[BundleId] = field(default_factory=set)
+    unreadable: set[PartitionKey] = field(default_factory=set)
+    _of: dict[PartitionKey, Standing] = field(default_factory=dict)
+
+    def note(self, where: PartitionKey, head: Head) -> None:
+        self._of[where] = standing_of(head)
+        self.named |= {BundleId(seg.bundle) for seg in head.tail if seg.is_slice}
+
+    def forget(self, where: PartitionKey) -> None:
+        """Its topic was deleted meanwhile."""
+        self._of.pop(where, None)
+
+    def keeping(self, entries: Iterable[SliceEntry]) -> set[PartitionKey]:
+        """The partitions that may still commit a slice of a bundle that no head names. An unreadable head keeps it."""
+        found = set()
+        for entry in entries:
+            where = (entry.topic_id, entry.partition)
+            if where in self.unreadable or not is_dead(entry, self._of.get(where)):
+                found.add(where)
+        return found
+
+    def headless(self, entries: Iterable[SliceEntry]) -> set[TopicId]:
+        """The topics of partitions without a head: they were deleted, or are of another cluster."""
+        known = self._of.keys() | self.unreadable
+        return {entry.topic_id for entry in entries if (entry.topic_id, entry.partition) not in known}
+
+    def all_committed(self, entries: Iterable[SliceEntry]) -> bool:
+        """Whether the heads agree that each slice was in its log, as far as the partition has a head. What never was is
+        the trace of a failed write, or of an etcd that went back."""
+        standings = ((entry, self._of.get((entry.topic_id, entry.partition))) for entry in entries)
+        return all(standing is None or was_committed(entry, standing) for entry, standing in standings)

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
+from kafscale.log.heads import Meta, decode_meta, encode_meta
+from kafscale.log.meta_swap import SENDS_MAX, Draft, Overtaken, build_swap, swap
 from kafscale.storage.etcd.client import (
     EtcdUnknown,
     KeyValue,
@@ -17,9 +19,7 @@ from kafscale.storage.etcd.client import (
     UnknownKind,
 )
 from kafscale.storage.etcd.swap import TRIES_MAX
-from kafscale.storage.heads import Meta, decode_meta, encode_meta
 from kafscale.storage.keys import Keyspace, TopicId
-from kafscale.storage.meta_swap import SENDS_MAX, Draft, Overtaken, build_swap, swap
 from kafscale.testkit.memory_etcd import MemoryEtcd
 
 KEYS = Keyspace("ns")
@@ -29,7 +29,7 @@ HEAD, META = KEYS.head(TOPIC, 0), KEYS.meta(TOPIC, 0)
 
 @pytest.fixture(autouse=True)
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kafscale.storage.meta_swap.SEND_AGAIN_S", 0)
+    monkeypatch.setattr("kafscale.log.meta_swap.SEND_AGAIN_S", 0)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kafscale.storage.bundle import (
+from kafscale.log.bundle import (
     BUNDLE_HEADER_SIZE,
     ENTRY_SIZE,
     TRAILER_SIZE,

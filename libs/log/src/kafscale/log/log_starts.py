@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from kafscale.storage.claims import range_at
+from kafscale.log.heads import TAIL_MAX, Meta, decode_head, decode_meta
+from kafscale.log.meta_swap import build_swap
 from kafscale.storage.etcd.client import Compare, Range, Txn, TxnResult
-from kafscale.storage.heads import TAIL_MAX, Meta, decode_head, decode_meta
+from kafscale.storage.etcd.ops import range_at
 from kafscale.storage.keys import Keyspace
-from kafscale.storage.meta_swap import build_swap
 from kafscale.storage.topics import Topic
 
 

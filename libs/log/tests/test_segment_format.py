@@ -7,7 +7,7 @@ import crc32c as oracle
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kafscale.storage.segment import (
+from kafscale.log.segment import (
     HEADER_SIZE,
     BatchInfo,
     Fault,

@@ -1,4 +1,4 @@
-"""What etcd keeps of a partition: head, meta and owner record, as values and as bytes.
+"""What etcd keeps of a partition: head and meta, as values and as bytes.
 
 The head is lock, fence, commit record and high watermark in one key: every change of it is a
 compare-and-swap on its revision, so the value here is only ever the truth together with the
@@ -11,10 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntFlag
-from typing import Protocol
 
-from google.protobuf.message import DecodeError
-from kafscale.storage.schema import SCHEMA, UnreadableValue, require_schema
+from kafscale.storage.schema import SCHEMA, CorruptValue, UnreadableValue, checked_owner, parse_value
 from kafscale.store.v1 import store_pb2 as pb
 
 TAIL_MAX = 32
@@ -39,14 +37,6 @@ TAIL_TAG = b"\x42"  # field 8 of Head, length-delimited
 SEGMENTS_TAG = b"\x12"  # field 2 of Manifest
 
 
-class CorruptValue(UnreadableValue):
-    """A stored value does not parse as what its key says it is."""
-
-    def __init__(self, kind: str, cause: str) -> None:
-        super().__init__(f"not a {kind}: {cause}")
-        self.kind = kind
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Aborted:
     """An aborted transaction's extent, kept with the segment that holds its marker."""
@@ -60,7 +50,7 @@ class Aborted:
 class Seg:
     """One committed segment: the exact bytes a reader may serve, named by etag.
 
-    It is an object of its own or, in a tail, a slice of a bundle. `storage.places` says where its bytes are.
+    It is an object of its own or, in a tail, a slice of a bundle. `log.places` says where its bytes are.
     """
 
     base: int
@@ -153,15 +143,6 @@ class Meta:
     swept: int = 0  # objects of segments that end at or below it are deleted
     epochs_key: str = ""  # a manifest without segments: the epochs of chunks that are gone; "" for none
     freed: int = 0  # bytes of committed segments that retention or compaction did away with
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OwnerRecord:
-    """`{prefix}/o/{topic_id}/{partition}`: the small part of a head that many watch."""
-
-    epoch: int
-    owner: str = ""  # "{node_id}/{boot_id}", "" when unowned
-    handoff_to: str = ""  # node id that may claim at once
 
 
 def features_of(head: Head) -> HeadFeature:
@@ -273,60 +254,6 @@ def check_meta(tail: Sequence[Seg], meta: Meta) -> None:
 def settled_end(tail: Sequence[Seg], high_watermark: int) -> int:
     """Below it no name of a segment is written any more: the owner gives slices such names, from the first one on."""
     return next((seg.base for seg in tail if seg.is_slice), high_watermark)
-
-
-def encode_owner(record: OwnerRecord) -> bytes:
-    return pb.Owner(
-        schema=SCHEMA, epoch=record.epoch, owner=record.owner, handoff_to=record.handoff_to
-    ).SerializeToString()
-
-
-def decode_owner(data: bytes) -> OwnerRecord:
-    message = pb.Owner()
-    parse_value(message, data, "owner record")
-    checked_owner("owner record", message.owner, message.handoff_to)
-    return OwnerRecord(epoch=message.epoch, owner=message.owner, handoff_to=message.handoff_to)
-
-
-def encode_epoch_floor(epoch: int) -> bytes:
-    """`{prefix}/e/{topic_name}`: the highest leader epoch any topic of the name has used."""
-    return pb.EpochFloor(schema=SCHEMA, epoch=epoch).SerializeToString()
-
-
-def decode_epoch_floor(data: bytes) -> int:
-    message = pb.EpochFloor()
-    parse_value(message, data, "epoch floor")
-    return message.epoch
-
-
-class Stored(Protocol):
-    """A message of `store.proto` that is a whole value."""
-
-    schema: int
-
-    def ParseFromString(self, serialized: bytes, /) -> object: ...
-
-
-def parse_value(message: Stored, data: bytes, kind: str, features: int = 0) -> None:
-    """Fill `message`, or raise UnreadableValue with what is wrong with the bytes. `features`: as `require_schema`."""
-    try:
-        message.ParseFromString(data)
-    except DecodeError as error:
-        raise CorruptValue(kind, str(error)) from error
-    require_schema(f"this {kind}", message.schema, features)
-
-
-def checked_owner(kind: str, owner: str, handoff_to: str) -> None:
-    """Raises CorruptValue unless they are what owner fields hold: `{node_id}/{boot_id}` and a node id, or nothing."""
-    node_id, slash, boot_id = owner.partition("/")
-    if owner and not (_is_number(node_id) and slash and boot_id):
-        raise CorruptValue(kind, f"{owner!r} is no instance")
-    if handoff_to and not _is_number(handoff_to):
-        raise CorruptValue(kind, f"{handoff_to!r} is no node id")
-
-
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit()
 
 
 def encode_segs(segs: Sequence[Seg], tag: bytes) -> bytes:

@@ -13,8 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from kafscale.storage.heads import parse_value
-from kafscale.storage.schema import SCHEMA
+from kafscale.storage.schema import SCHEMA, parse_value
 from kafscale.store.v1 import store_pb2 as pb
 
 BATCHES_MAX = 5

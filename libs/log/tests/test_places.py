@@ -1,13 +1,13 @@
 """Where the bytes of a segment are: whole objects, and ranges of bundles."""
 
 import pytest
+from kafscale.log.heads import settled_end
+from kafscale.log.manifests import Manifest, encode_manifest
+from kafscale.log.places import index_of, place_of
+from kafscale.log.segment import HEADER_SIZE, verify_segment
 from kafscale.storage.etcd.client import EtcdClient
-from kafscale.storage.heads import settled_end
 from kafscale.storage.keys import BundleId, Keyspace
-from kafscale.storage.manifests import Manifest, encode_manifest
 from kafscale.storage.objects import MemoryStore, PreconditionFailed
-from kafscale.storage.places import index_of, place_of
-from kafscale.storage.segment import HEADER_SIZE, verify_segment
 from kafscale.testkit.logbuilder import LogBuilder, create_topic, records
 
 

@@ -3,9 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kafscale.storage.heads import CorruptValue
-from kafscale.storage.schema import UnknownSchema
-from kafscale.storage.snapshots import (
+from kafscale.log.snapshots import (
     ProducerBatch,
     ProducerEntry,
     ProducerSnapshot,
@@ -13,6 +11,7 @@ from kafscale.storage.snapshots import (
     encode_producer,
     encode_snapshot,
 )
+from kafscale.storage.schema import CorruptValue, UnknownSchema
 
 i64 = st.integers(-(1 << 63), (1 << 63) - 1)
 i32 = st.integers(-(1 << 31), (1 << 31) - 1)

@@ -5,26 +5,22 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kafscale.storage.heads import (
+from kafscale.log.heads import (
     Aborted,
-    CorruptValue,
     EpochStart,
     Head,
     ManifestRef,
     Meta,
-    OwnerRecord,
     Seg,
-    decode_epoch_floor,
     decode_head,
     decode_meta,
-    decode_owner,
-    encode_epoch_floor,
     encode_head,
     encode_meta,
-    encode_owner,
     is_bundle_id,
 )
-from kafscale.storage.schema import UnknownSchema, UnreadableValue, require_schema
+from kafscale.storage.coordination import OwnerRecord, decode_owner, encode_owner
+from kafscale.storage.schema import CorruptValue, UnknownSchema, UnreadableValue, require_schema
+from kafscale.storage.topics import decode_epoch_floor, encode_epoch_floor
 from kafscale.store.v1 import store_pb2 as pb
 
 i64 = st.integers(-(1 << 63), (1 << 63) - 1)

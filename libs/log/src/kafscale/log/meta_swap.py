@@ -15,9 +15,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
 
+from kafscale.log.heads import Meta, encode_meta
 from kafscale.storage.etcd.client import Compare, EtcdClient, EtcdUnknown, Op, Put, Txn, TxnResult
 from kafscale.storage.etcd.swap import TRIES_MAX
-from kafscale.storage.heads import Meta, encode_meta
 from kafscale.storage.keys import Keyspace, TopicId
 
 SENDS_MAX: Final = 5

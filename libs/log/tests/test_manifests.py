@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kafscale.storage.heads import CorruptValue, EpochStart, ManifestRef, Seg
-from kafscale.storage.manifests import (
+from kafscale.log.heads import EpochStart, ManifestRef, Seg
+from kafscale.log.manifests import (
     CHUNKS_MAX,
     MERGE_WIDTH,
     Manifest,
@@ -19,6 +19,7 @@ from kafscale.storage.manifests import (
     plan_merge,
     ref_to,
 )
+from kafscale.storage.schema import CorruptValue
 
 
 def seg(base: int, end: int, epoch: int = 1) -> Seg:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from kafscale.storage.heads import Seg
+from kafscale.log.heads import Seg
 from kafscale.storage.keys import BundleId, Keyspace, index_beside
 from kafscale.storage.objects import ObjectStore
 

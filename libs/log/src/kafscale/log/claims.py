@@ -1,92 +1,22 @@
-"""Who should own a partition, who may claim it, and the transactions by which it changes hands.
+"""The transactions by which a partition changes hands. `storage.coordination` says who may claim it.
 
-Pure. The laws: a claim is one compare-and-swap on the head and raises the epoch, which alone is the
-fence; every other compare only keeps claimers polite (a live owner is never robbed). The head and
-the small owner record are written in the same transaction, so no reader sees them differ.
-Any set of ready nodes that two instances agree on gives them the same plan, without a leader.
+Pure. The laws: a claim is one compare-and-swap on the head and raises the epoch, which alone is the fence. Every other
+compare only keeps claimers polite: a live owner is never robbed. The head and the small owner record are written in the
+same transaction, so no reader sees them differ.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
-from enum import Enum, auto
 
-import xxhash
-from kafscale.storage.etcd.client import Compare, Put, Range, RangeResult, Txn, TxnResult
-from kafscale.storage.heads import (
-    Head,
-    Meta,
-    OwnerRecord,
-    decode_head,
-    decode_meta,
-    encode_head,
-    encode_owner,
-)
+from kafscale.log.heads import Head, Meta, decode_head, decode_meta, encode_head
+from kafscale.storage.coordination import Grounds, OwnerRecord, encode_owner, owner_gone
+from kafscale.storage.etcd.client import Compare, Put, Range, Txn, TxnResult
+from kafscale.storage.etcd.ops import range_at
 from kafscale.storage.keys import Keyspace, TopicId
 from kafscale.storage.topics import Topic
 
 ROLE = "produce"
-NO_NODE = -1
-
-
-def _weight(prefix: bytes, node_id: int) -> int:
-    return xxhash.xxh64_intdigest(prefix + node_id.to_bytes(4, "big", signed=True))
-
-
-def _prefix(topic_id: bytes, partition: int) -> bytes:
-    return topic_id + partition.to_bytes(4, "big", signed=True)  # a client may name any number
-
-
-def rendezvous(topic_id: bytes, partition: int, node_ids: Iterable[int]) -> int:
-    """The node that should own the partition, or `NO_NODE` when there is none."""
-    prefix = _prefix(topic_id, partition)
-    best, best_weight = NO_NODE, -1
-    for node_id in node_ids:
-        weight = _weight(prefix, node_id)
-        if weight > best_weight or (weight == best_weight and node_id < best):
-            best, best_weight = node_id, weight
-    return best
-
-
-def node_of(instance: str) -> int:
-    """The stable node id in `{node_id}/{boot_id}`."""
-    node, _, _ = instance.partition("/")
-    return int(node)
-
-
-def owner_gone(keyspace: Keyspace, role: str, owner: str) -> Compare:
-    """Holds while the instance is not registered: who claims from it does so only then."""
-    node_id, _, boot_id = owner.partition("/")
-    return Compare(keyspace.live(role, int(node_id), boot_id), "version", "=", 0)
-
-
-class Grounds(Enum):
-    """Why a claim is polite."""
-
-    FIRST = auto()  # it never had an owner
-    UNOWNED = auto()
-    HANDED_OVER = auto()  # released with handoff_to naming this node
-    MINE = auto()  # an epoch reset, or the owner is an earlier boot of this node
-    OWNER_GONE = auto()  # its live key is absent
-
-
-def grounds(
-    owner: str, handoff_to: str, *, me: str, live: Collection[str], ready: Collection[int]
-) -> Grounds | None:
-    """What entitles `me` to claim, or None. `live` holds the ids of the role's live instances, `ready` the nodes
-    that take work. A promise to a node that takes none (it drains, or starts anew) keeps no other node away: it
-    will not claim, and it may live for as long as its drain lasts."""
-    mine = node_of(me)
-    if not owner:
-        if not handoff_to:
-            return Grounds.UNOWNED
-        if handoff_to == str(mine):
-            return Grounds.HANDED_OVER
-        return None if int(handoff_to) in ready else Grounds.UNOWNED
-    if owner == me or node_of(owner) == mine:
-        return Grounds.MINE
-    return None if owner in live else Grounds.OWNER_GONE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,10 +144,3 @@ def _meta_in(result: TxnResult) -> tuple[Meta, int]:
 
 def _record(head: Head) -> OwnerRecord:
     return OwnerRecord(epoch=head.epoch, owner=head.owner, handoff_to=head.handoff_to)
-
-
-def range_at(result: TxnResult, position: int) -> RangeResult:
-    """What a branch of a transaction read at this place."""
-    response = result.responses[position]
-    assert isinstance(response, RangeResult), response
-    return response
