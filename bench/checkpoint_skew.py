@@ -21,7 +21,7 @@ from typing import Final
 
 import uvloop
 from kafscale.fetch.heads import Heads, HeadTimes
-from kafscale.fetch.logstate import LogTable, PartitionKey
+from kafscale.fetch.log_table import LogTable, PartitionKey
 from kafscale.runtime.clock import SystemClock
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.keys import Keyspace

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from kafscale.admin.log_starts import HIGH_WATERMARK, Deleted, LogStarts, TopicPartition, start_after
 from kafscale.log.heads import Head, Meta, decode_head, decode_meta, encode_head, encode_meta
-from kafscale.log.log_starts import LogBounds
+from kafscale.log.state import StoredState
 from kafscale.storage.etcd.client import (
     Compare,
     EtcdClient,
@@ -69,7 +69,9 @@ TIMEOUT_S = 3_600.0
     ],
 )
 def test_where_a_log_starts_after_a_deletion(start: int, end: int, offset: int, after: int) -> None:
-    found = start_after(LogBounds(next=end, meta=Meta(log_start=start)), offset)
+    found = start_after(
+        StoredState(head=Head(epoch=1, topic="t", next=end), meta=Meta(log_start=start)), offset
+    )
     assert (found, isinstance(found, ErrorCode)) == (after, isinstance(after, ErrorCode))
 
 

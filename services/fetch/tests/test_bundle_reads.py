@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 from kafscale.fetch.cache import ENTRY_COST_BYTES
-from kafscale.fetch.logstate import PartitionKey
+from kafscale.fetch.log_table import PartitionKey
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects import MemoryStore

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from kafscale.fetch.handlers.fetch import session_error
-from kafscale.fetch.logstate import PartitionKey
+from kafscale.fetch.log_table import PartitionKey
 from kafscale.runtime.stream.frame import ReplyStatus
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.keys import Keyspace

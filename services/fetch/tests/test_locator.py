@@ -2,10 +2,11 @@
 
 import asyncio
 
-from kafscale.fetch.locator import MANIFESTS_AT_ONCE, Locator, ManifestCache
-from kafscale.fetch.logstate import LogState
+from kafscale.fetch.locator import MANIFESTS_AT_ONCE, Locator
 from kafscale.log.heads import Head, ManifestRef, Meta, Seg
+from kafscale.log.manifest_cache import ManifestCache
 from kafscale.log.manifests import Manifest, encode_manifest
+from kafscale.log.state import LogState
 from kafscale.storage.objects import MemoryStore
 
 CHUNKS = MANIFESTS_AT_ONCE + 2

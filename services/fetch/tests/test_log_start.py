@@ -1,7 +1,7 @@
 """Records that were deleted are gone for every question, also when the log starts within a segment or a batch."""
 
 import pytest
-from kafscale.fetch.logstate import PartitionKey
+from kafscale.fetch.log_table import PartitionKey
 from kafscale.log.heads import Meta
 from kafscale.storage.objects import MemoryStore
 from kafscale.storage.topics import Topic

@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from kafscale.fetch.logstate import PartitionKey
+from kafscale.fetch.log_table import PartitionKey
 from kafscale.storage.keys import prefix_end
 from kafscale.storage.objects import MemoryStore
 from kafscale.storage.topics import Topic, TopicState, encode_topic

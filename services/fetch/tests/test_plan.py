@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kafscale.fetch.errors import OffsetGap
-from kafscale.fetch.plan import Cut, ResponseLimit, bytes_at_most, choose, cut, expected_bytes, first_at
-from kafscale.fetch.segment_view import SegmentView
+from kafscale.fetch.plan import Cut, ResponseLimit, bytes_at_most, choose, cut, expected_bytes
 from kafscale.log.heads import Seg
 from kafscale.log.segment import BatchInfo, SegmentError, build_segment, parse_index
+from kafscale.log.segment_view import SegmentView
+from kafscale.log.segments import OffsetGap, first_at
 from kafscale.wire.records import Codec, Record, build_batch, patch_batch
 
 

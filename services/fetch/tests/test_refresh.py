@@ -9,7 +9,7 @@ from dataclasses import replace
 from urllib.parse import urlsplit
 
 import pytest
-from kafscale.fetch.logstate import PartitionKey
+from kafscale.fetch.log_table import PartitionKey
 from kafscale.log.heads import HEAD_FEATURES, encode_head
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.objects import MemoryStore

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from kafscale.fetch.cache import ENTRY_COST_BYTES
-from kafscale.fetch.logstate import LogTable, PartitionKey
+from kafscale.fetch.log_table import LogTable, PartitionKey
 from kafscale.log.heads import encode_meta
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.keys import Keyspace

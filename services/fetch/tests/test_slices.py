@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
-from kafscale.fetch.logstate import LogTable, PartitionKey
+from kafscale.fetch.log_table import LogTable, PartitionKey
 from kafscale.fetch.slices import GAP_BYTES_MAX, RUN_BYTES_MAX, SliceIndex, run_around
 from kafscale.log.heads import Head, Meta, Seg, encode_head, encode_meta
 from kafscale.storage.keys import Keyspace, TopicId

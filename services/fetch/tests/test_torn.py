@@ -11,8 +11,9 @@ from contextlib import AbstractContextManager, contextmanager
 
 import pytest
 from kafscale.fetch.heads import Heads
-from kafscale.fetch.logstate import LogState, LogTable, PartitionKey
+from kafscale.fetch.log_table import LogTable, PartitionKey
 from kafscale.fetch.lookup import LOOKS_MAX
+from kafscale.log.state import LogState
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.objects import MemoryStore
 from kafscale.storage.topics import Topic

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafscale.fetch.heads import Heads
-from kafscale.fetch.logstate import PartitionKey
+from kafscale.fetch.log_table import PartitionKey
 from kafscale.log.heads import Head, Meta, encode_head, encode_meta
 from kafscale.runtime.clock import SystemClock
 from kafscale.storage.etcd.client import (

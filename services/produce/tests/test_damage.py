@@ -6,12 +6,12 @@ import asyncio
 from dataclasses import replace
 
 import pytest
+from kafscale.log import manifests
 from kafscale.log.heads import HEAD_FEATURES, Head, Meta, decode_meta, encode_meta
 from kafscale.produce import merging
 from kafscale.produce.log.model import PartitionId
 from kafscale.produce.log.producers import ProducerTable
 from kafscale.produce.recovery import LogDamaged
-from kafscale.storage import manifests
 from kafscale.storage.etcd.client import Compare, Put, Txn
 from kafscale.storage.objects import MemoryStore, ObjectNotFound
 from kafscale.storage.schema import SCHEMA

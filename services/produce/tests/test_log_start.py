@@ -6,7 +6,8 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
-from kafscale.log.log_starts import LogBounds, build_move, build_read, read_bounds
+from kafscale.log.log_starts import build_move, build_read, read_if_unchanged
+from kafscale.log.state import StoredState
 from kafscale.produce.log_starts import LogStarts
 from kafscale.storage.etcd.client import Txn, TxnResult
 from kafscale.storage.topics import Topic
@@ -17,11 +18,11 @@ RECORDS = 60
 CHECKPOINT_AT = 25
 
 
-async def bounds_of(cluster: Cluster, topic: Topic) -> LogBounds:
+async def bounds_of(cluster: Cluster, topic: Topic) -> StoredState:
     result = await cluster.etcd.txn(Txn(success=(build_read(cluster.keyspace, topic, 0),)))
     (answer,) = result.responses
     assert isinstance(answer, TxnResult)
-    bounds = read_bounds(answer)
+    bounds = read_if_unchanged(answer)
     assert bounds is not None
     return bounds
 
@@ -46,7 +47,7 @@ async def test_a_checkpoint_overtaken_by_a_deletion_is_made_anew_and_keeps_the_s
     for n in range(CHECKPOINT_AT, RECORDS):
         answer = await node.send(topic, 0, batch(b"%d" % n))
     bounds = await bounds_of(cluster, topic)
-    assert (bounds.start, bounds.next) == (9, RECORDS)
+    assert (bounds.log_start, bounds.next) == (9, RECORDS)
     assert bounds.meta.manifest_end > 0
     assert await cluster.log(topic) == [b"%d" % n for n in range(RECORDS)]
     assert answer.parts[0].log_start_offset == 9, "it was read before the checkpoint"
@@ -62,9 +63,9 @@ async def test_deletions_beside_every_commit_neither_stop_checkpoints_nor_are_un
         await answer
         answer = node.send(topic, 0, batch(b"%d" % n))
         before = await bounds_of(cluster, topic)
-        move = build_move(cluster.keyspace, topic, 0, before, before.start + 1)
+        move = build_move(cluster.keyspace, topic, 0, before, before.log_start + 1)
         moved = (await cluster.etcd.txn(move)).succeeded
-        assert (await bounds_of(cluster, topic)).start == before.start + moved
+        assert (await bounds_of(cluster, topic)).log_start == before.log_start + moved
     assert (await answer).base_offset == RECORDS - 1
     assert (await bounds_of(cluster, topic)).meta.manifest_end > 0
     assert await cluster.log(topic) == [b"%d" % n for n in range(RECORDS)]

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
 from kafscale.lake.catalog import NEVER, Lake, Outline, read_outlines
 from kafscale.lake.compaction import due
+from kafscale.lake.compaction import segments as walks
 from kafscale.lake.compaction.due import candidates, due_plan, look
 from kafscale.lake.compaction.plan import Group
 from kafscale.lake.compaction.publish import publish, read_existing
 from kafscale.lake.compaction.segments import Groups, follow, is_listed
 from kafscale.log.heads import Seg
+from kafscale.log.manifest_blocks import ManifestBlocks
 from kafscale.log.meta_swap import Overtaken
 from kafscale.storage.groups import CommittedOffset, encode_committed
 from kafscale.storage.objects import ObjectNotFound
@@ -115,7 +118,7 @@ async def test_segments_that_became_one_across_the_place_that_was_reached_are_no
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another round compacts the same log: what it has made is looked at from its beginning."""
-    monkeypatch.setattr("kafscale.lake.listing.BLOCK_BYTES", 150)
+    monkeypatch.setattr(walks, "ManifestBlocks", partial(ManifestBlocks, block_bytes=150))
     log = await built(shop, **COMPACT)
     first, second, *_ = log.segments
     outline = await outline_of(shop, log)

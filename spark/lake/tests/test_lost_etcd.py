@@ -8,12 +8,12 @@ from collections.abc import Awaitable, Callable
 import pytest
 from kafscale.lake.catalog import Lake
 from kafscale.lake.compaction.run import Bounds, Round
-from kafscale.lake.listing import Manifests
 from kafscale.lake.retention.apply import Retention
 from kafscale.lake.retention.deletes import Condemned, delete_all
 from kafscale.lake.retention.log_starts import move_starts
 from kafscale.lake.retention.orphans import Orphans
 from kafscale.log.heads import Meta, decode_meta
+from kafscale.log.manifest_blocks import ManifestBlocks
 from kafscale.storage.history.history import History
 from kafscale.storage.history.witness import WentBack
 from kafscale.testkit.logbuilder import LogBuilder, records
@@ -120,5 +120,5 @@ async def test_no_log_start_moves_although_the_history_was_verified_a_moment_ago
     }
     meta = await shop.meta(log)
     with pytest.raises(WentBack):
-        await move_starts(lake, Manifests(shop.store), [(log.topic, 0)], lambda: NOW_MS)
+        await move_starts(lake, ManifestBlocks(shop.store), [(log.topic, 0)], lambda: NOW_MS)
     assert await shop.meta(log) == meta

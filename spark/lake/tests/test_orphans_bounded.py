@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kafscale.lake.catalog import Lake
-from kafscale.lake.listing import Manifests
 from kafscale.lake.resume import Reached, read_place
 from kafscale.lake.retention import orphans, unreferenced
 from kafscale.lake.retention.orphans import JOB, Orphans
 from kafscale.log.heads import decode_head, encode_head, encode_meta
+from kafscale.log.manifest_blocks import ManifestBlocks
 from kafscale.storage.etcd.client import Txn
 from kafscale.storage.job_runs import JobPlace
 from kafscale.storage.keys import TopicId, index_beside
@@ -153,15 +153,15 @@ async def test_manifests_that_are_replaced_under_a_look_cost_a_look_at_meta(
     left = await litter(shop, log, 40)
     kept = shop.store.names() - left
     replaced: set[str] = set()
-    real = Manifests.parts
+    real = ManifestBlocks.parts
 
-    async def parts(self: Manifests, key: str) -> Any:
+    async def parts(self: ManifestBlocks, key: str) -> Any:
         if key not in replaced and len(replaced) < 5:
             await rename_manifest(shop, log, key, replaced)
         async for part in real(self, key):
             yield part
 
-    monkeypatch.setattr(Manifests, "parts", parts)
+    monkeypatch.setattr(ManifestBlocks, "parts", parts)
     await Orphans(shop.lake(), grace_s=0).collect()
     assert len(replaced) == 5
     names = shop.store.names()

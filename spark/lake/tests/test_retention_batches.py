@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kafscale.lake.catalog import Lake, Outline
-from kafscale.lake.listing import Manifests
 from kafscale.lake.resume import behind, read_place
 from kafscale.lake.retention import apply
 from kafscale.lake.retention.apply import JOB, Report, Retention
 from kafscale.lake.retention.orphans import Orphans
 from kafscale.lake.retention.plan import ExpiryRules, Limits, Whole, plan, start_after
-from kafscale.log.manifests import decode_manifest
+from kafscale.log.manifest_blocks import ManifestBlocks
+from kafscale.log.manifests import decode_manifest, seg_of
 from kafscale.storage.job_runs import JobPlace
 from kafscale.storage.keys import TopicId
 from kafscale.storage.objects import Doomed, Outcome, StoreUnavailable
@@ -217,20 +217,19 @@ def test_a_walk_goes_as_far_as_the_plan_of_the_whole_log(shapes: Any, limits: Li
     assert start == start_after(log, plan([log], NOW))
 
 
-async def test_a_manifest_in_parts_is_the_manifest(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kafscale.lake.listing.BLOCK_BYTES", 37)
+async def test_a_manifest_in_parts_is_the_manifest(shop: Shop) -> None:
     log = await shop.topic("t")
     for each in range(9):
         await log.append(records(5, timestamp=100 + each))
     await log.claim(4)
     ref = await log.checkpoint()
     whole = decode_manifest(await shop.store.get(ref.key))
-    manifests = Manifests(shop.store)
+    manifests = ManifestBlocks(shop.store, block_bytes=37)
     parts = [part async for part in manifests.parts(ref.key)]
     assert tuple(seg for part in parts for seg in part.segments()) == whole.segments
     assert len(parts) > 9
     outline = Outline(topic=log.topic, partition=0, meta=log.meta)
-    some = [seg async for seg in manifests.listed(outline.meta.chunks, 12, 31)]
+    some = [seg_of(line) async for line in manifests.lines(outline.meta.chunks, 12, 31)]
     assert some == [seg for seg in whole.segments if seg.end > 12 and seg.base < 31]
     digest = await manifests.digest(ref.key)
     assert (digest.count, digest.bytes) == (9, sum(seg.size for seg in whole.segments))

@@ -13,7 +13,7 @@ from kafscale.lake.catalog import Lake, read_lake, read_topics
 from kafscale.lake.retention.apply import Report, Retention
 from kafscale.lake.retention.orphans import Orphans
 from kafscale.log.heads import decode_head, decode_meta
-from kafscale.log.log_starts import build_move, build_read, read_bounds
+from kafscale.log.log_starts import build_move, build_read, read_if_unchanged
 from kafscale.testkit.logbuilder import LogBuilder, records
 
 from .interleaved import Actor, orders, play
@@ -47,9 +47,9 @@ def deleting(offset: int) -> Actor:
 
     async def act(lake: Lake) -> bool:
         (topic,) = await read_topics(lake)
-        bounds = read_bounds(await lake.etcd.txn(build_read(lake.keys, topic, 0)))
+        bounds = read_if_unchanged(await lake.etcd.txn(build_read(lake.keys, topic, 0)))
         assert bounds is not None
-        if bounds.start >= offset:
+        if bounds.log_start >= offset:
             return True
         return (await lake.etcd.txn(build_move(lake.keys, topic, 0, bounds, offset))).succeeded
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pyarrow as pa
 import pytest
 from kafscale.lake.catalog import Lake, Log, read_lake
 from kafscale.lake.columns import Wanted
 from kafscale.lake.heads import CorruptSegment
 from kafscale.lake.scan import placed, scan
+from kafscale.log.segment import FOOTER, FOOTER_MAGIC, FOOTER_SIZE
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects import MemoryStore, ObjectNotFound, PreconditionFailed
 from kafscale.testkit.logbuilder import LogBuilder, create_topic, records
 from kafscale.testkit.objects import CountingStore
+from kafscale.wire.batches import crc32c
 from kafscale.wire.records import Codec
 
 
@@ -130,11 +134,15 @@ async def test_rows_know_their_place(lake: Lake) -> None:
 async def test_batches_that_stand_elsewhere_than_their_segment_are_refused(
     lake: Lake, store: CountingStore
 ) -> None:
-    """A segment's offsets are under no checksum of a batch."""
+    """A segment's offsets are under no checksum of a batch. Here its own checksum, and the commit record, agree."""
     builder = await built(lake)
     log = await only(lake)
     body = bytearray(await store.get(builder.segment_key(log.segments[1])))
     body[32 + 7] += 1
+    end = len(body) - FOOTER_SIZE
+    body[end:] = FOOTER.pack(checksum := crc32c(bytes(body[32:end])), log.segments[1].last, FOOTER_MAGIC)
+    displaced = replace(log.segments[1], crc32c=checksum)
+    log = replace(log, segments=(log.segments[0], displaced, *log.segments[2:]))
 
     class Displaced(MemoryStore):
         async def get(self, key: str, **how: object) -> bytes:

@@ -7,14 +7,15 @@ from dataclasses import replace
 
 import pytest
 from kafscale.lake.catalog import read_outline
-from kafscale.lake.listing import Manifests
 from kafscale.lake.retention import sweep
 from kafscale.lake.retention.apply import Retention
 from kafscale.lake.retention.deletes import Fate
 from kafscale.lake.retention.log_starts import Cut
 from kafscale.lake.retention.sweep import Gone, first_gone, known_epochs
 from kafscale.log.heads import EpochStart, Seg, decode_meta
+from kafscale.log.manifest_blocks import ManifestBlocks
 from kafscale.log.manifests import decode_manifest
+from kafscale.log.segments import segments_from
 from kafscale.testkit.logbuilder import LogBuilder, records
 from kafscale.testkit.objects import Fault, FaultyStore, scripted
 
@@ -81,7 +82,7 @@ async def test_a_deletion_that_failed_keeps_nothing_of_what_follows_it_in_memory
         looked: list[Seg] = []
 
         async def read(looked: list[Seg] = looked) -> AsyncIterator[Seg]:
-            async for seg in Manifests(shop.store).segments(outline, 0):
+            async for seg in segments_from(ManifestBlocks(shop.store), outline, 0):
                 looked.append(seg)
                 yield seg
 
@@ -99,7 +100,9 @@ async def test_the_epochs_of_all_chunks_that_go_are_kept() -> None:
     for upto in (1, 2):
         some = log.segments[:upto] if upto == 1 else log.segments[1:]
         cut = Cut(topic=log.topic, partition=0, start=some[-1].end, moved=False)
-        await sweep.sweep(shop.lake(), Manifests(shop.store), cut, {(seg.base, seg.etag) for seg in some})
+        await sweep.sweep(
+            shop.lake(), ManifestBlocks(shop.store), cut, {(seg.base, seg.etag) for seg in some}
+        )
     kv = await shop.etcd.get(shop.keys.meta(log.topic.topic_id, 0))
     assert kv is not None
     meta = decode_meta(kv.value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from kafscale.log.heads import TAIL_MAX
-from kafscale.log.log_starts import build_move, build_read, read_bounds
+from kafscale.log.log_starts import build_move, build_read, read_if_unchanged
 from kafscale.log.places import place_of
 from kafscale.produce.bundles.gather import Want
 from kafscale.produce.log.writer import PartitionWriter
@@ -33,7 +33,7 @@ async def tail_with_a_lost_slice(cluster: Cluster, node: Node, entries: int) -> 
 
 
 async def delete_below(cluster: Cluster, topic: Topic, offset: int) -> None:
-    bounds = read_bounds(await cluster.etcd.txn(build_read(cluster.keyspace, topic, 0)))
+    bounds = read_if_unchanged(await cluster.etcd.txn(build_read(cluster.keyspace, topic, 0)))
     assert bounds is not None
     assert (await cluster.etcd.txn(build_move(cluster.keyspace, topic, 0, bounds, offset))).succeeded
 

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from kafscale.cli.fsck.bundle_checks import NamedSlice, check_slices
 from kafscale.cli.fsck.bundles import BundleCheck, BundleCounts, is_named
 from kafscale.cli.fsck.checks import Partition, Problem, check_index, check_offsets, check_segment
-from kafscale.log.heads import Head, Meta, Seg, decode_head, decode_meta
-from kafscale.log.manifests import decode_manifest
+from kafscale.log.heads import Seg
+from kafscale.log.manifest_blocks import ManifestBlocks
 from kafscale.log.places import Place, index_of, place_of
+from kafscale.log.state import read_state, state_reads
 from kafscale.storage.etcd.client import EtcdClient, Range
 from kafscale.storage.history.history import History
 from kafscale.storage.history.witness import WentBack
@@ -153,21 +154,21 @@ class Fsck:
     async def _read(self, topic: Topic, partition: int, name: str) -> Partition | None:
         """Head and meta at one revision, and the segments of the manifests that meta names."""
         of = (topic.topic_id, partition)
-        heads, metas = await self._etcd.ranges([Range(self._keys.head(*of)), Range(self._keys.meta(*of))])
-        if not heads.kvs:
-            return None  # the topic was deleted meanwhile
+        heads, metas = await self._etcd.ranges(state_reads(self._keys, *of))
+        manifests = ManifestBlocks(self._store)
         try:
-            head: Head = decode_head(heads.kvs[0].value)
-            meta: Meta = decode_meta(metas.kvs[0].value) if metas.kvs else Meta()
+            state = read_state(heads, metas)
+            if state.head is None:
+                return None  # the topic was deleted meanwhile
             segments: list[Seg] = []
-            for chunk in meta.chunks:
-                segments += decode_manifest(await self._store.get(chunk.key)).segments
-            if meta.epochs_key:
-                decode_manifest(await self._store.get(meta.epochs_key))
+            for chunk in state.chunks:
+                segments += [seg async for seg in manifests.listed(chunk, chunk.first)]
+            if state.meta.epochs_key:
+                await manifests.digest(state.meta.epochs_key)
         except (UnreadableValue, ObjectNotFound) as broken:
             self._problem(name, str(broken))
             return None
-        return Partition(name=name, head=head, meta=meta, segments=(*segments, *head.tail))
+        return Partition(name=name, head=state.head, meta=state.meta, segments=(*segments, *state.tail))
 
     def _places(self, topic: Topic, partition: int, seg: Seg) -> tuple[Place, Place | None]:
         place = place_of(self._keys, topic.name, partition, seg)

@@ -14,7 +14,8 @@ from typing import Final, NamedTuple
 import structlog
 from kafscale.admin.errors import refusal
 from kafscale.admin.plan import invalid_topic_name
-from kafscale.log.log_starts import LogBounds, build_move, build_read, read_bounds
+from kafscale.log.log_starts import build_move, build_read, read_if_unchanged
+from kafscale.log.state import StoredState
 from kafscale.storage.etcd.client import EtcdClient, EtcdError, Range, Txn, TxnResult
 from kafscale.storage.etcd.swap import TRIES_MAX
 from kafscale.storage.keys import Keyspace
@@ -39,12 +40,12 @@ class TopicPartition(NamedTuple):
     partition: int
 
 
-def start_after(bounds: LogBounds, offset: int) -> int | ErrorCode:
+def start_after(bounds: StoredState, offset: int) -> int | ErrorCode:
     """The log start after the records below `offset` are deleted. It never falls."""
     wanted = bounds.next if offset == HIGH_WATERMARK else offset
     if not 0 <= wanted <= bounds.next:
         return ErrorCode.OFFSET_OUT_OF_RANGE
-    return max(bounds.start, wanted)
+    return max(bounds.log_start, wanted)
 
 
 @dataclass(slots=True)
@@ -100,7 +101,7 @@ class LogStarts:
 
     async def _read(
         self, partitions: Mapping[TopicPartition, int], deleted: Deleted
-    ) -> dict[TopicPartition, tuple[Topic, LogBounds]]:
+    ) -> dict[TopicPartition, tuple[Topic, StoredState]]:
         """The logs that can be changed. The others have their error, or changed while they were read."""
         topics = await self._topics({partition.topic for partition in partitions})
         wanted: dict[TopicPartition, Topic] = {}
@@ -121,7 +122,7 @@ class LogStarts:
         logs = {}
         for (partition, topic), answer in zip(wanted.items(), answers, strict=True):
             try:
-                bounds = read_bounds(answer)
+                bounds = read_if_unchanged(answer)
             except UnreadableValue as error:
                 log.error(
                     "head or meta unreadable",
@@ -157,7 +158,7 @@ class LogStarts:
     async def _move(
         self,
         asked: Mapping[TopicPartition, int],
-        logs: Mapping[TopicPartition, tuple[Topic, LogBounds]],
+        logs: Mapping[TopicPartition, tuple[Topic, StoredState]],
         deleted: Deleted,
         *,
         defer: bool,
@@ -167,7 +168,7 @@ class LogStarts:
         txns: list[Txn] = []
         for partition, (topic, bounds) in logs.items():
             start = start_after(bounds, asked[partition])
-            if isinstance(start, ErrorCode) or start == bounds.start:
+            if isinstance(start, ErrorCode) or start == bounds.log_start:
                 deleted.results[partition] = start
             elif not (defer and bounds.tail_full):
                 moves[partition] = start

@@ -11,8 +11,8 @@ import asyncio
 from collections.abc import Iterable, Mapping
 
 import structlog
-from kafscale.log.heads import decode_head, decode_meta
-from kafscale.storage.etcd.client import EtcdClient, Range, RangeResult
+from kafscale.log.state import read_state, state_reads
+from kafscale.storage.etcd.client import EtcdClient, RangeResult
 from kafscale.storage.keys import Keyspace, TopicId
 from kafscale.storage.schema import UnreadableValue
 
@@ -39,19 +39,16 @@ class PartitionSizes:
         async with self._slots:
             for start in range(0, len(wanted), PARTITIONS_PER_READ):
                 some = wanted[start : start + PARTITIONS_PER_READ]
-                heads = [Range(self._keys.head(*partition)) for partition in some]
-                metas = [Range(self._keys.meta(*partition)) for partition in some]
-                found = await self._etcd.ranges(heads + metas)
-                pairs = zip(some, found[: len(some)], found[len(some) :], strict=True)
+                reads = [state_reads(self._keys, *partition) for partition in some]
+                found = await self._etcd.ranges([each for pair in reads for each in pair])
+                pairs = zip(some, found[::2], found[1::2], strict=True)
                 sizes |= {partition: _held(head, meta) for partition, head, meta in pairs}
         return sizes
 
 
 def _held(head: RangeResult, meta: RangeResult) -> int:
     try:
-        committed = decode_head(head.kvs[0].value).bytes if head.kvs else 0
-        freed = decode_meta(meta.kvs[0].value).freed if meta.kvs else 0
+        return read_state(head, meta).bytes
     except UnreadableValue as error:
         log.error("partition size unreadable", why=str(error))
         return UNKNOWN
-    return committed - freed

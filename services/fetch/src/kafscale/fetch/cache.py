@@ -20,10 +20,10 @@ from typing import Final
 
 from kafscale.fetch.errors import LostSegment, MemoryExhausted
 from kafscale.fetch.loads import CacheCounters, CacheLimits, Loader, Wanted, span_of
-from kafscale.fetch.segment_view import SegmentView
 from kafscale.fetch.slices import run_around
 from kafscale.log.heads import Seg
 from kafscale.log.places import Place
+from kafscale.log.segment_view import SegmentView
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.shared_cache import SharedCache
 from kafscale.runtime.tracing import Span, start_child

@@ -40,21 +40,10 @@ class LostSegment(Exception):
         self.reason = reason
 
 
-class OffsetGap(Exception):
-    """The next segment does not begin where it must: the answer would skip committed records. The metadata is
-    damaged, as no answer is made from a state of which only half is known (see `lookup.py`)."""
-
-    def __init__(self, *, due: int, found: int | None) -> None:
-        super().__init__(f"offset {due} is due, and the next that is listed is {found}")
-        self.due = due
-        self.found = found
-
-
 ReadFailure = (
     MetadataUnavailable,
     MemoryExhausted,
     LostSegment,
-    OffsetGap,
     StoreError,
     SegmentError,
     UnreadableValue,

@@ -19,8 +19,9 @@ from typing import Final
 
 import structlog
 from kafscale.fetch.errors import MetadataUnavailable
-from kafscale.fetch.logstate import PARTITIONS_MAX, LogState, LogTable, PartitionKey
+from kafscale.fetch.log_table import PARTITIONS_MAX, LogTable, PartitionKey
 from kafscale.log.heads import Seg
+from kafscale.log.state import LogState
 from kafscale.runtime.clock import Clock
 from kafscale.storage.etcd.client import (
     EtcdClient,

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from kafscale.fetch.errors import LostSegment
-from kafscale.fetch.segment_view import SegmentView
 from kafscale.log.heads import Seg
 from kafscale.log.places import Place, index_of
 from kafscale.log.segment import SegmentError, parse_index
+from kafscale.log.segment_view import SegmentView
 from kafscale.runtime.shared_cache import SharedCache
 from kafscale.storage.objects import ObjectNotFound, ObjectStore, PreconditionFailed, StoreUnavailable
 

@@ -12,7 +12,8 @@ from typing import Final
 
 from kafscale.fetch.errors import Asked, MetadataUnavailable, code_for
 from kafscale.fetch.heads import Heads
-from kafscale.fetch.logstate import LogState, PartitionKey
+from kafscale.fetch.log_table import PartitionKey
+from kafscale.log.state import LogState
 from kafscale.storage.keys import TopicId
 from kafscale.storage.schema import UnreadableValue
 from kafscale.storage.topics import Topic, TopicsView

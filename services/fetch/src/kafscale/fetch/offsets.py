@@ -21,11 +21,12 @@ from typing import Final
 from kafscale.fetch.batch_thread import BatchThread, Lane, OutOfTime
 from kafscale.fetch.cache import SegmentCache
 from kafscale.fetch.locator import Locator
-from kafscale.fetch.logstate import LogState
 from kafscale.fetch.lookup import Spot
 from kafscale.fetch.reader import Reader
-from kafscale.fetch.segment_view import SegmentView
 from kafscale.log.heads import Seg
+from kafscale.log.isolation import visible_end
+from kafscale.log.segment_view import SegmentView
+from kafscale.log.state import LogState
 from kafscale.wire.buffers import Buffer, Steps, T
 from kafscale.wire.errors import ErrorCode, WireError
 from kafscale.wire.record_walk import places_in
@@ -97,21 +98,21 @@ class OffsetFinder:
     async def earliest(self, spot: Spot) -> Point:
         state = _state(spot)
         epoch = _epoch(spot)
-        async for seg in self._locator.from_offset(state, state.log_start):
+        async for seg in self._locator.segments_from(state, state.log_start):
             epoch = seg.epoch
             break
         return Point(offset=state.log_start, epoch=epoch)
 
     def latest(self, spot: Spot, *, committed_only: bool) -> Point:
         state = _state(spot)
-        end = state.lso if committed_only else state.next
+        end = visible_end(state, committed_only=committed_only)
         return Point(offset=end, epoch=_epoch(spot))
 
     async def at_time(self, spot: Spot, timestamp: int, search: "Search", *, committed_only: bool) -> Point:
         """The first record at or after `timestamp`."""
         state = _state(spot)
-        upper = state.lso if committed_only else state.next
-        async for seg in self._locator.from_offset(state, state.log_start):
+        upper = visible_end(state, committed_only=committed_only)
+        async for seg in self._locator.segments_from(state, state.log_start):
             if seg.base >= upper:
                 break
             if seg.max_ts < timestamp:
@@ -126,7 +127,7 @@ class OffsetFinder:
         state = _state(spot)
         newest: Seg | None = None
         newest_ts = NO_TIMESTAMP
-        async for seg in self._locator.from_offset(state, state.log_start):
+        async for seg in self._locator.segments_from(state, state.log_start):
             max_ts = seg.max_ts
             if seg.base < state.log_start and max_ts > newest_ts:
                 max_ts = await self._newest_left(spot, seg, state.log_start, search)
@@ -147,7 +148,7 @@ class OffsetFinder:
         latest = timestamp == LATEST
         places = deque[int](maxlen=count)
         if not latest or count > 1:
-            async for seg in self._locator.from_offset(state, state.log_start):
+            async for seg in self._locator.segments_from(state, state.log_start):
                 if latest or seg.created_ms <= timestamp:
                     places.append(max(seg.base, state.log_start))
         if latest or wall_ms <= timestamp:

@@ -6,19 +6,16 @@ has one may pass the limits (KIP-74).
 Limits are never stretched for anything else, so that an answer is never larger than max(limit, one batch).
 """
 
-import bisect
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from operator import attrgetter
 from typing import Final
 
-from kafscale.fetch.errors import OffsetGap
-from kafscale.fetch.segment_view import SegmentView
 from kafscale.log.heads import Seg
 from kafscale.log.segment import FOOTER_SIZE, HEADER_SIZE
+from kafscale.log.segment_view import SegmentView
+from kafscale.log.segments import OffsetGap, first_at, unbroken
 
 FRAME_SIZE: Final = HEADER_SIZE + FOOTER_SIZE
-_base = attrgetter("base")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,28 +52,6 @@ class ResponseLimit:
         if size:
             self._empty = False
             self._left = max(0, self._left - size)
-
-
-def first_at(segs: Sequence[Seg], offset: int) -> int:
-    """The index of the segment that holds `offset`, or of the first after it; len(segs) if none."""
-    at = bisect.bisect_right(segs, offset, key=_base)
-    return at - 1 if at and segs[at - 1].last >= offset else at
-
-
-def unbroken(segs: Iterable[Seg], offset: int) -> Iterator[Seg]:
-    """The law of every answer: the segments, the first of which holds `offset`, as long as each begins where the one
-    before ends. Raises OffsetGap instead of passing over an offset.
-
-    Compaction takes records and leaves the extents of segments as they join; so a gap between two segments is never
-    its work. Inside a segment only one that holds fewer records than offsets may have gaps: see `SegmentView`.
-    """
-    due = offset
-    for seg in segs:
-        begun = due > offset
-        if seg.base > due or (begun and seg.base < due) or seg.last < due:
-            raise OffsetGap(due=due, found=seg.base)
-        yield seg
-        due = seg.end
 
 
 def choose(segs: Sequence[Seg], offset: int, limit_bytes: int, *, count_max: int) -> list[Seg]:

@@ -12,22 +12,16 @@ from typing import Final
 
 import structlog
 from kafscale.fetch.cache import Lease, SegmentCache
-from kafscale.fetch.errors import (
-    Asked,
-    LostSegment,
-    MemoryExhausted,
-    OffsetGap,
-    ReadFailure,
-    code_for,
-)
+from kafscale.fetch.errors import Asked, LostSegment, MemoryExhausted, ReadFailure, code_for
 from kafscale.fetch.locator import Locator
-from kafscale.fetch.logstate import LogState
 from kafscale.fetch.lookup import Lookup, Spot
 from kafscale.fetch.plan import Cut, ResponseLimit, cut, expected_bytes
-from kafscale.fetch.segment_view import SegmentView
 from kafscale.log.heads import Seg
 from kafscale.log.places import Place, place_of
 from kafscale.log.segment import SegmentError
+from kafscale.log.segment_view import SegmentView
+from kafscale.log.segments import OffsetGap
+from kafscale.log.state import LogState
 from kafscale.runtime.together import together
 from kafscale.storage.failures import without_frames
 from kafscale.storage.keys import Keyspace

@@ -15,12 +15,13 @@ from kafscale.fetch.handlers.list_offsets import ListOffsetsHandler
 from kafscale.fetch.handlers.offset_for_leader_epoch import OffsetForLeaderEpochHandler
 from kafscale.fetch.heads import Heads, HeadTimes
 from kafscale.fetch.loads import CacheLimits
-from kafscale.fetch.locator import Locator, ManifestCache
+from kafscale.fetch.locator import Locator
 from kafscale.fetch.lookup import Lookup
 from kafscale.fetch.metrics import FetchMetrics
 from kafscale.fetch.offsets import OffsetFinder
 from kafscale.fetch.reader import Reader, ReadLimits
 from kafscale.fetch.settings import FetchSettings
+from kafscale.log.manifest_cache import ManifestCache
 from kafscale.runtime.authorization import Authorization, enforced
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import Clock

@@ -10,14 +10,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing
 
+from kafscale.log.committed import verify_committed
 from kafscale.log.heads import Head, Meta, Seg
-from kafscale.log.manifests import decode_manifest
+from kafscale.log.manifest_blocks import ManifestBlocks
 from kafscale.log.places import Place, place_of
-from kafscale.log.segment import SegmentError, verify_segment, walk_batches
+from kafscale.log.segment import SegmentError, walk_batches
+from kafscale.log.segments import segments_from
 from kafscale.log.snapshots import ProducerSnapshot, decode_snapshot
+from kafscale.log.state import LogState
 from kafscale.produce.bundle_blocks import BundleBlocks
 from kafscale.produce.log.model import PartitionId
 from kafscale.produce.log.producers import ProducerBounds, ProducerTable
@@ -26,13 +29,13 @@ from kafscale.storage.objects import ObjectNotFound, ObjectStore, PreconditionFa
 from kafscale.storage.schema import UnreadableValue
 from kafscale.wire.records import read_batch_header
 
-T = TypeVar("T")
-
 GETS_AT_ONCE_MAX = 32
 """Of the whole instance."""
 READ_AHEAD_MAX = 8
 """Of one partition: with segments of 4 MiB, what one recovery may hold in memory."""
 GET_TIMEOUT_S = 20.0
+MANIFEST_BLOCK_BYTES = 32 << 10
+"""About 250 segments, which occupy the event loop for 5 ms."""
 
 
 class LogDamaged(UnreadableValue):
@@ -59,27 +62,25 @@ class Recovery:
     async def producers(self, id_: PartitionId, head: Head, meta: Meta) -> ProducerTable:
         snapshot = ProducerSnapshot(offset=head.snap_offset)
         if head.snap_key:
-            snapshot = await self._decoded(head.snap_key, decode_snapshot)
+            snapshot = await self._snapshot(head.snap_key)
         table = await asyncio.to_thread(ProducerTable.restore, snapshot, self._bounds)
         start = head.snap_offset
         known_gone = meta.swept  # an object with such a name now was never committed
-        listed = await self._listed(head, meta, start)
-        segments = [seg for seg in listed if seg.end > max(start, known_gone)]
+        listed = await self._listed(LogState(head=head, meta=meta), start)
+        segments = [seg for seg in listed if seg.end > known_gone]
         await self._replay(id_, segments, meta.log_start, table)
         return table
 
-    async def _listed(self, head: Head, meta: Meta, start: int) -> list[Seg]:
+    async def _listed(self, state: LogState, start: int) -> list[Seg]:
         """The tail; and the manifests, should a snapshot be older than what they cover."""
-        segments: list[Seg] = []
-        for chunk in meta.chunks:
-            if chunk.last >= start:
-                segments += (await self._decoded(chunk.key, decode_manifest)).segments
-        return segments + list(head.tail)
+        manifests = ManifestBlocks(_ManifestReads(self), block_bytes=MANIFEST_BLOCK_BYTES)
+        async with aclosing(segments_from(manifests, state, start)) as segments:
+            return [seg async for seg in segments]
 
-    async def _decoded(self, key: str, decode: Callable[[bytes], T]) -> T:
+    async def _snapshot(self, key: str) -> ProducerSnapshot:
         body = await self._get(Place(key, None))
         try:
-            return await asyncio.to_thread(decode, body)
+            return await asyncio.to_thread(decode_snapshot, body)
         except UnreadableValue as error:
             raise LogDamaged(key, str(error)) from error
 
@@ -98,7 +99,7 @@ class Recovery:
                 body = await ahead[0][1]
                 seg, _ = ahead.popleft()
                 if body is not None:
-                    self._apply(self._place(id_, seg), body, seg.created_ms, table)
+                    self._apply(self._place(id_, seg), body, seg, table)
         finally:
             for _, get_ahead in ahead:
                 get_ahead.cancel()
@@ -119,8 +120,14 @@ class Recovery:
             return None
 
     async def _get(self, place: Place) -> bytes:
+        return await self._found(place, self._read if place.end is None else self._bundles.read)
+
+    async def manifest_block(self, place: Place) -> bytes:
+        return await self._found(place, self._read)
+
+    async def _found(self, place: Place, read: Callable[[Place], Awaitable[bytes]]) -> bytes:
         try:
-            return await (self._read if place.end is None else self._bundles.read)(place)
+            return await read(place)
         except ObjectNotFound as error:
             raise LogDamaged(place.name, "it is not there") from error
         except PreconditionFailed as error:
@@ -130,10 +137,22 @@ class Recovery:
         async with self._gets, asyncio.timeout(GET_TIMEOUT_S):
             return await place.read(self._store)
 
-    def _apply(self, place: Place, body: bytes, created_ms: int, table: ProducerTable) -> None:
+    def _apply(self, place: Place, body: bytes, seg: Seg, table: ProducerTable) -> None:
         try:
-            verify_segment(body)
-            table.replay((read_batch_header(body, span.position) for span in walk_batches(body)), created_ms)
+            verify_committed(seg, body)
+            table.replay(
+                (read_batch_header(body, span.position) for span in walk_batches(body)), seg.created_ms
+            )
         except SegmentError as error:
             self._bundles.forget(place)  # the next attempt reads the store
             raise LogDamaged(place.name, str(error)) from error
+
+
+class _ManifestReads:
+    """The store as `ManifestBlocks` needs it, with the bounds and the errors of a recovery."""
+
+    def __init__(self, recovery: Recovery) -> None:
+        self._recovery = recovery
+
+    async def get(self, key: str, *, start: int, end: int) -> bytes:
+        return await self._recovery.manifest_block(Place(key, None, start, end))

@@ -13,10 +13,12 @@ from typing import TypeVar
 
 from kafscale.lake.concurrency import gather_bounded
 from kafscale.lake.unknown import UnknownTopic
-from kafscale.log.heads import Aborted, ManifestRef, Meta, Seg, decode_head, decode_meta
+from kafscale.log.heads import Aborted, ManifestRef, Meta, Seg
+from kafscale.log.isolation import aborted_in
 from kafscale.log.manifests import decode_manifest
 from kafscale.log.places import Place, place_of
-from kafscale.storage.etcd.client import EtcdClient, KeyValue, Range
+from kafscale.log.state import StoredState, read_state, state_reads
+from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.history.history import History
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects import ObjectNotFound, ObjectStore
@@ -65,7 +67,7 @@ class Log:
     @property
     def aborted(self) -> tuple[Aborted, ...]:
         """The aborted transactions. The segment with the marker lists the transaction."""
-        return tuple(each for seg in self.segments for each in seg.aborted)
+        return aborted_in(self.segments)
 
     def between(self, first: int, end: int) -> tuple[Seg, ...]:
         """The segments that contain any of these offsets."""
@@ -74,18 +76,11 @@ class Log:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outline:
-    """A partition's head and meta, without its manifests. `head_created` 0: nothing was ever written."""
+class Outline(StoredState):
+    """The state of a partition's log, without its manifests. `head_created` 0: nothing was ever written."""
 
     topic: Topic
     partition: int
-    next: int = 0
-    lso: int = 0
-    tail: tuple[Seg, ...] = ()
-    meta: Meta = Meta()
-    meta_revision: int = 0
-    head_created: int = 0
-    snap_key: str = ""
 
     @property
     def name(self) -> str:
@@ -200,37 +195,28 @@ async def read_outline(lake: Lake, topic: Topic, partition: int) -> Outline:
 async def _outline_some(
     lake: Lake, wanted: Sequence[tuple[Topic, int]], pass_over: PassOver | None = None
 ) -> list[Outline]:
-    ranges = []
-    for topic, partition in wanted:
-        ranges.append(Range(lake.keys.head(topic.topic_id, partition)))
-        ranges.append(Range(lake.keys.meta(topic.topic_id, partition)))
-    found = await lake.etcd.ranges(ranges)
+    reads = [state_reads(lake.keys, topic.topic_id, partition) for topic, partition in wanted]
+    found = await lake.etcd.ranges([each for pair in reads for each in pair])
     outlines = []
     for number, (topic, partition) in enumerate(wanted):
         try:
-            outlines.append(_outline(topic, partition, found[2 * number].kvs, found[2 * number + 1].kvs))
+            state = read_state(found[2 * number], found[2 * number + 1])
         except UnreadableValue as damage:
             if pass_over is None:
                 raise
             pass_over(topic, partition, damage)
+            continue
+        outlines.append(
+            Outline(
+                topic=topic,
+                partition=partition,
+                head=state.head,
+                head_created=state.head_created,
+                meta=state.meta,
+                meta_revision=state.meta_revision,
+            )
+        )
     return outlines
-
-
-def _outline(topic: Topic, partition: int, heads: Sequence[KeyValue], metas: Sequence[KeyValue]) -> Outline:
-    if not heads:
-        return Outline(topic=topic, partition=partition)
-    head = decode_head(heads[0].value)
-    return Outline(
-        topic=topic,
-        partition=partition,
-        next=head.next,
-        lso=head.lso,
-        tail=head.tail,
-        meta=decode_meta(metas[0].value) if metas else Meta(),
-        meta_revision=metas[0].mod_revision if metas else 0,
-        head_created=heads[0].create_revision,
-        snap_key=head.snap_key,
-    )
 
 
 async def _listed(lake: Lake, chunks: Sequence[ManifestRef]) -> list[Seg]:

@@ -21,8 +21,9 @@ import pyarrow as pa
 from kafscale.lake.catalog import Lake, Log, read_log, read_topic
 from kafscale.lake.columns import Wanted, read_columns
 from kafscale.lake.heads import CorruptSegment, Heads, check_offsets, scan_heads, without_aborted
+from kafscale.log.committed import verify_committed
 from kafscale.log.heads import Seg
-from kafscale.log.segment import FOOTER_SIZE, HEADER_SIZE, SegmentError, parse_footer
+from kafscale.log.segment import FOOTER_SIZE, HEADER_SIZE, SegmentError
 from kafscale.storage.objects import ObjectNotFound, PreconditionFailed
 
 READ_AHEAD: Final = 4
@@ -49,11 +50,9 @@ Lost = Callable[[Loss], None]
 def parse(segment: bytes, where: str, seg: Seg) -> Heads:
     """The batches of a committed object. Checks that the object is complete and matches its commit."""
     try:
-        footer = parse_footer(segment)
+        verify_committed(seg, segment, batches=False)
     except SegmentError as broken:
         raise CorruptSegment(f"{where}: {broken}", 0) from broken
-    if footer.last_offset != seg.last or len(segment) != seg.size:
-        raise CorruptSegment(f"{where} is not the object that was committed", 0)
     heads = scan_heads(segment, HEADER_SIZE, len(segment) - FOOTER_SIZE)
     check_offsets(heads, seg.base, seg.last)
     return heads

@@ -10,9 +10,9 @@ from typing import Final
 
 import structlog
 from kafscale.lake.catalog import Lake
-from kafscale.lake.listing import Manifests
 from kafscale.lake.retention.apply import Retention
 from kafscale.lake.retention.deletes import Fate
+from kafscale.log.manifest_blocks import ManifestBlocks
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.metrics import Metrics
 
@@ -48,7 +48,7 @@ class RetentionJob:
         self._bytes = metrics.counter("retention_deleted_bytes_total")
         self._missed = metrics.gauge("retention_missed_logs")
         self._failed = metrics.counter("retention_failed_deletes_total")
-        self._manifests = Manifests(lake.store)
+        self._manifests = ManifestBlocks(lake.store)
         self.stands_still = False
 
     async def run(self) -> None:

@@ -23,12 +23,13 @@ from kafscale.fetch.cache import Lease, SegmentCache
 from kafscale.fetch.down_conversion import BATCHES_FROM, CONVERTED_BYTES_MAX, DownConverter
 from kafscale.fetch.errors import Asked, MetadataUnavailable, code_for
 from kafscale.fetch.heads import Heads, Wakeup
-from kafscale.fetch.logstate import PartitionKey
+from kafscale.fetch.log_table import PartitionKey
 from kafscale.fetch.lookup import DENIES_ALL, DeniedOf, Lookup, Spot, deny
 from kafscale.fetch.metrics import FetchMetrics
 from kafscale.fetch.plan import bytes_at_most
 from kafscale.fetch.reader import Ask, Reader
 from kafscale.fetch.wait import Act, FetchWait, Offer, Step
+from kafscale.log.isolation import visible_end
 from kafscale.runtime.authorization import Authorization
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.stream.apis import answered
@@ -234,7 +235,7 @@ class FetchHandler:
         for ask in asks:
             state = ask.spot.state
             if ask.spot.readable and state is not None:
-                ask.upper = min(state.next, state.lso) if committed_only else state.next
+                ask.upper = visible_end(state, committed_only=committed_only)
         promised = [_at_most(ask) for ask in asks]
         full = all(size >= max(1, ask.max_bytes) for size, ask in zip(promised, asks, strict=True))
         offer = self._offer(asks, poll, ready_bytes=sum(promised), full=full)

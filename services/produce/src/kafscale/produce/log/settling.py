@@ -21,6 +21,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from kafscale.log.heads import Head, Seg
+from kafscale.log.isolation import aborted_in
 from kafscale.log.segment import (
     FOOTER_SIZE,
     HEADER_SIZE,
@@ -253,7 +254,7 @@ def settled_seg(
         records=segment.records,
         batches=segment.batches,
         created_ms=run[-1].created_ms,
-        aborted=tuple(aborted for seg in run for aborted in seg.aborted),
+        aborted=aborted_in(run),
         bundle=b"",
         position=0,
     )

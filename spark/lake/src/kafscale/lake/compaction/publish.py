@@ -20,9 +20,10 @@ from typing import Final
 
 from kafscale.lake.catalog import NEVER, Lake, Log, Outline, read_outline
 from kafscale.lake.compaction.rewrite import Rewritten
-from kafscale.lake.listing import Manifests
 from kafscale.lake.retention.deletes import Condemned, condemned
 from kafscale.log.heads import ManifestRef, Meta, Seg
+from kafscale.log.isolation import aborted_in
+from kafscale.log.manifest_blocks import ManifestBlocks
 from kafscale.log.manifests import ManifestDraft, seg_of
 from kafscale.log.meta_swap import Draft, Overtaken, build_swap, swap
 from kafscale.log.segment import build_segment
@@ -67,7 +68,7 @@ async def upload(lake: Lake, log: Log, group: Sequence[Seg], rewritten: Rewritte
         batches=built.batches,
         created_ms=max(seg.created_ms for seg in group),
         key=key,
-        aborted=tuple(aborted for seg in group for aborted in seg.aborted),
+        aborted=aborted_in(group),
         delete_horizon_ms=rewritten.delete_horizon_ms,
     )
 
@@ -125,7 +126,7 @@ class _Publication(Draft[list[Condemned]]):
             return True
         for ref in chunks:
             if ref.first <= self.seg.base <= ref.last:
-                lines = Manifests(self.lake.store).lines([ref], self.seg.base, self.seg.end)
+                lines = ManifestBlocks(self.lake.store).lines([ref], self.seg.base, self.seg.end)
                 async with aclosing(lines):
                     return any([line.key == self.seg.key async for line in lines])
         return False
@@ -141,7 +142,7 @@ async def _listing(lake: Lake, log: Log, meta: Meta, group: Sequence[Seg], seg: 
     draft, waiting = ManifestDraft(), list(reversed(group))
     after = draft if len(refs) == 1 else ManifestDraft()
     try:
-        async with aclosing(Manifests(lake.store).lines(refs, 0, NEVER)) as lines:
+        async with aclosing(ManifestBlocks(lake.store).lines(refs, 0, NEVER)) as lines:
             async for line in lines:
                 if line.base + line.last_delta < first:
                     draft.add(line)

@@ -9,10 +9,10 @@ from typing import Final
 
 from kafscale.lake.catalog import Lake, Log, Outline, read_outline
 from kafscale.lake.compaction.plan import Group, Grouping
-from kafscale.lake.listing import Manifests
-from kafscale.lake.segment_lookup import SegmentLookup
 from kafscale.log.heads import Seg
+from kafscale.log.manifest_blocks import ManifestBlocks, SegmentLookup
 from kafscale.log.meta_swap import Overtaken
+from kafscale.log.segments import segments_from
 from kafscale.storage.objects import ObjectNotFound
 
 TRIES_MAX: Final = 5
@@ -30,7 +30,7 @@ async def follow(lake: Lake, outline: Outline, first: int, end: int) -> AsyncGen
     tries = TRIES_MAX
     while True:
         try:
-            async with aclosing(Manifests(lake.store).segments(outline, first)) as segments:
+            async with aclosing(segments_from(ManifestBlocks(lake.store), outline, first)) as segments:
                 async for seg in segments:
                     if last is not None and seg.base != last.end:
                         raise Overtaken(
@@ -52,7 +52,7 @@ async def is_listed(lake: Lake, log: Log, seg: Seg) -> bool:
     """The log names this object now. Raises ObjectNotFound of a manifest that is lost, EtcdError and StoreError."""
     for left in reversed(range(TRIES_MAX)):
         outline = await read_outline(lake, log.topic, log.partition)
-        walk = SegmentLookup(Manifests(lake.store), outline)
+        walk = SegmentLookup(ManifestBlocks(lake.store), outline)
         try:
             now = await walk.at(seg.base)
         except ObjectNotFound:

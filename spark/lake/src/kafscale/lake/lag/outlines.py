@@ -17,8 +17,8 @@ from typing import Final
 from kafscale.lake.catalog import Lake, Log, Outline, partitions_of, read_outline, read_outlines, read_topics
 from kafscale.lake.concurrency import gather_bounded
 from kafscale.lake.lag.first_unread import SEGMENTS_MAX
-from kafscale.lake.listing import Manifests
 from kafscale.log.heads import ManifestRef, Seg
+from kafscale.log.manifest_blocks import ManifestBlocks
 from kafscale.log.manifests import Line, seg_of
 from kafscale.storage.objects import ObjectNotFound
 from kafscale.storage.schema import UnreadableValue
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 LOGS_AT_ONCE: Final = 4
 TRIES_MAX: Final = 5
 STRETCHES_MAX: Final = 10_000
-"""Manifests whose shape is remembered, each for the offsets that groups had in it."""
+"""ManifestBlocks whose shape is remembered, each for the offsets that groups had in it."""
 
 
 async def read_all(lake: Lake) -> list[Outline]:
@@ -47,7 +47,7 @@ class Outlines:
 
     def __init__(self, lake: Lake, *, cache_bytes_max: int = 0) -> None:
         self._lake = lake
-        self._manifests = Manifests(lake.store, cache_bytes_max=cache_bytes_max)
+        self._manifests = ManifestBlocks(lake.store, cache_bytes_max=cache_bytes_max)
         self._known: OrderedDict[tuple[str, tuple[int, ...]], tuple[Seg, ...]] = OrderedDict()
 
     async def read(self, offsets: Offsets, since_ms: int) -> list[Log]:

@@ -19,13 +19,14 @@ from typing import Final
 
 from kafscale.lake.catalog import Lake, partitions_of, read_outline, read_topics
 from kafscale.lake.concurrency import gather_bounded
-from kafscale.lake.listing import Manifests
 from kafscale.lake.resume import Partition, behind, read_place, through, write_place
 from kafscale.lake.retention.deletes import Condemned, Fate, condemned, delete_all
 from kafscale.lake.retention.log_starts import Cut, StartsMax, move_starts
 from kafscale.lake.retention.sweep import sweep
 from kafscale.log.heads import Seg
+from kafscale.log.manifest_blocks import ManifestBlocks
 from kafscale.log.meta_swap import Overtaken
+from kafscale.log.segments import segments_from
 from kafscale.storage.objects import ObjectNotFound
 from kafscale.storage.schema import UnreadableValue
 
@@ -96,7 +97,7 @@ class Retention:
         grace_s: float = GRACE_S,
         now_ms: Callable[[], int] = wall_ms,
         progress: Progress = lambda *_: None,
-        manifests: Manifests | None = None,
+        manifests: ManifestBlocks | None = None,
         remembers: bool = False,
         starts_max: StartsMax | None = None,
     ) -> None:
@@ -105,7 +106,7 @@ class Retention:
         self._starts_max = starts_max
         self._now_ms = now_ms
         self._progress = progress
-        self._manifests = manifests or Manifests(lake.store)
+        self._manifests = manifests or ManifestBlocks(lake.store)
         self._remembers = remembers
         self._waiting: deque[_Batch] = deque()
         self.report = Report()
@@ -150,7 +151,7 @@ class Retention:
         try:
             outline = await read_outline(self._lake, cut.topic, cut.partition)
             portion: list[Seg] = []
-            async with aclosing(self._manifests.segments(outline, outline.meta.swept)) as segments:
+            async with aclosing(segments_from(self._manifests, outline, outline.meta.swept)) as segments:
                 async for seg in segments:
                     if seg.end > cut.start or seg.is_slice:  # a slice goes with its bundle
                         break

@@ -13,13 +13,14 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Final
 
-from kafscale.lake.catalog import NEVER, Lake, Outline, read_outlines, read_topics
+from kafscale.lake.catalog import Lake, Outline, read_outlines, read_topics
 from kafscale.lake.concurrency import gather_bounded
-from kafscale.lake.listing import Manifests
 from kafscale.lake.resume import Partition
 from kafscale.lake.retention.plan import ExpiryRules, Whole
-from kafscale.log.log_starts import LogBounds, build_move
+from kafscale.log.log_starts import build_move
+from kafscale.log.manifest_blocks import ManifestBlocks
 from kafscale.log.meta_swap import Overtaken, send
+from kafscale.log.segments import segments_from
 from kafscale.storage.etcd.client import Txn, TxnResult
 from kafscale.storage.etcd.swap import TRIES_MAX
 from kafscale.storage.objects import ObjectNotFound
@@ -61,7 +62,7 @@ class Cuts:
 
 async def move_starts(
     lake: Lake,
-    manifests: Manifests,
+    manifests: ManifestBlocks,
     places: Sequence[Partition],
     now_ms: Callable[[], int],
     starts_max: StartsMax | None = None,
@@ -81,7 +82,7 @@ async def move_starts(
 
 async def _try(
     lake: Lake,
-    manifests: Manifests,
+    manifests: ManifestBlocks,
     places: Sequence[Partition],
     now_ms: int,
     cuts: Cuts,
@@ -126,7 +127,7 @@ def _limited(outline: Outline, start: int, starts_max: StartsMax | None) -> int:
     return max(kept, min(start, starts_max.get((outline.topic.name, outline.partition), kept)))
 
 
-async def _new_start(manifests: Manifests, outline: Outline, now_ms: int) -> tuple[int, bool]:
+async def _new_start(manifests: ManifestBlocks, outline: Outline, now_ms: int) -> tuple[int, bool]:
     """The new log start, and whether the log begins with a segment below its present start whose objects may still
     exist. If it begins with a slice, nothing can be deleted yet."""
     topic, meta = outline.topic, outline.meta
@@ -135,7 +136,7 @@ async def _new_start(manifests: Manifests, outline: Outline, now_ms: int) -> tup
     walk = None
     if topic.deletes_records:
         walk = ExpiryRules(topic, await _whole(manifests, outline), now_ms)
-    async with aclosing(manifests.segments(outline, meta.swept)) as segments:
+    async with aclosing(segments_from(manifests, outline, meta.swept)) as segments:
         async for seg in segments:
             if seg.end <= meta.log_start:
                 below = not seg.is_slice if below is None else below
@@ -148,7 +149,7 @@ async def _new_start(manifests: Manifests, outline: Outline, now_ms: int) -> tup
     return start, bool(below)
 
 
-async def _whole(manifests: Manifests, outline: Outline) -> Whole:
+async def _whole(manifests: ManifestBlocks, outline: Outline) -> Whole:
     """What the rules need of all segments together. Of a manifest only its digest is read, which is cached."""
     meta = outline.meta
     listed = [seg for seg in outline.tail if seg.end > meta.log_start]
@@ -162,28 +163,20 @@ async def _whole(manifests: Manifests, outline: Outline) -> Whole:
             digest = await manifests.digest(ref.key)
             size, committed_ms = size + digest.bytes, max(committed_ms, digest.created_ms)
             continue
-        async for seg in manifests.listed([ref], meta.log_start, NEVER):
-            size, committed_ms = size + seg.size, max(committed_ms, seg.created_ms)
+        async with aclosing(manifests.listed(ref, meta.log_start)) as segments:
+            async for seg in segments:
+                size, committed_ms = size + seg.size, max(committed_ms, seg.created_ms)
     return Whole(bytes=size, committed_ms=committed_ms)
 
 
 async def _move(lake: Lake, moving: Sequence[tuple[Outline, int]]) -> list[bool]:
-    txns = [build_move(lake.keys, each.topic, each.partition, _bounds(each), start) for each, start in moving]
+    txns = [build_move(lake.keys, each.topic, each.partition, each, start) for each, start in moving]
     history = lake.etcd_history()
     sent = await send(lake.etcd, Txn(compare=(await history.fenced(),), success=tuple(txns)))
     if not sent.answer.succeeded:  # the next try verifies the history, and raises if etcd went back
         history.missed()
         return [False] * len(txns)
     return [isinstance(each, TxnResult) and each.succeeded for each in sent.answer.responses]
-
-
-def _bounds(outline: Outline) -> LogBounds:
-    return LogBounds(
-        next=outline.next,
-        head_created=outline.head_created,
-        meta=outline.meta,
-        meta_revision=outline.meta_revision,
-    )
 
 
 def _cut(outline: Outline, start: int, *, moved: bool) -> Cut:

@@ -24,10 +24,10 @@ from typing import Final
 
 from kafscale.lake.catalog import Lake, partitions_of, read_topics
 from kafscale.lake.concurrency import gather_bounded
-from kafscale.lake.listing import Manifests
 from kafscale.lake.resume import Partition, Reached, behind, read_place, write_place
 from kafscale.lake.retention.deletes import Condemned, Fate, delete_all
 from kafscale.lake.retention.unreferenced import STRANGE_NAMED_MAX, Portion, Search
+from kafscale.log.manifest_blocks import ManifestBlocks
 from kafscale.log.meta_swap import Overtaken
 from kafscale.storage.job_runs import JobPlace
 from kafscale.storage.objects import DELETES_MAX
@@ -106,7 +106,7 @@ class Orphans:
         self._named_max = named_max
         self._remembers = remembers
         self._progress = progress
-        self._manifests = Manifests(lake.store)
+        self._manifests = ManifestBlocks(lake.store)
         # One half waits. The other half is shared by the logs that are searched at once.
         self._waiting_max = objects_max // 2
         self._portion_max = max(1, objects_max // 2 // LOGS_AT_ONCE)

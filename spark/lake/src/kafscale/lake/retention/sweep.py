@@ -14,11 +14,12 @@ from contextlib import aclosing
 from dataclasses import replace
 
 from kafscale.lake.catalog import Lake, read_outline
-from kafscale.lake.listing import Manifests
 from kafscale.lake.retention.log_starts import Cut
 from kafscale.log.heads import EpochStart, ManifestRef, Meta, Seg
+from kafscale.log.manifest_blocks import ManifestBlocks
 from kafscale.log.manifests import Manifest, encode_manifest
 from kafscale.log.meta_swap import Draft, build_swap, swap
+from kafscale.log.segments import segments_from
 from kafscale.storage.objects import IfAbsent, ObjectNotFound
 
 Gone = Collection[tuple[int, str]]
@@ -45,7 +46,7 @@ def known_epochs(listed: Iterable[Iterable[EpochStart]]) -> tuple[EpochStart, ..
     return tuple(EpochStart(epoch=epoch, start=start) for epoch, start in sorted(starts.items()))
 
 
-async def sweep(lake: Lake, manifests: Manifests, cut: Cut, gone: Gone) -> list[str]:
+async def sweep(lake: Lake, manifests: ManifestBlocks, cut: Cut, gone: Gone) -> list[str]:
     """Records in meta what is gone up to the cut's start, which is no farther than the caller has looked.
 
     The keys of the objects that meta named before and names no more, to be deleted. Raises Overtaken, EtcdError and
@@ -61,12 +62,12 @@ async def sweep(lake: Lake, manifests: Manifests, cut: Cut, gone: Gone) -> list[
     return await swap(lake.etcd, cut.name, prepare)
 
 
-async def _prepare(lake: Lake, manifests: Manifests, cut: Cut, gone: Gone) -> Draft[list[str]]:
+async def _prepare(lake: Lake, manifests: ManifestBlocks, cut: Cut, gone: Gone) -> Draft[list[str]]:
     outline = await read_outline(lake, cut.topic, cut.partition)
     before = outline.meta
     if not outline.head_created or not outline.meta_revision:  # the topic is gone
         return Draft(None, [])
-    async with aclosing(manifests.segments(outline, before.swept)) as segments:
+    async with aclosing(segments_from(manifests, outline, before.swept)) as segments:
         swept = await first_gone(segments, gone, cut.start)
     end = swept[-1].end if swept else before.swept
     dropped = [chunk for chunk in before.chunks if chunk.last < end]
@@ -82,7 +83,7 @@ async def _prepare(lake: Lake, manifests: Manifests, cut: Cut, gone: Gone) -> Dr
 
 
 async def _without(
-    lake: Lake, manifests: Manifests, cut: Cut, meta: Meta, dropped: Sequence[ManifestRef]
+    lake: Lake, manifests: ManifestBlocks, cut: Cut, meta: Meta, dropped: Sequence[ManifestRef]
 ) -> Meta:
     """Meta without these chunks. Epochs that only they listed go to a new object."""
     if not dropped:
@@ -95,7 +96,7 @@ async def _without(
     return replace(meta, chunks=tuple(chunk for chunk in meta.chunks if chunk not in dropped))
 
 
-async def _epochs(manifests: Manifests, key: str) -> tuple[EpochStart, ...]:
+async def _epochs(manifests: ManifestBlocks, key: str) -> tuple[EpochStart, ...]:
     async with aclosing(manifests.parts(key)) as parts:
         return (await anext(parts)).epochs
 

@@ -11,10 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from kafscale.lake.catalog import Lake, Outline, read_outline
-from kafscale.lake.listing import Manifests
 from kafscale.lake.resume import Partition
-from kafscale.lake.segment_lookup import SegmentLookup
 from kafscale.log.heads import check_meta, decode_head, settled_end
+from kafscale.log.manifest_blocks import ManifestBlocks, SegmentLookup
 from kafscale.log.meta_swap import Draft, Overtaken, build_swap, swap
 from kafscale.storage.etcd.client import Range, RangeResult, TxnResult
 from kafscale.storage.etcd.swap import TRIES_MAX
@@ -42,7 +41,7 @@ class Search:
     """One search of a log. `strange` and `left` count what was left, see `orphans.OrphanReport`."""
 
     def __init__(
-        self, lake: Lake, manifests: Manifests, place: Partition, *, objects_max: int, dry: bool = False
+        self, lake: Lake, manifests: ManifestBlocks, place: Partition, *, objects_max: int, dry: bool = False
     ) -> None:
         self._lake = lake
         self._manifests = manifests
@@ -55,7 +54,7 @@ class Search:
         self._compacted_tree = self._tree(COMPACTED)
         self._names: frozenset[str] = frozenset()
         self._moved = False
-        """Manifests were replaced since the portion started."""
+        """ManifestBlocks were replaced since the portion started."""
         self.left = 0
         self.strange = 0
         self.strange_names: list[str] = []
@@ -188,7 +187,7 @@ class _Fence(Draft[list[ObjectInfo]]):
         found = answer.responses[1]
         assert isinstance(found, RangeResult)
         head = decode_head(found.kvs[0].value)
-        names = named(replace(self.outline, tail=head.tail, snap_key=head.snap_key))
+        names = named(replace(self.outline, head=head))
         return [info for info in self.result if info.key not in names]
 
 

@@ -12,6 +12,7 @@ import struct
 from collections.abc import Iterator
 from typing import Final
 
+from kafscale.log.committed import verify_committed
 from kafscale.log.heads import Seg
 from kafscale.log.segment import (
     BATCH_HEADER_SIZE,
@@ -20,7 +21,6 @@ from kafscale.log.segment import (
     Fault,
     SegmentError,
     SegmentIndex,
-    verify_segment,
 )
 
 MARK_BYTES: Final = 16 << 10
@@ -42,7 +42,7 @@ class SegmentView:
 
     def __init__(self, seg: Seg, data: bytes | memoryview) -> None:
         """Raises SegmentError unless `data` is whole, intact, and the very object that was committed."""
-        _check_identity(seg, data)
+        verify_committed(seg, data, batches=False)
         self.seg = seg
         self.buffer = memoryview(data)
         self.start = HEADER_SIZE
@@ -139,18 +139,3 @@ class SegmentView:
                 mark_at = position + MARK_BYTES
             yield position, base, size
             position += size
-
-
-def _check_identity(seg: Seg, data: bytes | memoryview) -> None:
-    """A store may ignore an etag condition. The commit record's checksum and extent are always checked."""
-    if len(data) != seg.size:
-        raise SegmentError(Fault.LENGTH, position=0, expected=seg.size, found=len(data))
-    verified = verify_segment(data, batches=False)
-    footer = verified.footer
-    if footer.crc32c != seg.crc32c:
-        raise SegmentError(
-            Fault.CHECKSUM, position=seg.size - FOOTER_SIZE, expected=seg.crc32c, found=footer.crc32c
-        )
-    extent = (verified.header.base_offset, footer.last_offset)
-    if extent != (seg.base, seg.last):
-        raise SegmentError(Fault.OFFSET, position=8, expected=(seg.base, seg.last), found=extent)

@@ -4,8 +4,9 @@ import random
 
 from hypothesis import given
 from hypothesis import strategies as st
-from kafscale.fetch.logstate import LogState, LogTable, PartitionKey
+from kafscale.fetch.log_table import LogTable, PartitionKey
 from kafscale.log.heads import Head, Meta, Seg, encode_head, encode_meta
+from kafscale.log.state import LogState
 from kafscale.storage.keys import Keyspace, TopicId
 from kafscale.storage.topics import Topic
 

@@ -8,15 +8,14 @@ any order, and no reader sees a watermark, an epoch or a log start go back.
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final, NamedTuple
 
 from kafscale.fetch.slices import SliceIndex
-from kafscale.log.heads import Head, ManifestRef, Meta, Seg, decode_head, decode_meta
+from kafscale.log.heads import Meta, Seg, decode_head, decode_meta
+from kafscale.log.state import LogState
 from kafscale.storage.keys import Keyspace, TopicId
 from kafscale.storage.schema import UnreadableValue
-from kafscale.storage.topics import Topic
 
 PARTITIONS_MAX: Final = 20_000
 EVICTIONS_TRIED_MAX: Final = 64
@@ -28,49 +27,6 @@ CHANGES_SEARCHED_MAX: Final = 4_096
 class PartitionKey(NamedTuple):
     topic_id: TopicId
     partition: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogState:
-    """A partition at some revision. A partition without a head has never been claimed: its log is empty."""
-
-    head: Head | None = None
-    meta: Meta = field(default_factory=Meta)
-
-    @property
-    def next(self) -> int:
-        return 0 if self.head is None else self.head.next
-
-    @property
-    def lso(self) -> int:
-        return 0 if self.head is None else self.head.lso
-
-    @property
-    def log_start(self) -> int:
-        return self.meta.log_start
-
-    def leader_epoch(self, topic: Topic) -> int:
-        """A log that was never claimed has the epoch that its first owner will have."""
-        return topic.first_epoch if self.head is None else self.head.epoch
-
-    @property
-    def tail(self) -> tuple[Seg, ...]:
-        return () if self.head is None else self.head.tail
-
-    @property
-    def tail_start(self) -> int:
-        """From here on the tail lists the segments; the manifests list those before."""
-        return self.tail[0].base if self.tail else self.next
-
-    @property
-    def chunks(self) -> tuple[ManifestRef, ...]:
-        return self.meta.chunks
-
-    @property
-    def torn(self) -> bool:
-        """A checkpoint moves segments from the head to the meta in one transaction. If only the head's half is known,
-        segments are listed in neither. No answer may be made from such a state."""
-        return self.tail_start > self.meta.manifest_end
 
 
 EMPTY_LOG: Final = LogState()
