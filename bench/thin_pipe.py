@@ -21,7 +21,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import uvloop
-from kafscale.produce.pace import Pace
+from kafscale.produce.puts import Pace
 from kafscale.runtime.clock import SystemClock
 from kafscale.storage.objects import IfAbsent, ObjectStore, PreconditionFailed, StoreUnavailable
 from kafscale.storage.objects.s3 import S3Store

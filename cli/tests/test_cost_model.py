@@ -24,8 +24,7 @@ from kafscale.cli.cost.model import (
 )
 from kafscale.cli.cost.settling import Entry, Limit, Partition, Run, Slices, folded, mean_run
 from kafscale.log.heads import Head, Seg
-from kafscale.produce.log.folding import Kept, KeptBudget, foldable
-from kafscale.produce.log.settling import is_full
+from kafscale.produce.log.settling import Kept, KeptBudget, foldable, is_full
 from kafscale.produce.server import BUNDLES_PER_S
 from kafscale.produce.settings import ProduceSettings
 

@@ -280,7 +280,7 @@ class Written:
 
 
 def asks_for_the_cluster(request: Request) -> bool:
-    """An instance does so between the seal of its first bundle and the PUT of it (`bundles/origin.py`)."""
+    """An instance does so between the seal of its first bundle and the PUT of it (`puts.py`)."""
     return isinstance(request, pb.RangeRequest) and request.key == KEYS.cluster()
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from kafscale.log import manifests
 from kafscale.log.heads import HEAD_FEATURES, Head, Meta, decode_meta, encode_meta
-from kafscale.produce import merging
+from kafscale.produce import checkpoint
 from kafscale.produce.log.model import PartitionId
 from kafscale.produce.log.producers import ProducerTable
 from kafscale.produce.recovery import LogDamaged
@@ -259,7 +259,7 @@ async def test_writes_go_on_when_old_manifests_cannot_be_merged(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     monkeypatch.setattr(manifests, "MERGE_WIDTH", 4)  # 32 in life: met sooner
-    monkeypatch.setattr(merging, "MERGE_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(checkpoint, "MERGE_TIMEOUT_S", 0.2)
     store = cluster.store = HeldStore()
     topic = await cluster.topic()
     node = await cluster.node()

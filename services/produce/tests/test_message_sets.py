@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 
 import pytest
-from kafscale.produce import message_sets
+from kafscale.produce import opener
 from kafscale.runtime.stream.frame import ReplyStatus
 from kafscale.storage.topics import Topic
 from kafscale.wire.buffers import Steps, T
@@ -37,12 +37,12 @@ def messages(*values: bytes, magic: int, codec: Codec = Codec.NONE) -> bytes:
 class Gate:
     """Holds conversions, each in its thread, until it is opened."""
 
-    def __init__(self, convert: Callable[[ProduceRequest], message_sets.Converted]) -> None:
+    def __init__(self, convert: Callable[[ProduceRequest], opener.Converted]) -> None:
         self._convert = convert
         self._open = threading.Event()
         self.begun = 0
 
-    def __call__(self, message: ProduceRequest) -> message_sets.Converted:
+    def __call__(self, message: ProduceRequest) -> opener.Converted:
         self.begun += 1
         assert self._open.wait(30)
         return self._convert(message)
@@ -53,8 +53,8 @@ class Gate:
 
 @pytest.fixture
 def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
-    gate = Gate(message_sets.convert)
-    monkeypatch.setattr(message_sets, "convert", gate)
+    gate = Gate(opener.convert)
+    monkeypatch.setattr(opener, "convert", gate)
     return gate
 
 

@@ -10,8 +10,7 @@ import pytest
 from kafscale.lake.catalog import Lake, read_lake
 from kafscale.lake.compaction.run import Bounds, Round
 from kafscale.produce.log.model import PartitionId
-from kafscale.produce.log.producers import ProducerTable
-from kafscale.produce.log.sequences import Repeat
+from kafscale.produce.log.producers import ProducerTable, Repeat
 from kafscale.produce.recovery import LogDamaged, Recovery
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.keys import Keyspace

@@ -6,11 +6,10 @@ import asyncio
 
 import pytest
 from kafscale.log.places import Place
-from kafscale.produce import bundle_blocks
-from kafscale.produce.bundle_blocks import BLOCK_BYTES, BundleBlocks
+from kafscale.produce import recovery
 from kafscale.produce.log.model import PartitionId
 from kafscale.produce.log.producers import ProducerTable
-from kafscale.produce.recovery import LogDamaged, Recovery
+from kafscale.produce.recovery import BLOCK_BYTES, BundleBlocks, LogDamaged, Recovery
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects import MemoryStore, StoreUnavailable
@@ -128,14 +127,14 @@ async def test_a_slice_over_the_end_of_a_block_is_read_from_both() -> None:
 
 
 async def test_no_more_is_kept_than_its_bound_and_nothing_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bundle_blocks, "KEPT_BYTES_MAX", 2 * BLOCK_BYTES)
+    monkeypatch.setattr(recovery, "KEPT_BYTES_MAX", 2 * BLOCK_BYTES)
     source = Blocks(4 * BLOCK_BYTES)
     blocks = BundleBlocks(source.get)
     for number in (0, 1, 0, 2, 0, 1):
         await blocks.read(Place("k", "e", number * BLOCK_BYTES, number * BLOCK_BYTES + 1))
         assert blocks.kept_bytes <= 2 * BLOCK_BYTES
     assert source.reads == [0, 1, 2, 1], "the least recently used goes first"
-    monkeypatch.setattr(bundle_blocks, "KEPT_S", 0)
+    monkeypatch.setattr(recovery, "KEPT_S", 0)
     await blocks.read(Place("k", "e", 0, 1))
     async with asyncio.timeout(5):
         while blocks.kept_bytes:

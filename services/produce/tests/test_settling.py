@@ -19,11 +19,11 @@ from kafscale.log.segment import (
     verify_segment,
     walk_batches,
 )
-from kafscale.produce.log.folding import Kept, KeptBudget
 from kafscale.produce.log.model import PartitionId, SettleRun, StepDownReason
+from kafscale.produce.log.settling import Kept, KeptBudget
 from kafscale.produce.metrics import ProduceMetrics
-from kafscale.produce.pace import Pace
 from kafscale.produce.pieces import Pieces
+from kafscale.produce.puts import Pace
 from kafscale.produce.server import fresh_id
 from kafscale.produce.settler import (
     LARGE_AT_ONCE_MAX,

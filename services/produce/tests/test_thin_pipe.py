@@ -31,8 +31,7 @@ from kafscale.produce.log.model import (
 from kafscale.produce.log.producers import ProducerTable
 from kafscale.produce.log.writer import PartitionWriter
 from kafscale.produce.metrics import ProduceMetrics
-from kafscale.produce.pace import Pace
-from kafscale.produce.uploader import Uploader
+from kafscale.produce.puts import Pace, Uploader
 from kafscale.runtime.metrics import Metrics
 from kafscale.storage.keys import Keyspace, TopicId
 from kafscale.storage.objects import (

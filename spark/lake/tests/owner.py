@@ -9,14 +9,13 @@ from typing import Any
 from kafscale.lake.catalog import Lake
 from kafscale.log.heads import decode_head, encode_head
 from kafscale.log.snapshots import ProducerBatch, ProducerEntry, ProducerSnapshot
-from kafscale.produce.checkpoint import Checkpointer, Uploaded
+from kafscale.produce.checkpoint import Checkpointer, Merges, Uploaded
 from kafscale.produce.log.model import PartitionId, TakeCheckpoint
 from kafscale.produce.log.plans import plan_manifest
 from kafscale.produce.log.producers import ProducerTable
-from kafscale.produce.merging import Merges
 from kafscale.produce.metrics import ProduceMetrics
-from kafscale.produce.pace import Pace
 from kafscale.produce.pieces import Pieces
+from kafscale.produce.puts import Pace
 from kafscale.runtime.clock import SystemClock
 from kafscale.runtime.metrics import Metrics
 from kafscale.storage.etcd.client import Compare, Put, Txn

@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 from kafscale.log.bundle import SliceEntry
 from kafscale.log.heads import EpochStart, Head, Seg
-from kafscale.produce.bundles.dead import DeadBundles
-from kafscale.produce.bundles.deletion import OwnBundles, PartitionKey
+from kafscale.produce.bundles.deletion import DeadBundles, OwnBundles, PartitionKey
 from kafscale.storage.keys import BundleId, TopicId
 
 GRACE_MS = 1_000

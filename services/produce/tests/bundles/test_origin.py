@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from kafscale.produce.bundles.origin import AGAIN_MS, Origin
+from kafscale.produce.puts import AGAIN_MS, Origin
 from kafscale.runtime.clock import SystemClock
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.keys import META_CLUSTER, META_OWNER, Keyspace

@@ -8,10 +8,9 @@ from contextlib import nullcontext
 
 import pytest
 from kafscale.log.bundle import BuiltBundle, new_bundle_id
-from kafscale.produce.bundles.putting import GIVE_UP_MS, BundlePuts
 from kafscale.produce.log.model import StepDownReason
 from kafscale.produce.metrics import ProduceMetrics
-from kafscale.produce.pace import Pace
+from kafscale.produce.puts import GIVE_UP_MS, BundlePuts, Pace
 from kafscale.runtime.metrics import Metrics
 from kafscale.storage.keys import META_ATTEMPT, Keyspace
 from kafscale.storage.objects import (

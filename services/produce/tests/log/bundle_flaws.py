@@ -13,11 +13,11 @@ from instances_world import Flying, Member, PartitionWorld
 from kafscale.log.bundle import PartitionKey, SliceEntry
 from kafscale.log.heads import Head, Seg
 from kafscale.produce.bundles.deletion import OwnBundles
-from kafscale.produce.log.claimants import Claimant, FoundObject
 from kafscale.produce.log.flight import Flight
 from kafscale.produce.log.model import Instant, Limits, SettleRun
 from kafscale.produce.log.plans import Plans
 from kafscale.produce.log.settling import SettledRun, Settling
+from kafscale.produce.log.uploading import Claimant, FoundObject
 from kafscale.produce.log.writer import PartitionWriter
 from kafscale.storage.keys import BundleId
 from kafscale.storage.objects import Condition

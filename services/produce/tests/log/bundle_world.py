@@ -13,11 +13,10 @@ from kafscale.log.bundle import Slice, build_bundle
 from kafscale.log.heads import Seg
 from kafscale.log.places import place_of
 from kafscale.log.segment import Buffer, SegmentError
-from kafscale.produce.log.claimants import Claimant, FoundObject, claimant_of
 from kafscale.produce.log.flight import Flight, InBundle, stamped
-from kafscale.produce.log.folding import KeptBudget
 from kafscale.produce.log.model import Action, SettleRun, StepDownReason
-from kafscale.produce.log.settling import Rewrite, settled_seg
+from kafscale.produce.log.settling import KeptBudget, Rewrite, settled_seg
+from kafscale.produce.log.uploading import Claimant, FoundObject, claimant_of
 from kafscale.storage.keys import META_ATTEMPT, META_EPOCH, META_LAST, META_TOPIC_ID, BundleId
 from kafscale.storage.objects import Condition, IfAbsent, IfMatch
 from writer_clients import ensure

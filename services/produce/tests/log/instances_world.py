@@ -17,8 +17,8 @@ from kafscale.log.heads import Head
 from kafscale.log.segment import walk_batches
 from kafscale.produce.bundles.deletion import OwnBundles
 from kafscale.produce.log.flight import Flight
-from kafscale.produce.log.folding import KeptBudget
 from kafscale.produce.log.model import Action, Published, StepDownReason
+from kafscale.produce.log.settling import KeptBudget
 from kafscale.storage.keys import BundleId, TopicId
 from kafscale.storage.objects import IfAbsent
 from kafscale.testkit.models import ModelS3, StoredObject

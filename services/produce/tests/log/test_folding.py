@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kafscale.log.heads import Seg
 from kafscale.produce.log.flight import OpenBuffer
-from kafscale.produce.log.folding import Kept, KeptBudget
+from kafscale.produce.log.settling import Kept, KeptBudget
 
 RECORDS = b"r" * 100
 

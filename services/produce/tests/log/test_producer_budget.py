@@ -1,7 +1,6 @@
 """Producer ids of a whole process: what all tables hold is bounded, and who makes many gives way."""
 
-from kafscale.produce.log.producer_budget import ProducerBudget
-from kafscale.produce.log.producers import BATCH_BYTES, PRODUCER_BYTES, ProducerTable
+from kafscale.produce.log.producers import BATCH_BYTES, PRODUCER_BYTES, ProducerBudget, ProducerTable
 
 ONE = PRODUCER_BYTES + BATCH_BYTES
 

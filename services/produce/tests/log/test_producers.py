@@ -4,16 +4,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kafscale.log.snapshots import BATCHES_MAX, EXPIRY_MS, decode_snapshot
-from kafscale.produce.log.producer_budget import ProducerBudget
 from kafscale.produce.log.producers import (
     BATCH_BYTES,
     IN_FLIGHT_MAX,
     PRODUCER_BYTES,
+    SEQUENCE_MASK,
     STEP_PRODUCERS,
     ProducerBounds,
+    ProducerBudget,
     ProducerTable,
+    Repeat,
+    sequence_after,
 )
-from kafscale.produce.log.sequences import SEQUENCE_MASK, Repeat, sequence_after
 from kafscale.wire.batches import BatchHeader
 from kafscale.wire.errors import ErrorCode
 from writer_truth import read_back, taken

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kafscale.log.heads import TAIL_MAX
-from kafscale.produce.log.folding import KeptBudget
 from kafscale.produce.log.model import CommitHead, SettleRun, State, StepDownReason
+from kafscale.produce.log.settling import KeptBudget
 from kafscale.wire.errors import ErrorCode
 from writer_desk import QUICK, Desk, numbered, one_batch
 from writer_truth import settled

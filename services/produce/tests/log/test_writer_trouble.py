@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 from kafscale.log.heads import Head
-from kafscale.produce.log.claimants import FoundObject
 from kafscale.produce.log.model import (
     CommitHead,
     HeadObject,
@@ -18,7 +17,7 @@ from kafscale.produce.log.model import (
     SteppedDown,
 )
 from kafscale.produce.log.producers import ProducerBounds, ProducerTable
-from kafscale.produce.log.uploading import Tried
+from kafscale.produce.log.uploading import FoundObject, Tried
 from kafscale.storage.objects import IfAbsent, IfMatch
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.records import Record, build_batch

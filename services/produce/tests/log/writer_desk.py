@@ -8,7 +8,6 @@ from typing import TypeVar
 
 from kafscale.log.heads import Head
 from kafscale.produce.log.flight import Flight
-from kafscale.produce.log.folding import KeptBudget
 from kafscale.produce.log.model import (
     Action,
     CommitHead,
@@ -23,6 +22,7 @@ from kafscale.produce.log.model import (
     SteppedDown,
 )
 from kafscale.produce.log.producers import ProducerTable
+from kafscale.produce.log.settling import KeptBudget
 from kafscale.produce.log.writer import PartitionWriter
 from kafscale.storage.keys import Keyspace, TopicId
 from kafscale.wire.errors import ErrorCode

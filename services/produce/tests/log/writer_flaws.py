@@ -10,12 +10,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
 
 from kafscale.log.heads import Head
-from kafscale.produce.log.claimants import Claimant, FoundObject
 from kafscale.produce.log.flight import Flight, Objects
 from kafscale.produce.log.ledger import Answers, Ledger, Outcome, Sent
 from kafscale.produce.log.model import CommitHead, Instant, Part, PutObject, Reply, Waiter
 from kafscale.produce.log.producers import ProducerTable, SnapshotWork
-from kafscale.produce.log.uploading import Uploads
+from kafscale.produce.log.uploading import Claimant, FoundObject, Uploads
 from kafscale.produce.log.writer import PartitionWriter
 from kafscale.wire.errors import ErrorCode
 from writer_shell import Owner

@@ -12,8 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from kafscale.log.heads import Head, Meta, decode_head, decode_meta, encode_head
-from kafscale.produce.log.claimants import FoundObject
-from kafscale.produce.log.folding import KeptBudget
 from kafscale.produce.log.model import (
     Action,
     Checkpointed,
@@ -32,6 +30,8 @@ from kafscale.produce.log.model import (
     SteppedDown,
     TakeCheckpoint,
 )
+from kafscale.produce.log.settling import KeptBudget
+from kafscale.produce.log.uploading import FoundObject
 from kafscale.produce.log.writer import PartitionWriter
 from kafscale.storage.keys import TopicId
 from kafscale.testkit.models import ModelEtcd, ModelS3

@@ -1,6 +1,6 @@
 """One partition from one settled segment to the next: how its slices fold, and what settling reads. Pure.
 
-It repeats the rules of the produce service (`log/folding.py`, `log/settling.py`) on sizes alone, for some partitions
+It repeats the rules of the produce service (`log/settling.py`) on sizes alone, for some partitions
 that share their memory, by the service's own budget. Tests compare the rule of folding, and the result, with the
 service's own.
 """
@@ -14,9 +14,8 @@ from math import ceil, exp, sqrt
 from random import Random
 from typing import Final
 
-from kafscale.produce.log.folding import FOLD_BYTES_MAX, FOLD_MIN, KeptBudget
 from kafscale.produce.log.model import Limits
-from kafscale.produce.log.settling import RIPE_SPREAD
+from kafscale.produce.log.settling import FOLD_BYTES_MAX, FOLD_MIN, RIPE_SPREAD, KeptBudget
 
 FOLD_WIDTH: Final = 2
 TAIL_ENTRIES_MAX: Final = Limits().checkpoint_at

@@ -1,29 +1,106 @@
-"""Requests to append whose records are not light (`log.contents`), opened in their order and outside the event loop.
+"""The queues in which requests to append wait while their records are opened, outside the event loop and in order.
 
-The law: what the records of one client cost is paid by requests of the same kind. Codecs work in threads of their own;
-what Python has to look at is done in pieces, one for each turn of the loop (`pieces`). Record sets that hold little if
-they are open (nearly all) have many places. Those that hold more have few, and those that may hold as much as
-`wire.compression` lets out of a batch have one: so memory is bounded, and what is small does not wait behind what is
-large. A request that is given up, by its client or by its deadline, is opened no further.
+The law: the cost of opening one client's records is paid by requests of the same kind. Codecs work in threads of their
+own; what Python has to look at is done in pieces, one for each turn of the loop (`pieces`). Record sets that hold
+little if they are open (nearly all) have many places. Those that hold more have few, and those that may hold as much
+as `wire.compression` lets out of a batch have one: so memory is bounded, and what is small does not wait behind what
+is large. A request that is given up, by its client or by its deadline, is opened no further.
+
+Before Produce v3, message sets are converted to batches first, in a separate queue (`ConversionLine`). Converting
+opens every record, so it runs in a thread. One request is converted at a time, and all enter their partitions in the
+order in which they came. What waits is bounded by admission, which counts these requests CONVERTED_COPIES times; what
+comes out of one set's wrappers by the codec. All messages were read here, so those batches are not opened again for
+their sizes and times. A set may hold batches (magic 2) even so: as in Kafka, they are taken in any version. Both in
+one set is INVALID_RECORD.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Set
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Final, TypeVar
+from types import MappingProxyType
+from typing import Final, NamedTuple, TypeVar
 
 from kafscale.produce.log.contents import Contents, Opening
-from kafscale.produce.log.model import Rejection
+from kafscale.produce.log.model import Rejection, Reply
 from kafscale.produce.pieces import Pieces
 from kafscale.produce.requests import Request
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import Clock
 from kafscale.wire.compression import DECOMPRESSED_BYTES_MAX
-from kafscale.wire.errors import ErrorCode
+from kafscale.wire.errors import ErrorCode, WireError
+from kafscale.wire.message_sets import batches_of, is_message_set
+from kafscale.wire.schema.produce import ProduceRequest
+
+CONVERTED_COPIES = 2
+"""The bytes that came and the batches made of them are held together."""
+
+
+class Converted(NamedTuple):
+    """The slots (partitions in the request's order) whose records are batches now, and those that were refused."""
+
+    done: Set[int] = frozenset()
+    refused: Mapping[int, Reply] = MappingProxyType({})
+
+
+class _Waiting(NamedTuple):
+    message: ProduceRequest
+    wanted: Callable[[], bool]
+    enter: Callable[[Converted | None], None]
+
+
+class ConversionLine:
+    """See the module's law."""
+
+    def __init__(self, tasks: asyncio.TaskGroup) -> None:
+        self._tasks = tasks
+        self._line: deque[_Waiting] = deque()
+        self._running = False
+
+    def __len__(self) -> int:
+        return len(self._line)
+
+    def add(
+        self,
+        message: ProduceRequest,
+        wanted: Callable[[], bool],
+        enter: Callable[[Converted | None], None],
+    ) -> None:
+        """`enter` is called once, in turn: with what became of `message`, or None if it was not `wanted`."""
+        self._line.append(_Waiting(message, wanted, enter))
+        if not self._running:
+            self._running = True
+            self._tasks.create_task(self._convert())
+
+    async def _convert(self) -> None:
+        while self._line:
+            waiting = self._line.popleft()
+            converted = await asyncio.to_thread(convert, waiting.message) if waiting.wanted() else None
+            waiting.enter(converted)
+        self._running = False
+
+
+def convert(message: ProduceRequest) -> Converted:
+    """Puts batches in the place of each partition's message set; what cannot be converted stays as it is."""
+    done: set[int] = set()
+    refused: dict[int, Reply] = {}
+    slot = 0
+    for topic in message.topic_data:
+        for part in topic.partition_data:
+            records = part.records
+            assert records is None or isinstance(records, memoryview), "decoded records are one view"
+            if records is not None and is_message_set(records):
+                try:
+                    part.records = memoryview(batches_of(records))
+                    done.add(slot)
+                except WireError as wrong:
+                    refused[slot] = Reply(token=0, error=wrong.code, message=str(wrong))
+            slot += 1
+    return Converted(done, refused)
+
 
 T = TypeVar("T")
 

@@ -21,11 +21,9 @@ from typing import Any, assert_never
 
 import structlog
 from kafscale.log.claims import head_in
-from kafscale.produce.alarm import Alarm
 from kafscale.produce.bundles.shell import Bundler
 from kafscale.produce.checkpoint import Checkpointer
 from kafscale.produce.log.contents import Contents, Opening
-from kafscale.produce.log.folding import KeptBudget
 from kafscale.produce.log.ledger import head_txn
 from kafscale.produce.log.model import (
     Action,
@@ -45,17 +43,17 @@ from kafscale.produce.log.model import (
     SteppedDown,
     TakeCheckpoint,
 )
-from kafscale.produce.log.producer_budget import ProducerBudget
-from kafscale.produce.log.producers import ProducerTable
+from kafscale.produce.log.producers import ProducerBudget, ProducerTable
+from kafscale.produce.log.settling import KeptBudget
 from kafscale.produce.log.writer import PartitionWriter
 from kafscale.produce.metrics import ProduceMetrics
 from kafscale.produce.opener import LINE_MAX, NO_PLACE, Opener
 from kafscale.produce.penalties import ClaimPenalties
-from kafscale.produce.pump import Pump
+from kafscale.produce.pump import Alarm, Pump
+from kafscale.produce.puts import Uploader
 from kafscale.produce.requests import AppendOrder, Caller, Request, Requests, RequestSpans
 from kafscale.produce.settler import Settler
 from kafscale.produce.shared_fills import SharedFills
-from kafscale.produce.uploader import Uploader
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.committer import Answer, Committer, Settled

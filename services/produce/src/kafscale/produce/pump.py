@@ -5,6 +5,8 @@ or four commits that one answer settled, cost one pass over their partition and 
 
 A drive that raises is our bug. It leaves actions that were taken and will never be performed, and partitions that
 are not driven. So it ends the process, as it would from a task; the log is what etcd says.
+
+`Alarm` is a timer for work whose due time changes often.
 """
 
 from __future__ import annotations
@@ -18,6 +20,31 @@ from kafscale.produce.log.flush import FlushBudget
 from kafscale.produce.log.model import Instant
 from kafscale.produce.log.writer import PartitionWriter
 from kafscale.runtime.clock import Clock
+
+
+class Alarm:
+    """Most changes move the due time a little. So an armed timer that is early enough stays; `fired` looks again."""
+
+    __slots__ = ("_due_ms", "_fired", "_timer")
+
+    def __init__(self, fired: Callable[[], None]) -> None:
+        self._fired = fired
+        self._timer: asyncio.TimerHandle | None = None
+        self._due_ms = 0
+
+    def arm(self, due_ms: int, now_ms: int) -> None:
+        """Times of the monotonic clock."""
+        if self._timer is not None:
+            if self._due_ms <= due_ms:
+                return
+            self._timer.cancel()
+        self._due_ms = due_ms
+        delay_s = max(0, due_ms - now_ms) / 1000
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._ring)
+
+    def _ring(self) -> None:
+        self._timer = None
+        self._fired()
 
 
 class Driven(Hashable, Protocol):

@@ -1,17 +1,23 @@
 """From a claimed head to the state that idempotence needs: snapshot, then the batch headers after it.
 
 The law: only committed segments are read, by the etags that the head or a manifest names, and in
-offset order; whatever lies above `next` is never looked at. The bytes themselves are checked, for
+offset order; whatever lies above `next` is never looked at. The bytes themselves are checked, because
 state replayed from a damaged segment would accept duplicates.
-Partitions that are claimed together share the reads of their bundles.
+
+Partitions that are claimed together share the reads of their bundles. After a crash an instance claims many partitions
+whose tails name the same bundles. A GET reads a block of BLOCK_BYTES, not a slice, so the partitions after the first
+one find theirs in memory (`BundleBlocks`). Most bundles have one block. Callers that need a block at the same time
+wait for one GET. At most KEPT_BYTES_MAX are kept, and nothing after KEPT_S without a read. A block is named by the
+etag of its bundle, so it is never out of date. A block may be damaged: its slices are checked.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
+from typing import Final, NamedTuple
 
 from kafscale.log.committed import verify_committed
 from kafscale.log.heads import Head, Meta, Seg
@@ -21,13 +27,98 @@ from kafscale.log.segment import SegmentError, walk_batches
 from kafscale.log.segments import segments_from
 from kafscale.log.snapshots import ProducerSnapshot, decode_snapshot
 from kafscale.log.state import LogState
-from kafscale.produce.bundle_blocks import BundleBlocks
 from kafscale.produce.log.model import PartitionId
 from kafscale.produce.log.producers import ProducerBounds, ProducerTable
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects import ObjectNotFound, ObjectStore, PreconditionFailed
 from kafscale.storage.schema import UnreadableValue
 from kafscale.wire.records import read_batch_header
+
+BLOCK_BYTES: Final = 1 << 20
+KEPT_BYTES_MAX: Final = 64 << 20
+KEPT_S: Final = 30.0
+
+
+class _Block(NamedTuple):
+    key: str
+    etag: str | None
+    number: int
+
+    @property
+    def place(self) -> Place:
+        """The last block of a bundle ends where the bundle ends."""
+        return Place(self.key, self.etag, self.number * BLOCK_BYTES, (self.number + 1) * BLOCK_BYTES)
+
+
+class _Turn:
+    """Callers that need one block: the first reads it, the others wait and find it."""
+
+    __slots__ = ("callers", "lock")
+
+    def __init__(self) -> None:
+        self.callers = 0
+        self.lock = asyncio.Lock()
+
+
+class BundleBlocks:
+    """`get` reads a place from the store; its errors reach each caller that waits for the block."""
+
+    def __init__(self, get: Callable[[Place], Awaitable[bytes]]) -> None:
+        self._get = get
+        self._kept: OrderedDict[_Block, bytes] = OrderedDict()  # the least recently used first
+        self._kept_bytes = 0
+        self._turns: dict[_Block, _Turn] = {}
+        self._expiry: asyncio.TimerHandle | None = None
+
+    @property
+    def kept_bytes(self) -> int:
+        return self._kept_bytes
+
+    async def read(self, place: Place) -> bytes:
+        """The bytes of a slice."""
+        assert place.end is not None, place
+        numbers = range(place.start // BLOCK_BYTES, (place.end - 1) // BLOCK_BYTES + 1)
+        found = [await self._block(_Block(place.key, place.etag, number)) for number in numbers]
+        origin = numbers.start * BLOCK_BYTES
+        data = found[0] if len(found) == 1 else b"".join(found)
+        return data[place.start - origin : place.end - origin]
+
+    def forget(self, place: Place) -> None:
+        """What was read of this object may be damaged."""
+        for block in [block for block in self._kept if (block.key, block.etag) == (place.key, place.etag)]:
+            self._kept_bytes -= len(self._kept.pop(block))
+
+    async def _block(self, block: _Block) -> bytes:
+        turn = self._turns.setdefault(block, _Turn())
+        turn.callers += 1
+        try:
+            async with turn.lock:
+                data = self._kept.get(block)
+                if data is None:
+                    data = await self._get(block.place)
+                self._keep(block, data)
+                return data
+        finally:
+            turn.callers -= 1
+            if not turn.callers:
+                del self._turns[block]
+
+    def _keep(self, block: _Block, data: bytes) -> None:
+        if self._kept.pop(block, None) is None:
+            self._kept_bytes += len(data)
+        self._kept[block] = data
+        while self._kept_bytes > KEPT_BYTES_MAX:
+            _, dropped = self._kept.popitem(last=False)
+            self._kept_bytes -= len(dropped)
+        if self._expiry is not None:
+            self._expiry.cancel()
+        self._expiry = asyncio.get_running_loop().call_later(KEPT_S, self._expire)
+
+    def _expire(self) -> None:
+        self._expiry = None
+        self._kept.clear()
+        self._kept_bytes = 0
+
 
 GETS_AT_ONCE_MAX = 32
 """Of the whole instance."""

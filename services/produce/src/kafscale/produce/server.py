@@ -12,28 +12,24 @@ from kafscale.produce import handlers
 from kafscale.produce.bundles.cleaner import Cleaner
 from kafscale.produce.bundles.deletion import OwnBundles
 from kafscale.produce.bundles.gather import Gather
-from kafscale.produce.bundles.origin import Origin
-from kafscale.produce.bundles.putting import BundlePuts
 from kafscale.produce.bundles.shell import Bundler
-from kafscale.produce.checkpoint import Checkpointer
+from kafscale.produce.checkpoint import Checkpointer, Merges
 from kafscale.produce.handlers.describe_producers import DescribeProducersHandler
 from kafscale.produce.handlers.produce import ProduceHandler
 from kafscale.produce.handoff import Handoffs
 from kafscale.produce.log.flush import FlushBudget, TokenBucket
-from kafscale.produce.log.folding import KeptBudget
 from kafscale.produce.log.model import Instant
-from kafscale.produce.log.producer_budget import ProducerBudget
+from kafscale.produce.log.producers import ProducerBudget
+from kafscale.produce.log.settling import KeptBudget
 from kafscale.produce.log_starts import LogStarts
-from kafscale.produce.merging import Merges
-from kafscale.produce.message_sets import ConversionLine
 from kafscale.produce.metrics import ProduceMetrics
-from kafscale.produce.opener import Opener
+from kafscale.produce.opener import ConversionLine, Opener
 from kafscale.produce.ownership import Ownership, World
-from kafscale.produce.pace import Pace
 from kafscale.produce.partition import Partition, Tools
 from kafscale.produce.penalties import ClaimPenalties
 from kafscale.produce.pieces import Pieces
 from kafscale.produce.pump import Driven, Pump
+from kafscale.produce.puts import BundlePuts, Origin, Pace, Uploader
 from kafscale.produce.recovery import Recovery
 from kafscale.produce.requests import Admission, AppendOrder, LaneOrder, UnknownTopics
 from kafscale.produce.settings import (
@@ -43,11 +39,9 @@ from kafscale.produce.settings import (
     producer_bounds,
     segments_per_s,
 )
-from kafscale.produce.settle_requests import SettleRequests
+from kafscale.produce.settle_requests import SettleRequests, SliceAge
 from kafscale.produce.settler import Settler
 from kafscale.produce.shared_fills import BundleFills
-from kafscale.produce.slice_age import SliceAge
-from kafscale.produce.uploader import Uploader
 from kafscale.runtime.authorization import enforced
 from kafscale.runtime.committer import Committer
 from kafscale.runtime.process import Runtime, ServiceParts

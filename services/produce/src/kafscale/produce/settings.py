@@ -6,8 +6,7 @@ from kafscale.log.snapshots import EXPIRY_MS
 from kafscale.produce.bundles.gather import GatherLimits
 from kafscale.produce.log.flush import NEVER
 from kafscale.produce.log.model import Limits
-from kafscale.produce.log.producer_budget import PRODUCER_BYTES_MAX
-from kafscale.produce.log.producers import ProducerBounds
+from kafscale.produce.log.producers import PRODUCER_BYTES_MAX, ProducerBounds
 from kafscale.runtime.settings import MIB, ServiceSettings
 from kafscale.storage.objects import ObjectStore
 from kafscale.storage.topics import UNCOMPRESSED, Topic

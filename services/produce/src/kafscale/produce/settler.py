@@ -25,16 +25,15 @@ import structlog
 from kafscale.log.heads import Seg, decode_meta
 from kafscale.log.places import place_of
 from kafscale.log.segment import SegmentError
-from kafscale.produce.log.claimants import Claimant, FoundObject, claimant_of
 from kafscale.produce.log.flight import stamped
-from kafscale.produce.log.folding import Kept
 from kafscale.produce.log.model import Buffer, Instant, PartitionId, SettleRun, StepDownReason
 from kafscale.produce.log.put_limit import Rank
-from kafscale.produce.log.settling import Rewrite, check_slice, settled_seg
+from kafscale.produce.log.settling import Kept, Rewrite, check_slice, settled_seg
+from kafscale.produce.log.uploading import Claimant, FoundObject, claimant_of
 from kafscale.produce.log.writer import PartitionWriter
 from kafscale.produce.metrics import MEMORY, STORE, ProduceMetrics
-from kafscale.produce.pace import Pace
 from kafscale.produce.pieces import Pieces
+from kafscale.produce.puts import Pace
 from kafscale.runtime.together import together
 from kafscale.storage.etcd.client import EtcdClient, EtcdError
 from kafscale.storage.failures import without_frames

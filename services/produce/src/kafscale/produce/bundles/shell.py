@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, Any
 import structlog
 from kafscale.log.bundle import BUNDLE_ID_RANDOM_BYTES, BuiltBundle, Slice, build_bundle, new_bundle_id
 from kafscale.log.heads import Head, Seg
-from kafscale.produce.alarm import Alarm
 from kafscale.produce.bundles.deletion import OwnBundles
 from kafscale.produce.bundles.gather import Gather, Sealing
-from kafscale.produce.bundles.putting import BundlePuts
 from kafscale.produce.log.flight import Flight, InBundle
 from kafscale.produce.log.flush import NEVER
 from kafscale.produce.log.model import Instant, State
 from kafscale.produce.log.writer import PartitionWriter
 from kafscale.produce.metrics import ProduceMetrics
+from kafscale.produce.pump import Alarm
+from kafscale.produce.puts import BundlePuts
 from kafscale.produce.requests import lasting
 from kafscale.produce.shared_fills import BundleFills
 from kafscale.runtime.clock import Clock

@@ -3,7 +3,7 @@
 Admission is synchronous, so that requests of a stream enter their partitions in arrival order; the
 answer is joined when the last partition has settled. acks=1 is acks=all, but its wait is not bounded by the client's
 timeout; acks=0 takes the same way without an answer. Below v3 message sets are first made batches of, in a line of
-their own (`message_sets.py`).
+their own (`opener.py`).
 Transactional ids: INVALID_REQUEST.
 Per partition: 3 or 100 unknown topic, 5 the topics could not be read from etcd, 6 not the owner (may be routed again),
 7 outcome unknown at the deadline, 19 no memory, 56 store or etcd full, and what the writer finds wrong with the
@@ -18,7 +18,7 @@ import asyncio
 
 import structlog
 from kafscale.produce.log.model import Instant, Reply
-from kafscale.produce.message_sets import CONVERTED_COPIES, ConversionLine, Converted
+from kafscale.produce.opener import CONVERTED_COPIES, ConversionLine, Converted
 from kafscale.produce.ownership import Ownership
 from kafscale.produce.partition import Partition
 from kafscale.produce.requests import REPEATED, Admission, AppendOrder, LaneOrder, UnknownTopics

@@ -3,7 +3,7 @@
 Write-once: a flight is sealed with its bytes and its offsets, and nothing of it changes afterwards; every PUT of it
 carries the same bytes. Record bytes are referenced; only small slices that are folded are copied. For ever, a flight is
 either a segment with objects of its own or a slice of a bundle (`home`). In an epoch an offset has one byte sequence,
-but a slice may repeat batches of committed slices before it, whose places in the tail it takes (folding.py).
+but a slice may repeat batches of committed slices before it, whose places in the tail it takes (settling.py).
 """
 
 from __future__ import annotations

@@ -23,8 +23,7 @@ from kafscale.produce.log.model import (
     Limits,
     Rejection,
 )
-from kafscale.produce.log.producers import IN_FLIGHT_MAX, ProducerTable
-from kafscale.produce.log.sequences import Repeat, sequence_after
+from kafscale.produce.log.producers import IN_FLIGHT_MAX, ProducerTable, Repeat, sequence_after
 from kafscale.wire.batches import LOG_APPEND_TIME, crc32c, each_batch
 from kafscale.wire.errors import ErrorCode, WireError
 from kafscale.wire.records import (

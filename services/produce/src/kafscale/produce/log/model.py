@@ -303,7 +303,7 @@ class SealWanted:
 
 
 class Repeated(NamedTuple):
-    """What a slice repeats of committed slices (folding.py)."""
+    """What a slice repeats of committed slices (settling.py)."""
 
     records: int = 0
     bytes: int = 0

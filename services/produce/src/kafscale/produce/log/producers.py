@@ -11,22 +11,26 @@ sequence 0; sequences wrap after 2^31-1. An unknown producer may start anywhere:
 expired, and a fatal error to a client that did nothing wrong is worse than an unchecked first batch.
 
 A client makes as many producer ids as it likes, so the table is bounded, by itself and together with the others of
-the process (`producer_budget`). The producers are in the order of their last batches. The producer that was silent
+the process (`ProducerBudget`). The producers are in the order of their last batches. The producer that was silent
 longest is forgotten first, and is unknown from then on. A batch that is on its way to its commit is never forgotten:
 its repeat would be appended a second time. If only such batches are left, a batch that needs room is refused. So is a
 batch of a producer that has IN_FLIGHT_MAX batches on their way to their commit: it would take the room of all others,
 and each repeat is looked for among them. A producer also has its five newest committed batches and, while a snapshot
 is being stored, the batches that were committed meanwhile.
+
+The law of `ProducerBudget`: a table that grows beyond its equal share forgets its own producers, and one within its
+share is given room by one of the largest (`by_size.py`). So a client that makes producer ids without end takes them
+from itself, and not from those who have few.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, ValuesView
+from collections.abc import Iterable, Iterator, Sequence, ValuesView
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from kafscale.log.snapshots import (
     BATCHES_MAX,
@@ -37,9 +41,138 @@ from kafscale.log.snapshots import (
     encode_producer,
     encode_snapshot,
 )
-from kafscale.produce.log.producer_budget import ProducerBudget
-from kafscale.produce.log.sequences import SEQUENCE_MASK, KnownBatch, Repeat, find_repeat, sequence_after
+from kafscale.produce.log.by_size import BySize
 from kafscale.wire.errors import ErrorCode
+
+SEQUENCE_MASK = 0x7FFF_FFFF
+_HALF = 1 << 30
+
+
+def sequence_after(sequence: int, count: int) -> int:
+    return (sequence + count) & SEQUENCE_MASK
+
+
+class KnownBatch(NamedTuple):
+    """A batch of a producer that has its offsets."""
+
+    epoch: int
+    first_seq: int
+    last_seq: int
+    base: int
+    ts: int
+
+
+class Repeat(NamedTuple):
+    """What a producer offers again: one batch, or several neighbours. It is committed when its last batch is."""
+
+    base: int  # of its first record
+    last_base: int  # of its last batch
+    ts: int
+
+
+def find_repeat(
+    batches: Sequence[KnownBatch], known_from: int, epoch: int, first_seq: int, last_seq: int
+) -> Repeat | ErrorCode:
+    """A sequence that is not the next one: a repeat (of one batch or several neighbours), older, or a gap.
+
+    `batches` are a producer's, newest last; from the sequence `known_from` on none of its newest epoch was missed.
+    DUPLICATE_SEQUENCE_NUMBER makes a client drop the batch as written, so it is said only of sequences
+    that this table saw being written; what is older than its knowledge may never have arrived.
+    """
+    last: KnownBatch | None = None
+    oldest = batches[-1]
+    for batch in reversed(batches):
+        if batch.epoch != epoch:
+            break
+        if batch.last_seq == last_seq:
+            last = batch
+        if batch.first_seq == first_seq and last is not None:
+            return Repeat(batch.base, last.base, last.ts)
+        oldest = batch
+    if _at_or_before(known_from, first_seq) and _before(last_seq, oldest.first_seq):
+        return ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+    return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def _at_or_before(a: int, b: int) -> bool:
+    """In the circle of sequences, by the shorter way."""
+    return (b - a) & SEQUENCE_MASK < _HALF
+
+
+def _before(a: int, b: int) -> bool:
+    return a != b and _at_or_before(a, b)
+
+
+PRODUCER_BYTES_MAX = 64 << 20
+_SHRINK_SHARE = 16
+"""The largest gives up so much of itself at once."""
+
+
+class Table(Protocol):
+    @property
+    def bytes(self) -> int: ...
+    @property
+    def evictable(self) -> bool: ...
+    def __len__(self) -> int: ...
+    def evict(self, count: int) -> int: ...
+
+
+class ProducerBudget:
+    """See the module's law. Tables report each change of their bytes."""
+
+    def __init__(self, bytes_max: int = PRODUCER_BYTES_MAX) -> None:
+        self.bytes_max = bytes_max
+        self.used_bytes = 0
+        self.evicted = 0
+        self._tables: set[Table] = set()
+        self._by_size = BySize[Table]()
+
+    @property
+    def ids(self) -> int:
+        """How many producers the tables hold."""
+        return sum(map(len, self._tables))
+
+    def join(self, table: Table) -> None:
+        self._tables.add(table)
+        self._count(table, 0, table.bytes)
+
+    def leave(self, table: Table) -> None:
+        self._tables.remove(table)
+        self._count(table, table.bytes, 0)
+
+    def resized(self, table: Table, before: int) -> None:
+        """The table has other bytes than `before`."""
+        self._count(table, before, table.bytes)
+
+    def _count(self, table: Table, before: int, now: int) -> None:
+        self.used_bytes += now - before
+        self._by_size.resized(table, before, now)
+
+    def make_room(self, asking: Table) -> bool:
+        """Whether there is room for one more batch; False when nothing more can be forgotten."""
+        while self.used_bytes >= self.bytes_max:
+            if asking.evictable and asking.bytes * len(self._tables) > self.bytes_max:
+                gone = asking.evict(1)
+            else:
+                gone = self._shrink_largest()
+            if not gone:
+                return False
+            self.evicted += gone
+        return True
+
+    def _shrink_largest(self) -> int:
+        """One that may forget nothing now is passed over, and is looked at again after the others of its size."""
+        busy: list[Table] = []
+        largest = None
+        for table in self._by_size.largest_first():
+            if table.evictable:
+                largest = table
+                break
+            busy.append(table)
+        for table in busy:
+            self._by_size.last_in_class(table, table.bytes)
+        return 0 if largest is None else largest.evict(len(largest) // _SHRINK_SHARE + 1)
+
 
 _EVERYTHING = 1 << 63
 PRODUCER_BYTES = 400

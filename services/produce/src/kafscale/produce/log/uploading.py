@@ -8,15 +8,18 @@ Our epoch's or a newer one's: we are fenced. An unknown program's: refuse, a per
 like one whose outcome is unknown: a store that takes no condition for fulfilled gets fewer requests, and not more.
 
 A slice has no request of its own. Its bundle is uploaded by the instance, which reports `stored`.
+
+`Claimant` says whose object has the name of a segment. Objects carry the epoch and the attempt that wrote them as
+metadata.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from enum import Enum, auto
 
-from kafscale.produce.log.claimants import Claimant, FoundObject, claimant_of
 from kafscale.produce.log.flight import Flight, InBundle, Objects, Stage, Upload
 from kafscale.produce.log.flush import NEVER
 from kafscale.produce.log.model import (
@@ -30,6 +33,50 @@ from kafscale.produce.log.model import (
 )
 from kafscale.storage.keys import META_ATTEMPT, META_EPOCH, META_LAST, META_TOPIC_ID
 from kafscale.storage.objects import IfAbsent, IfMatch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundObject:
+    """What HEAD saw at a name: `ObjectInfo` of the store, with our metadata parsed.
+
+    `epoch` and `attempt` are None on an object that no KafScale wrote. `from_metadata` makes one.
+    """
+
+    etag: str
+    size: int
+    epoch: int | None
+    attempt: bytes | None
+
+    @staticmethod
+    def from_metadata(etag: str, size: int, metadata: Mapping[str, str]) -> FoundObject:
+        try:
+            epoch = int(metadata[META_EPOCH])
+            attempt = bytes.fromhex(metadata[META_ATTEMPT])
+        except (KeyError, ValueError):
+            return FoundObject(etag=etag, size=size, epoch=None, attempt=None)
+        return FoundObject(etag=etag, size=size, epoch=epoch, attempt=attempt)
+
+
+class Claimant(Enum):
+    NOBODY = auto()
+    ME = auto()  # this attempt
+    EPOCH = auto()  # another attempt of this epoch
+    OLDER = auto()
+    NEWER = auto()
+    FOREIGN = auto()
+
+
+def claimant_of(seen: FoundObject | None, attempt: bytes, epoch: int) -> Claimant:
+    if seen is None:
+        return Claimant.NOBODY
+    if seen.epoch is None or seen.attempt is None:
+        return Claimant.FOREIGN
+    if seen.attempt == attempt:
+        return Claimant.ME
+    if seen.epoch == epoch:
+        return Claimant.EPOCH
+    return Claimant.OLDER if seen.epoch < epoch else Claimant.NEWER
+
 
 _PARTS = tuple(Part)
 _BACKOFF_DOUBLINGS_MAX = 10
