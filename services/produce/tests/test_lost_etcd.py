@@ -12,7 +12,7 @@ from kafscale.produce.server import ProduceService
 from kafscale.storage.etcd.client import Delete, Put, Txn
 from kafscale.storage.history import history as module
 from kafscale.storage.history.history import History
-from kafscale.storage.history.witness import witnesses_prefix
+from kafscale.storage.history.witness import WentBack, witnesses_prefix
 from kafscale.storage.keys import BundleId, prefix_end
 from kafscale.wire.errors import ErrorCode
 from produce_harness import Cluster, Node, batch, until
@@ -92,6 +92,8 @@ async def test_an_instance_that_remembers_a_higher_head_stops_all(cluster: Clust
     await stopped(node)
     head = await cluster.head(topic)
     assert (head.epoch, head.next) == (1, 1)
+    with pytest.raises(WentBack):
+        await node.runtime.history.verify()  # it has put the proof into the bucket
     trouble = await history_of(cluster).trouble()
     assert trouble is not None
     assert "has epoch 1 and high watermark 1, and had 1 and 2" in trouble
