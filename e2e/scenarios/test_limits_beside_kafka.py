@@ -310,6 +310,7 @@ def test_a_broker_shows_kafkas_configs_with_their_types_and_with_values_that_are
     assert {ours[name].value for name in ("broker.id", "node.id")} == {str(leader_of(pair.ours, TOPIC_NAME))}
     assert {name for name in own if ours[name].value != theirs[name].value} == OTHER_VALUES.keys()
     asked_by_tools = {
+        "connections.max.reauth.ms",
         "log.dirs",
         "node.id",
         "log.retention.ms",

@@ -241,6 +241,7 @@ async def test_a_broker_shows_what_topics_inherit_and_what_it_was_set_to(admin: 
         ("broker.id", "3", 4),
         ("node.id", "3", 4),
         ("delete.topic.enable", "true", 5),
+        ("connections.max.reauth.ms", "0", 5),
         ("log.cleaner.backoff.ms", "3600000", 5),
         ("log.dirs", "objects", 5),
         ("log.retention.hours", "168", 5),

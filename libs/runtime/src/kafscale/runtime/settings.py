@@ -139,6 +139,12 @@ class ServiceSettings(BaseSettings):
     cache_bytes: int = Field(128 * MIB, ge=0, description="Segments kept in memory by a fetch service.")
     readahead_segments: int = Field(2, ge=0, description="Segments fetched ahead of a sequential reader.")
 
+    connections_max_reauth_ms: int = Field(
+        0,
+        ge=0,
+        description="Longest time until a client must authenticate again with SASL (KIP-368). 0: when its token ends.",
+    )
+
     answer_bytes_max: int = Field(
         32 * MIB,
         ge=MIB,

@@ -30,6 +30,7 @@ _STRING, _LIST = ConfigType.STRING, ConfigType.LIST
 
 _OF_SETTINGS: Final = (
     ("auto.create.topics.enable", "auto_create_topics_enable", _TRUTH),
+    ("connections.max.reauth.ms", "connections_max_reauth_ms", _LONG),
     ("group.consumer.max.heartbeat.interval.ms", "group_consumer_max_heartbeat_interval_ms", _INT),
     ("group.consumer.max.session.timeout.ms", "group_consumer_max_session_timeout_ms", _INT),
     ("group.consumer.max.size", "group_max_size", _INT),

@@ -153,11 +153,6 @@ class FrontdoorSettings(ServiceSettings):
     sasl_oauthbearer_clock_skew_seconds: int = Field(
         30, ge=0, le=600, description="Difference of clocks that is allowed for `exp` and `nbf` of tokens."
     )
-    connections_max_reauth_ms: int = Field(
-        0,
-        ge=0,
-        description="Longest time until a client must authenticate again with SASL (KIP-368). 0: when its token ends.",
-    )
     connection_failed_authentication_delay_ms: int = Field(
         100,
         ge=0,
