@@ -6,7 +6,7 @@ import pytest
 from kafscale.log.heads import TAIL_MAX
 from kafscale.log.log_starts import build_move, build_read, read_if_unchanged
 from kafscale.log.places import place_of
-from kafscale.produce.bundles.gather import Want
+from kafscale.produce.log.model import Want
 from kafscale.produce.log.writer import PartitionWriter
 from kafscale.storage.topics import Topic
 from kafscale.testkit.objects import Fault, FaultyStore, scripted

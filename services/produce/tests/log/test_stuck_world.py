@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from kafscale.produce.bundles.gather import Want
+from kafscale.produce.log.model import Want
 from kafscale.produce.log.writer import PartitionWriter
 from stuck_world import StuckPartition, StuckWorld
 from writer_clients import Violation

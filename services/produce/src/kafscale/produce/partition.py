@@ -21,7 +21,7 @@ from typing import Any, assert_never
 
 import structlog
 from kafscale.log.claims import head_in
-from kafscale.produce.bundles.shell import Bundler
+from kafscale.produce.bundles.bundler import Bundler
 from kafscale.produce.checkpoint import Checkpointer
 from kafscale.produce.log.contents import Contents, Opening
 from kafscale.produce.log.ledger import head_txn

@@ -9,10 +9,10 @@ from functools import partial
 from typing import Any
 
 from kafscale.produce import handlers
+from kafscale.produce.bundles.bundler import Bundled, Bundler
 from kafscale.produce.bundles.cleaner import Cleaner
 from kafscale.produce.bundles.deletion import OwnBundles
 from kafscale.produce.bundles.gather import Gather
-from kafscale.produce.bundles.shell import Bundler
 from kafscale.produce.checkpoint import Checkpointer, Merges
 from kafscale.produce.handlers.describe_producers import DescribeProducersHandler
 from kafscale.produce.handlers.produce import ProduceHandler
@@ -125,7 +125,7 @@ class ProduceService:
         billed = runtime.store.puts_per_s_max is not None
         per_s = settings.bundles_per_s or (BUNDLES_PER_S if billed else None)
         heads = settings.head_commits_per_s
-        gather: Gather[Partition] = Gather(
+        gather: Gather[Bundled] = Gather(
             gather_limits(settings, runtime.store),
             bundles=TokenBucket(per_s, BUNDLES_BURST, now_ms),
             heads=TokenBucket(heads, heads, now_ms),

@@ -24,9 +24,10 @@ from __future__ import annotations
 import heapq
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Final, Generic, TypeVar
 
 from kafscale.produce.log.flush import NEVER, TokenBucket
+from kafscale.produce.log.model import Want
 
 IN_FLIGHT_MAX: Final = 4
 STUCK_MS: Final = 2_000
@@ -34,19 +35,6 @@ ALL_IN_FLIGHT_MAX: Final = 8
 _REGATHER_SHARE: Final = 2
 
 K = TypeVar("K", bound=Hashable)
-
-
-class Want(NamedTuple):
-    """What the open buffer of a partition holds. It is held for `hold_ms` after its first record."""
-
-    bytes: int
-    requests: int
-    since_ms: int
-    hold_ms: int = 0
-
-    @property
-    def held_until_ms(self) -> int:
-        return self.since_ms + self.hold_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -383,3 +383,16 @@ Action = (
     | Drained
     | SteppedDown
 )
+
+
+class Want(NamedTuple):
+    """What the open buffer of a partition holds. It is held for `hold_ms` after its first record."""
+
+    bytes: int
+    requests: int
+    since_ms: int
+    hold_ms: int = 0
+
+    @property
+    def held_until_ms(self) -> int:
+        return self.since_ms + self.hold_ms

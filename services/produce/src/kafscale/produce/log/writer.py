@@ -24,7 +24,6 @@ from dataclasses import replace
 
 from kafscale.log.heads import Head, Seg
 from kafscale.log.segment import build_segment
-from kafscale.produce.bundles.gather import Want
 from kafscale.produce.log.contents import Contents, Opening
 from kafscale.produce.log.flight import Flight, InBundle, Objects, OpenBuffer, published
 from kafscale.produce.log.flush import NEVER, FlushPolicy
@@ -50,6 +49,7 @@ from kafscale.produce.log.model import (
     Token,
     Waiter,
     Waiters,
+    Want,
 )
 from kafscale.produce.log.plans import Plans
 from kafscale.produce.log.producers import ProducerTable, Repeat

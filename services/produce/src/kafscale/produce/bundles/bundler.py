@@ -1,7 +1,7 @@
 """The bundles of an instance: seals what the partitions want, stores it, and reports to their writers.
 
-`gather` decides which partitions are sealed and when, `deletion` which bundles may go, `putting` stores them. If a
-bundle cannot be stored, the partitions in it end their epochs, for their offsets are used up.
+`gather` decides which partitions are sealed and when, `deletion` which bundles may go, `puts` stores them. If a bundle
+cannot be stored, the partitions in it end their epochs, because their offsets cannot be used again.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import structlog
 from kafscale.log.bundle import BUNDLE_ID_RANDOM_BYTES, BuiltBundle, Slice, build_bundle, new_bundle_id
@@ -21,19 +21,16 @@ from kafscale.produce.bundles.deletion import OwnBundles
 from kafscale.produce.bundles.gather import Gather, Sealing
 from kafscale.produce.log.flight import Flight, InBundle
 from kafscale.produce.log.flush import NEVER
-from kafscale.produce.log.model import Instant, State
+from kafscale.produce.log.model import Instant, PartitionId, State
 from kafscale.produce.log.writer import PartitionWriter
 from kafscale.produce.metrics import ProduceMetrics
-from kafscale.produce.pump import Alarm
+from kafscale.produce.pump import Alarm, Driven
 from kafscale.produce.puts import BundlePuts
-from kafscale.produce.requests import lasting
+from kafscale.produce.requests import RequestSpans, lasting
 from kafscale.produce.shared_fills import BundleFills
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.tracing import Span
-from kafscale.storage.keys import BundleId
-
-if TYPE_CHECKING:
-    from kafscale.produce.partition import Partition
+from kafscale.storage.keys import BundleId, TopicId
 
 log = structlog.get_logger(__name__)
 
@@ -41,11 +38,20 @@ _OVER = (State.CLOSING, State.CLOSED)
 """States of a writer whose epoch is over."""
 
 
+class Bundled(Driven, Protocol):
+    """A partition, as bundles know it."""
+
+    id: PartitionId
+    key: tuple[TopicId, int]
+    writer: PartitionWriter | None
+    spans: RequestSpans
+
+
 @dataclass(frozen=True, slots=True)
 class Member:
     """A partition in a bundle, with the writer that sealed its slice."""
 
-    partition: Partition
+    partition: Bundled
     writer: PartitionWriter
     flight: Flight
 
@@ -55,7 +61,7 @@ class Bundler:
 
     def __init__(
         self,
-        gather: Gather[Partition],
+        gather: Gather[Bundled],
         own: OwnBundles,
         *,
         puts: BundlePuts,
@@ -63,7 +69,7 @@ class Bundler:
         metrics: ProduceMetrics,
         fills: BundleFills,
         begin: Callable[[Coroutine[Any, Any, None]], None],
-        touch: Callable[[Partition], None],
+        touch: Callable[[Bundled], None],
         wake: Callable[[], None],
         suspect: Callable[[str], None],
     ) -> None:
@@ -76,14 +82,14 @@ class Bundler:
         self._begin = begin
         self._touch = touch
         self._fills = fills
-        self._undecided: defaultdict[Partition, dict[bytes, int]] = defaultdict(dict)  # bundle → number
-        self._decided: list[tuple[int, Partition]] = []  # since the last drive
-        self._heads: dict[Partition, Head] = {}  # as `own` knows them
+        self._undecided: defaultdict[Bundled, dict[bytes, int]] = defaultdict(dict)  # bundle → number
+        self._decided: list[tuple[int, Bundled]] = []  # since the last drive
+        self._heads: dict[Bundled, Head] = {}  # as `own` knows them
         self._alarm = Alarm(wake)  # the pump drives first what changed meanwhile, so no want is out of date
 
     # --- what happens ------------------------------------------------------------------------
 
-    def drive(self, touched: Iterable[Partition], now: Instant) -> None:
+    def drive(self, touched: Iterable[Bundled], now: Instant) -> None:
         """After the partitions were driven: note what they want, and seal what is due."""
         for partition in touched:
             writer = partition.writer
@@ -103,13 +109,13 @@ class Bundler:
         if due_ms < NEVER:
             self._alarm.arm(due_ms, now.mono_ms)
 
-    def committed(self, partition: Partition, segments: Iterable[Seg], now: Instant) -> None:
+    def committed(self, partition: Bundled, segments: Iterable[Seg], now: Instant) -> None:
         for seg in segments:
             self._own.acknowledged(partition.key, BundleId(seg.bundle))
             self._fills.committed(seg.bundle)
             self._decide(partition, seg.bundle)
 
-    def stopped(self, partition: Partition, now: Instant) -> None:
+    def stopped(self, partition: Bundled, now: Instant) -> None:
         """The epoch of its writer is over."""
         self._gather.want(partition, None)
         self._heads.pop(partition, None)
@@ -117,14 +123,14 @@ class Bundler:
             self._fills.abandoned(bundle_id)
             self._decide(partition, bundle_id)
 
-    def _decide(self, partition: Partition, bundle_id: bytes) -> None:
+    def _decide(self, partition: Bundled, bundle_id: bytes) -> None:
         number = self._undecided.get(partition, {}).pop(bundle_id, None)
         if number is not None:
             self._decided.append((number, partition))
         if not self._undecided.get(partition):
             self._undecided.pop(partition, None)
 
-    def _pass_over(self, partition: Partition, bundles: Iterable[bytes]) -> None:
+    def _pass_over(self, partition: Bundled, bundles: Iterable[bytes]) -> None:
         """Slices that are stored and wait for settling to make room in the tail. That may take for ever, and no other
         partition waits for it. `wants` seals no such slice; this is the second defence."""
         numbers = self._undecided.get(partition, {})
@@ -145,7 +151,7 @@ class Bundler:
     def _now(self) -> Instant:
         return Instant(self._clock.now_ms(), self._clock.wall_ms())
 
-    def _seal(self, sealing: Sealing[Partition], now: Instant) -> None:
+    def _seal(self, sealing: Sealing[Bundled], now: Instant) -> None:
         members = []
         for partition in sealing.keys:
             assert partition.writer is not None, partition
