@@ -35,7 +35,7 @@ def test_an_image_leaves_out_what_its_service_does_not_need(role: str) -> None:
     assert unneeded >= others | {"pytest", "typer", "confluent-kafka"}
     assert unneeded.isdisjoint(OF_ALL)
     assert unneeded & LAKE == (set() if role == "upkeep" else LAKE)
-    assert ("google-re2" in unneeded) == (role != "coordinator")
+    assert ("google-re2" in unneeded) == (role not in ("coordinator", "frontdoor"))
 
 
 def test_images_start_services_with_the_allocator_that_they_want() -> None:
