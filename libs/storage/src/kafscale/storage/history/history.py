@@ -88,6 +88,7 @@ class History:
         self._wall_ms = wall_ms
         self._tidies = tidies
         self._verified: Witness | None = None
+        self._verified_key = b""
         self._verified_s = float("-inf")
         self._stopped: str | None = None
         self._said_s = float("-inf")
@@ -110,7 +111,7 @@ class History:
         """For each transaction that begins or ends a log, or an epoch of it. None: it must not be sent."""
         if self._verified is None or self.stopped is not None or self._etcd.fell is not None:
             return None
-        return Compare(witness_key(self._keys, self._verified), "version", ">", 0)
+        return Compare(self._verified_key, "version", ">", 0)
 
     async def fenced(self) -> Compare:
         """`fence`, verified if it has to be. Raises WentBack, EtcdError and StoreError."""
@@ -171,7 +172,8 @@ class History:
                 raise
             if self._stopped is not None:
                 log.warning("etcd has the bucket's history again: deletions and claims continue")
-            self._verified, self._stopped, self._said_s = newest, None, float("-inf")
+            self._found(newest)
+            self._stopped, self._said_s = None, float("-inf")
             self._verified_s = began_s
             self._judged.set()
             self._good.set()
@@ -231,7 +233,7 @@ class History:
         if mine not in known or newest is None or newest.generation != mine.generation:
             await self.verify()
             return
-        self._verified = newest  # it is in one etcd with the one that was verified
+        self._found(newest)  # it is in one etcd with the one that was verified
         made_ms, at = known[newest]
         if revision > at and abs(self._wall_ms() - made_ms) >= ADVANCE_EVERY_MS:
             await self.advance()
@@ -252,7 +254,7 @@ class History:
         if not (await self._etcd.txn(txn)).succeeded:
             return await self.verify()
         await self._put(made)
-        self._verified = made
+        self._found(made)
         await self._prune()
         return made
 
@@ -311,6 +313,10 @@ class History:
         if stopped:
             raise WentBack(await self._reason())
         return newest, stored
+
+    def _found(self, witness: Witness) -> None:
+        """Etcd holds it. Its key is made once: each commit compares it."""
+        self._verified, self._verified_key = witness, witness_key(self._keys, witness)
 
     def _same_generation(self, newest: Witness) -> None:
         if self._generation not in (None, newest.generation):
