@@ -82,7 +82,7 @@ def seg_of(line: Line) -> Seg:
 
 
 class ManifestPart:
-    """What of a manifest came with one block. Segments are built as they are asked for, as each is large."""
+    """The segments of a manifest that one block contains. Each is built when it is asked for, because it is large."""
 
     def __init__(self, message: pb.Manifest) -> None:
         self._message = message

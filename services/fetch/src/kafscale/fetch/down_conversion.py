@@ -18,7 +18,7 @@ from typing import Final
 
 from kafscale.fetch.batch_thread import BatchThread, Lane, OutOfTime
 from kafscale.fetch.plan import Cut, ResponseLimit
-from kafscale.fetch.reader import NOTHING, Ask
+from kafscale.fetch.reader import NOTHING, PartitionRead
 from kafscale.wire.errors import ErrorCode, WireError
 from kafscale.wire.message_sets import message_sets_of
 
@@ -40,7 +40,7 @@ class DownConverter:
         self._ordinary = Lane(thread, at_once=ORDINARY_AT_ONCE)
         self._large = Lane(thread, at_once=1)
 
-    async def convert(self, asks: Sequence[Ask], version: int, max_bytes: int) -> None:
+    async def convert(self, asks: Sequence[PartitionRead], version: int, max_bytes: int) -> None:
         """Replaces the cut of each ask; a failure is in its spot's error."""
         magic = 1 if version >= MAGIC_1_FROM else 0
         left = ResponseLimit(max_bytes)
@@ -53,7 +53,7 @@ class DownConverter:
             await self._convert_one(ask, magic, left.allow(ask.max_bytes))
             left.take(ask.cut.size)
 
-    async def _convert_one(self, ask: Ask, magic: int, bytes_max: int) -> None:
+    async def _convert_one(self, ask: PartitionRead, magic: int, bytes_max: int) -> None:
         cut, ask.cut = ask.cut, NOTHING
         try:
             sets = await self._sets(cut, magic, ask.offset, bytes_max)

@@ -51,15 +51,17 @@ ReadFailure = (
 """External failures that end in an error code for one partition."""
 
 
-class Asked(Enum):
+class RequestKind(Enum):
     FETCH = "fetch"
     OFFSETS = "offsets"  # ListOffsets and OffsetForLeaderEpoch
 
 
-def code_for(failure: BaseException, asked: Asked) -> ErrorCode:
+def code_for(failure: BaseException, asked: RequestKind) -> ErrorCode:
     """The failure ends here. It gives up its frames, which hold the request."""
     without_frames(failure)
     if isinstance(failure, MetadataUnavailable):
-        return ErrorCode.NOT_LEADER_OR_FOLLOWER if asked is Asked.FETCH else ErrorCode.LEADER_NOT_AVAILABLE
+        return (
+            ErrorCode.NOT_LEADER_OR_FOLLOWER if asked is RequestKind.FETCH else ErrorCode.LEADER_NOT_AVAILABLE
+        )
     assert isinstance(failure, ReadFailure), failure
     return ErrorCode.KAFKA_STORAGE_ERROR

@@ -10,7 +10,7 @@ use is not looked up at all: the answer is the same whether it exists or not.
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from kafscale.fetch.errors import Asked, MetadataUnavailable, code_for
+from kafscale.fetch.errors import MetadataUnavailable, RequestKind, code_for
 from kafscale.fetch.heads import Heads
 from kafscale.fetch.log_table import PartitionKey
 from kafscale.log.state import LogState
@@ -31,7 +31,7 @@ DENIES_ALL: Final[DeniedOf] = frozenset
 NO_RECORDS: Final = MetadataUnavailable(reason="the topics' records cannot be read")
 
 
-class Spot:
+class PartitionRequest:
     """One partition that a request names. `state` and `error` are the lookup's answer."""
 
     __slots__ = ("error", "fresh", "key", "leader_epoch", "offset", "partition", "state", "topic", "wanted")
@@ -95,8 +95,8 @@ class Lookup:
 
     async def open(
         self,
-        spots: Sequence[Spot],
-        asked: Asked,
+        spots: Sequence[PartitionRequest],
+        asked: RequestKind,
         *,
         denied_of: DeniedOf | None = None,
         log_start_revision: int = 0,
@@ -122,7 +122,7 @@ class Lookup:
         for spot in spots:
             spot.fresh = False
 
-    async def review(self, spots: Sequence[Spot], asked: Asked) -> None:
+    async def review(self, spots: Sequence[PartitionRequest], asked: RequestKind) -> None:
         """Bring the spots up to what is known now. Reads etcd for those that would get an error."""
         doubtful = [spot for spot in spots if spot.key and (not self._judge(spot, asked) or spot.fresh)]
         for _ in range(LOOKS_MAX):
@@ -138,7 +138,7 @@ class Lookup:
             doubtful = torn
         _fail(doubtful, MetadataUnavailable(reason=f"half of a checkpoint in {LOOKS_MAX} looks"), asked)
 
-    def _judge(self, spot: Spot, asked: Asked) -> bool:
+    def _judge(self, spot: PartitionRequest, asked: RequestKind) -> bool:
         """True when the spot can be served from what is known."""
         assert spot.key is not None, spot.wanted
         assert spot.topic is not None, spot.wanted
@@ -156,7 +156,7 @@ class Lookup:
         spot.error = verdict(state, spot.leader_epoch, spot.offset, spot.topic)
         return spot.readable and not state.torn
 
-    async def _explain(self, headless: Sequence[Spot], asked: Asked) -> None:
+    async def _explain(self, headless: Sequence[PartitionRequest], asked: RequestKind) -> None:
         """The partition was never claimed, or its head was deleted with its topic. The topics' records say which."""
         if not headless:
             return
@@ -167,12 +167,12 @@ class Lookup:
             elif not known:
                 _fail([spot], NO_RECORDS, asked)
 
-    def _exists(self, spot: Spot) -> bool:
+    def _exists(self, spot: PartitionRequest) -> bool:
         """Whether the spot's topic is still the one that it was found to be."""
         topic = self._topics.find(spot.wanted, spot.partition)
         return topic is not None and spot.key is not None and topic.topic_id == spot.key.topic_id
 
-    def _name(self, spot: Spot) -> bool:
+    def _name(self, spot: PartitionRequest) -> bool:
         """Find the topic; False when it or the partition does not exist as far as this view knows. The topic of a
         partition that does not exist is known: its name decides what the client may learn."""
         topic = spot.topic = self._topics.find(spot.wanted)
@@ -181,20 +181,20 @@ class Lookup:
         spot.key = PartitionKey(TopicId(topic.topic_id), spot.partition)
         return True
 
-    def _unknown(self, spot: Spot) -> ErrorCode:
+    def _unknown(self, spot: PartitionRequest) -> ErrorCode:
         """As Kafka: of a topic that is there, the partition is unknown, however the topic is named."""
         if isinstance(spot.wanted, str) or self._topics.find(spot.wanted) is not None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return ErrorCode.UNKNOWN_TOPIC_ID
 
-    def _damaged(self, spot: Spot) -> ErrorCode | None:
+    def _damaged(self, spot: PartitionRequest) -> ErrorCode | None:
         """A topic whose record cannot be read still exists: no client may give it up."""
         if isinstance(spot.wanted, str) and self._topics.is_damaged(spot.wanted):
             return ErrorCode.KAFKA_STORAGE_ERROR
         return None
 
 
-def deny(spots: Sequence[Spot], denied_of: DeniedOf = DENIES_ALL) -> None:
+def deny(spots: Sequence[PartitionRequest], denied_of: DeniedOf = DENIES_ALL) -> None:
     """The spots of topics that the client may not use. A spot without a name stays as it is, except by DENIES_ALL."""
     if denied_of is DENIES_ALL:
         for spot in spots:
@@ -206,16 +206,16 @@ def deny(spots: Sequence[Spot], denied_of: DeniedOf = DENIES_ALL) -> None:
             spot.deny()
 
 
-def _needs_look(spot: Spot) -> bool:
+def _needs_look(spot: PartitionRequest) -> bool:
     """Half of a checkpoint is known; or nothing is, as the partition was dropped while it was read."""
     return spot.readable if spot.state is None else spot.state.torn
 
 
-def _is_headless(spot: Spot) -> bool:
+def _is_headless(spot: PartitionRequest) -> bool:
     """Its offset is out of range because there is no log at all."""
     return spot.error is ErrorCode.OFFSET_OUT_OF_RANGE and spot.state is not None and spot.state.head is None
 
 
-def _fail(spots: Sequence[Spot], failure: MetadataUnavailable, asked: Asked) -> None:
+def _fail(spots: Sequence[PartitionRequest], failure: MetadataUnavailable, asked: RequestKind) -> None:
     for spot in spots:
         spot.error = code_for(failure, asked)

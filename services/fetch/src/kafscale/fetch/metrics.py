@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from kafscale.fetch.reader import Ask
+from kafscale.fetch.reader import PartitionRead
 from kafscale.runtime.metrics import Metrics, TopicTraffic
 
 
@@ -13,7 +13,7 @@ class FetchMetrics:
         self.overloaded = metrics.counter("overloads_total")
         self.topics = TopicTraffic(metrics)
 
-    def answered(self, asks: Sequence[Ask]) -> None:
+    def answered(self, asks: Sequence[PartitionRead]) -> None:
         self.partitions.value += len(asks)
         for ask in asks:
             spot, cut = ask.spot, ask.cut

@@ -21,7 +21,7 @@ from typing import Final
 from kafscale.fetch.batch_thread import BatchThread, Lane, OutOfTime
 from kafscale.fetch.cache import SegmentCache
 from kafscale.fetch.locator import Locator
-from kafscale.fetch.lookup import Spot
+from kafscale.fetch.lookup import PartitionRequest
 from kafscale.fetch.reader import Reader
 from kafscale.log.heads import Seg
 from kafscale.log.isolation import visible_end
@@ -95,7 +95,7 @@ class OffsetFinder:
         """One for each request."""
         return Search(self._openings)
 
-    async def earliest(self, spot: Spot) -> Point:
+    async def earliest(self, spot: PartitionRequest) -> Point:
         state = _state(spot)
         epoch = _epoch(spot)
         async for seg in self._locator.segments_from(state, state.log_start):
@@ -103,12 +103,14 @@ class OffsetFinder:
             break
         return Point(offset=state.log_start, epoch=epoch)
 
-    def latest(self, spot: Spot, *, committed_only: bool) -> Point:
+    def latest(self, spot: PartitionRequest, *, committed_only: bool) -> Point:
         state = _state(spot)
         end = visible_end(state, committed_only=committed_only)
         return Point(offset=end, epoch=_epoch(spot))
 
-    async def at_time(self, spot: Spot, timestamp: int, search: "Search", *, committed_only: bool) -> Point:
+    async def at_time(
+        self, spot: PartitionRequest, timestamp: int, search: "Search", *, committed_only: bool
+    ) -> Point:
         """The first record at or after `timestamp`."""
         state = _state(spot)
         upper = visible_end(state, committed_only=committed_only)
@@ -122,7 +124,7 @@ class OffsetFinder:
                 return found if found.offset < upper else NOWHERE
         return NOWHERE
 
-    async def newest(self, spot: Spot, search: "Search") -> Point:
+    async def newest(self, spot: PartitionRequest, search: "Search") -> Point:
         """The first of the records with the greatest timestamp."""
         state = _state(spot)
         newest: Seg | None = None
@@ -138,7 +140,7 @@ class OffsetFinder:
         found = await self._in_segment(spot, newest, state.log_start, newest_ts, search)
         return found or NOWHERE
 
-    async def before(self, spot: Spot, timestamp: int, count: int, *, wall_ms: int) -> Point:
+    async def before(self, spot: PartitionRequest, timestamp: int, count: int, *, wall_ms: int) -> Point:
         """ListOffsets 0: up to `count` places to begin at, newest first, none written after `timestamp`."""
         state = _state(spot)
         if count <= 0:
@@ -155,7 +157,7 @@ class OffsetFinder:
             places.append(state.next)
         return Point(offset=NO_OFFSET, places=tuple(reversed(places)))
 
-    async def epoch_end(self, spot: Spot, epoch: int) -> EpochEnd:
+    async def epoch_end(self, spot: PartitionRequest, epoch: int) -> EpochEnd:
         """Where the records of `epoch` and of all before it end. UNDEFINED for an epoch that no owner has had."""
         state, current = _state(spot), _epoch(spot)
         if epoch > current:
@@ -164,7 +166,7 @@ class OffsetFinder:
             return EpochEnd(epoch=current, offset=state.next)
         return end_of(await self._locator.epochs(state), epoch, state)
 
-    async def _newest_left(self, spot: Spot, seg: Seg, log_start: int, search: "Search") -> int:
+    async def _newest_left(self, spot: PartitionRequest, seg: Seg, log_start: int, search: "Search") -> int:
         """The greatest timestamp that is not deleted of a segment that the log starts within."""
         lease = self._cache.lease()
         try:
@@ -183,7 +185,7 @@ class OffsetFinder:
             lease.release()
 
     async def _in_segment(
-        self, spot: Spot, seg: Seg, log_start: int, timestamp: int, search: "Search"
+        self, spot: PartitionRequest, seg: Seg, log_start: int, timestamp: int, search: "Search"
     ) -> Point | None:
         """The first record of the segment from `log_start` on with at least this timestamp."""
         lease = self._cache.lease()
@@ -325,11 +327,11 @@ def _places(batch: Buffer, bytes_max: int) -> Iterator[list[Place]]:
     raise WireError("record batch", f"over {OPENED_RECORDS_MAX} records", code=ErrorCode.MESSAGE_TOO_LARGE)
 
 
-def _epoch(spot: Spot) -> int:
+def _epoch(spot: PartitionRequest) -> int:
     assert spot.topic is not None, spot.wanted
     return _state(spot).leader_epoch(spot.topic)
 
 
-def _state(spot: Spot) -> LogState:
+def _state(spot: PartitionRequest) -> LogState:
     assert spot.state is not None, spot.wanted
     return spot.state

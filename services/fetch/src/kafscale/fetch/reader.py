@@ -12,9 +12,9 @@ from typing import Final
 
 import structlog
 from kafscale.fetch.cache import Lease, SegmentCache
-from kafscale.fetch.errors import Asked, LostSegment, MemoryExhausted, ReadFailure, code_for
+from kafscale.fetch.errors import LostSegment, MemoryExhausted, ReadFailure, RequestKind, code_for
 from kafscale.fetch.locator import Locator
-from kafscale.fetch.lookup import Lookup, Spot
+from kafscale.fetch.lookup import Lookup, PartitionRequest
 from kafscale.fetch.plan import Cut, ResponseLimit, cut, expected_bytes
 from kafscale.log.heads import Seg
 from kafscale.log.places import Place, place_of
@@ -47,12 +47,12 @@ class ReadResult:
     full: bool
 
 
-class Ask:
+class PartitionRead:
     """One partition of a Fetch: where it starts, how much it may have, and in the end its record set."""
 
     __slots__ = ("cut", "max_bytes", "planned", "segs", "spot", "upper", "views")
 
-    def __init__(self, spot: Spot, max_bytes: int) -> None:
+    def __init__(self, spot: PartitionRequest, max_bytes: int) -> None:
         self.spot = spot
         self.max_bytes = max_bytes
         self.upper = 0
@@ -88,7 +88,7 @@ class Reader:
         self._limits = limits
         self.lost_segments = 0
 
-    async def read(self, asks: Sequence[Ask], max_bytes: int, lease: Lease) -> ReadResult:
+    async def read(self, asks: Sequence[PartitionRead], max_bytes: int, lease: Lease) -> ReadResult:
         """Fill every ask's cut within max_bytes. Failures are in the spots' errors."""
         self._plan(asks, max_bytes)
         missing = [ask for ask in asks if ask.planned and not self._take_ready(ask, lease)]
@@ -102,7 +102,7 @@ class Reader:
                 self._read_ahead(ask)
         return result
 
-    async def view(self, spot: Spot, seg: Seg, lease: Lease) -> SegmentView:
+    async def view(self, spot: PartitionRequest, seg: Seg, lease: Lease) -> SegmentView:
         """One segment. Raises one of ReadFailure; a missing object is lost unless retention took it."""
         place = self.place(spot, seg)
         view = lease.ready(place, seg)
@@ -111,13 +111,13 @@ class Reader:
         loads = [lease.want(place, seg)]
         return (await self._collect(place, loads))[0]
 
-    def place(self, spot: Spot, seg: Seg) -> Place:
+    def place(self, spot: PartitionRequest, seg: Seg) -> Place:
         assert spot.topic is not None
         return place_of(self._keyspace, spot.topic.name, spot.partition, seg)
 
     # -- which segments --------------------------------------------------------------------------
 
-    def _plan(self, asks: Sequence[Ask], max_bytes: int) -> None:
+    def _plan(self, asks: Sequence[PartitionRead], max_bytes: int) -> None:
         """Share max_bytes out in order, by what the segments are expected to hold."""
         left = ResponseLimit(max_bytes)
         for ask in asks:
@@ -139,7 +139,7 @@ class Reader:
             else:
                 left.take(min(ask.planned, sum(expected_bytes(seg, ask.offset) for seg in ask.segs)))
 
-    def _take_ready(self, ask: Ask, lease: Lease) -> bool:
+    def _take_ready(self, ask: PartitionRead, lease: Lease) -> bool:
         """True when all that was planned is in memory."""
         if not ask.segs:
             return False
@@ -152,7 +152,7 @@ class Reader:
 
     # -- what is not in memory -------------------------------------------------------------------
 
-    async def _load(self, ask: Ask, lease: Lease) -> None:
+    async def _load(self, ask: PartitionRead, lease: Lease) -> None:
         try:
             try:
                 await self._load_once(ask, lease)
@@ -161,9 +161,11 @@ class Reader:
         except ReadFailure as failure:
             self._report(failure)
             ask.views = []
-            ask.spot.error = code_for(failure, Asked.FETCH)
+            ask.spot.error = code_for(failure, RequestKind.FETCH)
 
-    async def _look_again(self, ask: Ask, lease: Lease, gone: ObjectNotFound | PreconditionFailed) -> None:
+    async def _look_again(
+        self, ask: PartitionRead, lease: Lease, gone: ObjectNotFound | PreconditionFailed
+    ) -> None:
         before = ask.segs[0] if ask.segs else None
         await self._renew(ask)
         if not ask.spot.readable:
@@ -176,13 +178,13 @@ class Reader:
             reason = str(gone) if same else str(again)
             raise LostSegment(key=again.key, reason=reason) from again
 
-    async def _renew(self, ask: Ask) -> None:
+    async def _renew(self, ask: PartitionRead) -> None:
         ask.spot.fresh = True
-        await self._lookup.review([ask.spot], Asked.FETCH)
+        await self._lookup.review([ask.spot], RequestKind.FETCH)
         ask.spot.fresh = False
         ask.upper = min(ask.upper, ask.state.next)
 
-    async def _load_once(self, ask: Ask, lease: Lease) -> None:
+    async def _load_once(self, ask: PartitionRead, lease: Lease) -> None:
         if ask.segs is None:
             ask.segs = await self._locator.load_for(
                 ask.state, ask.offset, ask.planned, count_max=self._limits.join_segments_max
@@ -193,7 +195,7 @@ class Reader:
             raise OffsetGap(due=ask.offset, found=None)
         ask.views = await self._collect(self.place(ask.spot, ask.segs[0]), self._begin(ask, lease))
 
-    def _begin(self, ask: Ask, lease: Lease) -> "list[asyncio.Future[SegmentView]]":
+    def _begin(self, ask: PartitionRead, lease: Lease) -> "list[asyncio.Future[SegmentView]]":
         """Start every load; when memory runs out, as many as fit."""
         loads: list[asyncio.Future[SegmentView]] = []
         for seg in ask.segs or ():
@@ -235,7 +237,7 @@ class Reader:
 
     # -- what is served --------------------------------------------------------------------------
 
-    def _cut(self, asks: Sequence[Ask], max_bytes: int) -> ReadResult:
+    def _cut(self, asks: Sequence[PartitionRead], max_bytes: int) -> ReadResult:
         left = ResponseLimit(max_bytes)
         total = 0
         squeezed = False
@@ -248,15 +250,15 @@ class Reader:
             squeezed = squeezed or (allowed < ask.max_bytes and ask.left_some)
         return ReadResult(size=total, full=squeezed or all(ask.left_some for ask in asks))
 
-    def _cut_one(self, ask: Ask, allowed: int, *, at_least_one: bool) -> None:
+    def _cut_one(self, ask: PartitionRead, allowed: int, *, at_least_one: bool) -> None:
         try:
             ask.cut = cut(ask.views, ask.offset, ask.upper, allowed, at_least_one=at_least_one)
         except (SegmentError, OffsetGap) as failure:
             lost = LostSegment(key=self.place(ask.spot, ask.views[0].seg).name, reason=str(failure))
             self._report(lost)
-            ask.spot.error = code_for(lost, Asked.FETCH)
+            ask.spot.error = code_for(lost, RequestKind.FETCH)
 
-    def _read_ahead(self, ask: Ask) -> None:
+    def _read_ahead(self, ask: PartitionRead) -> None:
         """A reader that did not get all data fetches again: load as much again, at least the setting's number."""
         if not ask.left_some or not self._limits.readahead_segments:
             return

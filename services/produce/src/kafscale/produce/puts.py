@@ -286,7 +286,7 @@ class Pace:
         self._clock = clock
         self._turns: dict[Place, asyncio.Future[bool]] = {}  # of those that wait: whether they begin
         self.sent = 0
-        """PUTs that were sent, and whose outcome is known or was waited for in vain."""
+        """PUTs that ended: with an outcome or with a timeout."""
         self.unknown = 0
         """Those of them without an answer."""
 

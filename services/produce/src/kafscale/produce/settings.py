@@ -60,9 +60,7 @@ class ProduceSettings(ServiceSettings):
         ge=1,
         description="Budget of bundles per second, of all instances. Default: 20 on S3, none on a directory.",
     )
-    bundle_grace_ms: int = Field(
-        900_000, ge=0, description="A bundle is deleted so long after the last of its slices is dead."
-    )
+    bundle_grace_ms: int = Field(900_000, ge=0, description="Delay before an unused bundle is deleted.")
     head_commits_per_s: int = Field(
         2_000, ge=1, description="Budget of commits of heads per second for bundles, of all instances."
     )

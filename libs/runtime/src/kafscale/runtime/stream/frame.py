@@ -121,7 +121,7 @@ class CancelFrame(msgspec.Struct, frozen=True):
 
 
 class TooLargeFrame(msgspec.Struct, frozen=True):
-    """A request whose body passed the bound. What came of it is thrown away; its sender must hear."""
+    """A request whose body passed the bound. Its bytes are dropped, and the sender gets an error."""
 
     request_id: int
 

@@ -92,8 +92,8 @@ class _Tasks:
             if not request.replied:
                 request.reply(body)
         except WireError as malformed:
-            # The client's mistake, as often as it likes. The front door reads the request as well when it gets
-            # FAILED, hangs up, and says so once in a while.
+            # Logged at debug level, because a client may repeat it. The front door reads the request as well when it
+            # gets FAILED, closes the connection, and logs it now and then.
             log.debug("malformed request", api_key=request.meta.api_key, why=str(malformed))
         except Exception:
             log.exception("handler failed", api_key=request.meta.api_key, request_id=request.meta.request_id)

@@ -21,13 +21,13 @@ from typing import Final
 from kafscale.access.rules import Side, needs_of
 from kafscale.fetch.cache import Lease, SegmentCache
 from kafscale.fetch.down_conversion import BATCHES_FROM, CONVERTED_BYTES_MAX, DownConverter
-from kafscale.fetch.errors import Asked, MetadataUnavailable, code_for
+from kafscale.fetch.errors import MetadataUnavailable, RequestKind, code_for
 from kafscale.fetch.heads import Heads, Wakeup
 from kafscale.fetch.log_table import PartitionKey
-from kafscale.fetch.lookup import DENIES_ALL, DeniedOf, Lookup, Spot, deny
+from kafscale.fetch.lookup import DENIES_ALL, DeniedOf, Lookup, PartitionRequest, deny
 from kafscale.fetch.metrics import FetchMetrics
 from kafscale.fetch.plan import bytes_at_most
-from kafscale.fetch.reader import Ask, Reader
+from kafscale.fetch.reader import PartitionRead, Reader
 from kafscale.fetch.wait import Act, FetchWait, Offer, Step
 from kafscale.log.isolation import visible_end
 from kafscale.runtime.authorization import Authorization
@@ -157,7 +157,7 @@ class FetchHandler:
         return answer
 
     async def _until_ready(
-        self, asks: list[Ask], message: api.FetchRequest, request: InboundRequest, lease: Lease
+        self, asks: list[PartitionRead], message: api.FetchRequest, request: InboundRequest, lease: Lease
     ) -> int:
         """Hold the request as long as it wants to be held, then read; the throttle time to answer."""
         max_bytes = min(message.max_bytes, self._limits.response_bytes_max)
@@ -188,14 +188,16 @@ class FetchHandler:
                             return self._limits.overload_throttle_ms
                         await self._hold(wakeup, step.until_ms - self._clock.now_ms())
 
-    async def _open(self, spots: list[Spot], message: api.FetchRequest, request: InboundRequest) -> None:
+    async def _open(
+        self, spots: list[PartitionRequest], message: api.FetchRequest, request: InboundRequest
+    ) -> None:
         """Looks up what the reader may read. The rest has its error."""
         denied_of = self._denied_of(message, request)
         if denied_of is DENIES_ALL:
             deny(spots)
             return
         await self._lookup.open(
-            spots, Asked.FETCH, denied_of=denied_of, log_start_revision=request.meta.log_start_revision
+            spots, RequestKind.FETCH, denied_of=denied_of, log_start_revision=request.meta.log_start_revision
         )
 
     def _denied_of(self, message: api.FetchRequest, request: InboundRequest) -> DeniedOf | None:
@@ -208,7 +210,7 @@ class FetchHandler:
         return None if asker.allows(OF_FOLLOWERS) else DENIES_ALL
 
     def _ask_again(
-        self, spots: list[Spot], poll: "_Poll", message: api.FetchRequest, request: InboundRequest
+        self, spots: list[PartitionRequest], poll: "_Poll", message: api.FetchRequest, request: InboundRequest
     ) -> None:
         """Rights that were removed while the request waited are not there any more. In Kafka they last until then."""
         if self._authorization.generation == poll.generation:
@@ -221,13 +223,13 @@ class FetchHandler:
         self,
         wait: FetchWait,
         poll: "_Poll",
-        asks: list[Ask],
+        asks: list[PartitionRead],
         message: api.FetchRequest,
         lease: Lease,
     ) -> Step:
         """Judge by the metadata first; data is read only when it looks like enough."""
         if not poll.first:
-            await self._lookup.review([ask.spot for ask in asks if ask.spot.readable], Asked.FETCH)
+            await self._lookup.review([ask.spot for ask in asks if ask.spot.readable], RequestKind.FETCH)
         poll.first = False
         if self._draining:
             wait.cut_short(self._clock.now_ms())
@@ -251,7 +253,7 @@ class FetchHandler:
             lease.release()
         return step
 
-    def _offer(self, asks: list[Ask], poll: "_Poll", *, ready_bytes: int, full: bool) -> Offer:
+    def _offer(self, asks: list[PartitionRead], poll: "_Poll", *, ready_bytes: int, full: bool) -> Offer:
         heads, now_ms = self._heads, self._clock.now_ms()
         return Offer(
             ready_bytes=ready_bytes,
@@ -263,14 +265,14 @@ class FetchHandler:
             confirmed_ms=min(map(heads.confirmed_ms, poll.keys), default=now_ms),
         )
 
-    async def _refresh(self, spots: list[Spot], poll: "_Poll") -> None:
+    async def _refresh(self, spots: list[PartitionRequest], poll: "_Poll") -> None:
         """Whatever revision was demanded, this read began after it."""
         try:
             await self._heads.refresh(poll.keys)
         except MetadataUnavailable as failure:
             for spot in spots:
                 if spot.readable:
-                    spot.error = code_for(failure, Asked.FETCH)
+                    spot.error = code_for(failure, RequestKind.FETCH)
         poll.min_revision = 0
 
     async def _hold(self, wakeup: Wakeup, timeout_ms: int) -> None:
@@ -294,11 +296,11 @@ class _Poll:
         self.first = True
 
 
-def _asks(message: api.FetchRequest, version: int) -> list[Ask]:
+def _asks(message: api.FetchRequest, version: int) -> list[PartitionRead]:
     by_id = version >= TOPIC_IDS_FROM
     return [
-        Ask(
-            Spot(
+        PartitionRead(
+            PartitionRequest(
                 topic.topic_id if by_id else topic.topic,
                 part.partition,
                 leader_epoch=part.current_leader_epoch,
@@ -311,7 +313,7 @@ def _asks(message: api.FetchRequest, version: int) -> list[Ask]:
     ]
 
 
-def _at_most(ask: Ask) -> int:
+def _at_most(ask: PartitionRead) -> int:
     """An upper bound from the metadata: what a manifest lists is taken to fill the limit."""
     if not ask.spot.readable or ask.offset >= ask.upper:
         return 0
@@ -321,7 +323,7 @@ def _at_most(ask: Ask) -> int:
     return min(limit, bytes_at_most(ask.state.tail, ask.offset, limit))
 
 
-def _response(message: api.FetchRequest, asks: list[Ask], throttle_ms: int) -> api.FetchResponse:
+def _response(message: api.FetchRequest, asks: list[PartitionRead], throttle_ms: int) -> api.FetchResponse:
     committed_only = message.isolation_level == READ_COMMITTED
     left = iter(asks)
     return api.FetchResponse(
@@ -338,7 +340,7 @@ def _response(message: api.FetchRequest, asks: list[Ask], throttle_ms: int) -> a
     )
 
 
-def _partition(ask: Ask, *, committed_only: bool) -> api.FetchResponsePartition:
+def _partition(ask: PartitionRead, *, committed_only: bool) -> api.FetchResponsePartition:
     """With an error too it says where the log begins and ends, if that is known; Kafka then says -1. Aborted
     transactions are null, as in Kafka, unless the partition is unknown or committed records were read."""
     spot = ask.spot

@@ -18,8 +18,8 @@ from typing import Final
 
 import structlog
 from kafscale.access.rules import Side, needs_of
-from kafscale.fetch.errors import Asked, ReadFailure, code_for
-from kafscale.fetch.lookup import DENIED, Lookup, Spot
+from kafscale.fetch.errors import ReadFailure, RequestKind, code_for
+from kafscale.fetch.lookup import DENIED, Lookup, PartitionRequest
 from kafscale.fetch.offsets import EARLIEST, LATEST, NOWHERE, OffsetFinder, Point, Search
 from kafscale.runtime.authorization import Authorization
 from kafscale.runtime.clock import Clock
@@ -69,19 +69,21 @@ class ListOffsetsHandler:
         version = request.meta.api_version
         message = api.decode_request(request.body, version)
         spots = [
-            Spot(topic.name, part.partition_index, leader_epoch=part.current_leader_epoch, fresh=True)
+            PartitionRequest(
+                topic.name, part.partition_index, leader_epoch=part.current_leader_epoch, fresh=True
+            )
             for topic in message.topics
             for part in topic.partitions
         ]
         denied_of = partial(self._authorization.of(request.meta).denied, DESCRIBE)
-        await self._lookup.open(spots, Asked.OFFSETS, denied_of=denied_of)
+        await self._lookup.open(spots, RequestKind.OFFSETS, denied_of=denied_of)
         parts = [part for topic in message.topics for part in topic.partitions]
         points = await self._points(spots, parts, message.isolation_level, version)
         return answered(request, _response(message, spots, points), api.encode_response)
 
     async def _points(
         self,
-        spots: list[Spot],
+        spots: list[PartitionRequest],
         parts: list[api.ListOffsetsRequestPartition],
         isolation_level: int,
         version: int,
@@ -107,7 +109,7 @@ class ListOffsetsHandler:
 
     async def _point(
         self,
-        spot: Spot,
+        spot: PartitionRequest,
         part: api.ListOffsetsRequestPartition,
         isolation_level: int,
         version: int,
@@ -123,10 +125,12 @@ class ListOffsetsHandler:
             log.warning(
                 "offset lookup failed", topic=spot.wanted, partition=spot.partition, reason=str(failure)
             )
-            spot.error = code_for(failure, Asked.OFFSETS)
+            spot.error = code_for(failure, RequestKind.OFFSETS)
             return NOWHERE
 
-    async def _one_point(self, spot: Spot, timestamp: int, committed_only: bool, search: Search) -> Point:
+    async def _one_point(
+        self, spot: PartitionRequest, timestamp: int, committed_only: bool, search: Search
+    ) -> Point:
         match timestamp:
             case -1:
                 return self._finder.latest(spot, committed_only=committed_only)
@@ -146,7 +150,7 @@ def _knows(timestamp: int, version: int) -> bool:
 
 
 def _response(
-    message: api.ListOffsetsRequest, spots: list[Spot], points: list[Point]
+    message: api.ListOffsetsRequest, spots: list[PartitionRequest], points: list[Point]
 ) -> api.ListOffsetsResponse:
     answers = zip(spots, points, strict=True)
     return api.ListOffsetsResponse(
@@ -159,7 +163,7 @@ def _response(
     )
 
 
-def _partition(spot: Spot, point: Point) -> api.ListOffsetsResponsePartition:
+def _partition(spot: PartitionRequest, point: Point) -> api.ListOffsetsResponsePartition:
     return api.ListOffsetsResponsePartition(
         partition_index=spot.partition,
         error_code=spot.error,

@@ -13,8 +13,8 @@ from typing import Final
 
 import structlog
 from kafscale.access.rules import Side, needs_of
-from kafscale.fetch.errors import Asked, ReadFailure, code_for
-from kafscale.fetch.lookup import Lookup, Spot
+from kafscale.fetch.errors import ReadFailure, RequestKind, code_for
+from kafscale.fetch.lookup import Lookup, PartitionRequest
 from kafscale.fetch.offsets import UNDEFINED, EpochEnd, OffsetFinder
 from kafscale.runtime.authorization import Authorization
 from kafscale.runtime.stream.apis import answered
@@ -38,12 +38,12 @@ class OffsetForLeaderEpochHandler:
     async def __call__(self, request: InboundRequest) -> Sequence[Buffer]:
         message = api.decode_request(request.body, request.meta.api_version)
         spots = [
-            Spot(topic.topic, part.partition, leader_epoch=part.current_leader_epoch, fresh=True)
+            PartitionRequest(topic.topic, part.partition, leader_epoch=part.current_leader_epoch, fresh=True)
             for topic in message.topics
             for part in topic.partitions
         ]
         denied_of = partial(self._authorization.of(request.meta).denied, DESCRIBE)
-        await self._lookup.open(spots, Asked.OFFSETS, denied_of=denied_of)
+        await self._lookup.open(spots, RequestKind.OFFSETS, denied_of=denied_of)
         epochs = iter([part.leader_epoch for topic in message.topics for part in topic.partitions])
         answers = iter([(spot, await self._end(spot, next(epochs))) for spot in spots])
         response = api.OffsetForLeaderEpochResponse(
@@ -56,7 +56,7 @@ class OffsetForLeaderEpochHandler:
         )
         return answered(request, response, api.encode_response)
 
-    async def _end(self, spot: Spot, epoch: int) -> EpochEnd:
+    async def _end(self, spot: PartitionRequest, epoch: int) -> EpochEnd:
         if not spot.readable or epoch < 0:
             return UNDEFINED
         try:
@@ -65,11 +65,11 @@ class OffsetForLeaderEpochHandler:
             log.warning(
                 "epoch end lookup failed", topic=spot.wanted, partition=spot.partition, reason=str(failure)
             )
-            spot.error = code_for(failure, Asked.OFFSETS)
+            spot.error = code_for(failure, RequestKind.OFFSETS)
             return UNDEFINED
 
 
-def _partition(spot: Spot, end: EpochEnd) -> api.OffsetForLeaderEpochResponseEnd:
+def _partition(spot: PartitionRequest, end: EpochEnd) -> api.OffsetForLeaderEpochResponseEnd:
     return api.OffsetForLeaderEpochResponseEnd(
         error_code=spot.error, partition=spot.partition, leader_epoch=end.epoch, end_offset=end.offset
     )

@@ -73,7 +73,7 @@ class Gather(Generic[K]):
         self._held_until_ms = NEVER  # of the first of them, or earlier
         self._flights: dict[int, _Flight[K]] = {}
         self._numbers = 0
-        self._company = NEVER  # requests beyond which a bundle does not wait
+        self._expected_requests = NEVER  # requests beyond which a bundle does not wait
         self._regather_until_ms = 0
 
     @property
@@ -115,7 +115,7 @@ class Gather(Generic[K]):
         flight.undecided.discard(key)
         if not flight.undecided:
             del self._flights[number]
-            self._company = flight.requests + self._ready.requests
+            self._expected_requests = flight.requests + self._ready.requests
             self._regather_until_ms = now_ms + (now_ms - flight.sealed_ms) // _REGATHER_SHARE
 
     def share(self, instances: int, now_ms: int) -> None:
@@ -160,7 +160,7 @@ class Gather(Generic[K]):
             return NEVER
         if ready.bytes >= limits.bundle_bytes and len(ready.items) <= self._heads.level(now_ms):
             due_ms = ready.since_ms
-        elif ready.requests >= self._company:
+        elif ready.requests >= self._expected_requests:
             due_ms = self._with_token(ready.since_ms, now_ms)
         else:
             gathered_ms = max(ready.since_ms + limits.linger_ms, self._regather_until_ms)

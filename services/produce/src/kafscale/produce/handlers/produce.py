@@ -2,8 +2,8 @@
 
 Admission is synchronous, so that requests of a stream enter their partitions in arrival order; the
 answer is joined when the last partition has settled. acks=1 is acks=all, but its wait is not bounded by the client's
-timeout; acks=0 takes the same way without an answer. Below v3 message sets are first made batches of, in a line of
-their own (`opener.py`).
+timeout; acks=0 takes the same way without an answer. Before v3, message sets are converted to batches first, in a
+separate queue (`opener.py`).
 Transactional ids: INVALID_REQUEST.
 Per partition: 3 or 100 unknown topic, 5 the topics could not be read from etcd, 6 not the owner (may be routed again),
 7 outcome unknown at the deadline, 19 no memory, 56 store or etcd full, and what the writer finds wrong with the
@@ -48,7 +48,7 @@ VERSION_BATCHES = 3
 VERSION_ZSTD = 7
 VERSION_TOPIC_IDS = 13
 TIMEOUT_MAX_MS = 120_000
-"""A client may wait longer; its records are resolved all the same."""
+"""Upper bound of the request's timeout. The commit continues after it."""
 ACKS_ONE_MS = 600_000
 """Kafka's timeout bounds only the wait for replicas (acks=all). Without it a record is answered when it is written. The
 front door gives up before, and closes the connection."""

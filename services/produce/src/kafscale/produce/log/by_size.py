@@ -1,4 +1,4 @@
-"""Things by their size, to find one of the largest without a look at each.
+"""An index by size: it finds one of the largest entries without a scan of all.
 
 The law: a budget that is used up asks for the largest with every batch, and there may be ten thousand partitions. So
 things are kept in classes, eight for each power of two, and only a thing that changes its class is moved. What

@@ -128,7 +128,7 @@ class Upload:
         self.failing_since_ms = NEVER
 
     def answered(self) -> None:
-        """The store is there: whatever is unknown next counts anew."""
+        """The store answered, so the time without an answer starts again from zero."""
         self.tries = 0
         self.failing_since_ms = NEVER
 

@@ -64,7 +64,7 @@ class FlushPolicy:
 
     __slots__ = (
         "_asked",
-        "_company",
+        "_expected_requests",
         "_full_bytes",
         "_granted",
         "_limits",
@@ -79,7 +79,7 @@ class FlushPolicy:
         self._asked = False  # for a place in the budget
         self._granted = False
         self._sealed_ms = 0  # the buffer before
-        self._company = NEVER  # requests beyond which a buffer does not wait
+        self._expected_requests = NEVER  # requests beyond which a buffer does not wait
         self._regather_until_ms = 0
 
     def configure(self, limits: FlushLimits) -> None:
@@ -105,7 +105,7 @@ class FlushPolicy:
         Sealed at this moment, the buffer would hold only those that came meanwhile: two crowds would take
         turns for ever, at twice the flushes, and each would wait for the other's as well as for its own.
         """
-        self._company = returning + waiting
+        self._expected_requests = returning + waiting
         self._regather_until_ms = now_ms + (now_ms - self._sealed_ms) // _REGATHER_SHARE
 
     def granted(self) -> None:
@@ -142,7 +142,7 @@ class FlushPolicy:
 
     def _gathered_ms(self, requests: int) -> int:
         limits = self._limits
-        if requests >= self._company and not limits.linger_whole:
+        if requests >= self._expected_requests and not limits.linger_whole:
             return self.opened_ms
         return max(self.opened_ms + limits.linger_min_ms, self._regather_until_ms)
 

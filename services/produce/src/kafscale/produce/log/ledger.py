@@ -95,7 +95,7 @@ class Ledger:
         return self.sent is not None and bool(self.sent.flights)
 
     def waiters(self) -> Iterator[Waiters]:
-        """Those whom the transaction without an answer decides."""
+        """The requests that the outstanding transaction will answer."""
         if self.sent is not None:
             yield self.sent.doubts
             yield from (flight.waiters for flight in self.sent.flights)

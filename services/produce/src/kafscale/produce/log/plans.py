@@ -36,7 +36,7 @@ from kafscale.produce.log.settling import Settling
 QUIET_MS = 1_000
 """Without a commit: then a partition counts as quiet."""
 AGAIN_MS = 10_000
-"""Between checkpoints for quiet's sake: each costs two objects and a transaction, as a commit does."""
+"""Minimum time between two checkpoints of an idle partition: each costs two objects and a transaction."""
 DOUBLINGS_MAX = 3
 """Of `checkpoint_retry_ms`, one after each failure. Commits may wait for a checkpoint, so it is not many."""
 REST_KEEP = 1
@@ -146,7 +146,7 @@ class Checkpoints:
         self._ripe_ms: int | None = None  # since when the tail has had more than its newest segment
         self._seen_next = -1
         self._grew_ms = 0  # when the committed end was seen to move last
-        self._again_ms = 0  # no checkpoint for quiet's sake before it
+        self._again_ms = 0  # no checkpoint of an idle partition before it
 
     @property
     def under_way(self) -> bool:
