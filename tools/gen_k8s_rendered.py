@@ -44,7 +44,7 @@ def text(objects: Sequence[Manifest], first: Mapping[str, Manifest]) -> str:
     equal = [named(each) for each in ordered if first.get(named(each)) == each]
     other = [each for each in ordered if named(each) not in equal]
     lines = "".join(f"# {name}: as in {FIRST}.yaml\n" for name in equal)
-    return HEAD + lines + yaml.dump_all(other, Dumper=yaml.CSafeDumper, width=120)
+    return HEAD + lines + yaml.dump_all(other, Dumper=yaml.CSafeDumper, width=120, default_flow_style=None)
 
 
 def named(each: Manifest) -> str:
