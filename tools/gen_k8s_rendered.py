@@ -8,6 +8,7 @@ A file lists the objects that are equal to those of `production` by their names 
 
 from __future__ import annotations
 
+import platform
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -23,7 +24,7 @@ from tools.generated import ROOT, write_or_check
 RENDERED: Final = ROOT / "k8s" / "rendered"
 CHART: Final = "chart-switched-on"
 FIRST: Final = "production"
-PROGRAMS: Final = ("kustomize", "kubectl", "go")
+KUSTOMIZE: Final = ("kustomize", "kubectl", "go")
 HEAD: Final = "# Rendered by tools/gen_k8s_rendered.py.\n"
 
 
@@ -51,11 +52,16 @@ def named(each: Manifest) -> str:
     return f"{each['kind']} {each['metadata']['name']}"
 
 
+def lacking() -> str:
+    """What is not installed, if anything."""
+    if not any(map(shutil.which, KUSTOMIZE)):
+        return f"one of {', '.join(KUSTOMIZE)}"
+    return "" if shutil.which("helm") or platform.machine() == "x86_64" else "helm"
+
+
 def main() -> int:
-    if not any(map(shutil.which, PROGRAMS)):
-        print(
-            f"k8s/rendered stays as it is: install one of {', '.join(PROGRAMS)} to render it", file=sys.stderr
-        )
+    if missing := lacking():
+        print(f"k8s/rendered stays as it is: install {missing} to render it", file=sys.stderr)
         return 0
     return write_or_check(files(), RENDERED.glob("*.yaml"))
 
