@@ -72,10 +72,11 @@ spark-image: ## the image of Spark's jobs, by the Docker engine that runs (BASE=
 spark-image-test: setup-dev spark-image ## and jobs in its containers, against a KafScale on this machine
 	IMAGE=$(IMAGE) $(PYTEST) e2e -m image
 
-gen: setup-dev ## remake generated code: proto, wire schema, docs tables
+gen: setup-dev ## remake generated code: proto, wire schema, docs tables, rendered manifests
 	$(BIN)/python -m tools.gen_rpc
 	$(BIN)/python -m tools.gen_wire
 	$(BIN)/python -m tools.gen_docs
+	$(BIN)/python -m tools.gen_k8s_rendered
 	$(BIN)/python -m bench.page
 gen-check:
 	$(BIN)/python -m tools.gen_rpc --check

@@ -29,12 +29,6 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
 
 
-def family_seconds(pid: int) -> float:
-    """CPU of a process and of its children that still run."""
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return cpu_seconds(pid) + sum(cpu_seconds(int(child)) for child in children)
-
-
 def spent(system: KafScale, work: Callable[[], T]) -> tuple[T, Mapping[str, float]]:
     """What `work` returns, and the CPU seconds of each role while it ran."""
     before = {role: sum(map(cpu_seconds, system.cluster.pids(role))) for role in ROLES}

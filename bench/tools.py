@@ -46,12 +46,9 @@ def _load_program() -> str:
     return str(BUILT / "load")
 
 
-def load(
-    mode: str, bootstrap: str, topic: str, *, ca: Path | None = None, **options: int
-) -> dict[str, float]:
-    """Runs the Go load program, over TLS if there is a CA to trust. Returns its measurements."""
+def load(mode: str, bootstrap: str, topic: str, **options: int) -> dict[str, float]:
+    """Runs the Go load program and returns its measurements."""
     flags = [f"-{name.replace('_', '')}={value}" for name, value in options.items()]
-    flags += [] if ca is None else [f"-ca={ca}"]
     command = [_load_program(), f"-mode={mode}", f"-bootstrap={bootstrap}", f"-topic={topic}", *flags]
     out = run(command, RUN_TIMEOUT_S + options.get("seconds", 0))
     found: dict[str, float] = json.loads(out)
@@ -69,10 +66,8 @@ def producer_performance(
     *,
     record_bytes: int = RECORD_BYTES,
     codec: str = "none",
-    ca: Path | None = None,
 ) -> dict[str, float]:
-    """Apache Kafka's own ProducerPerformance, over TLS if there is a CA to trust: records/s, MB/s, latencies in ms."""
-    tls = ["security.protocol=SSL", "ssl.truststore.type=PEM", f"ssl.truststore.location={ca}"]
+    """Apache Kafka's own ProducerPerformance: records/s, MB/s, latencies in ms."""
     out = run(
         [*_kafka_tool("ProducerPerformance"), "--topic", topic, "--num-records", str(records)]
         + ["--record-size", str(record_bytes), "--throughput", "-1"]
@@ -83,7 +78,6 @@ def producer_performance(
             "batch.size=65536",
             "linger.ms=5",
             f"compression.type={codec}",
-            *([] if ca is None else tls),
         ]
     )
     last = out.strip().splitlines()[-1]

@@ -8,7 +8,6 @@ from tools import (
     gen_api_docs,
     gen_attack_docs,
     gen_chart_files,
-    gen_command_docs,
     gen_dashboards,
     gen_k8s_addresses,
     gen_k8s_rules,
@@ -21,7 +20,6 @@ from tools import (
 
 GENERATORS: Final[Sequence[Callable[[], int]]] = (
     gen_api_docs.main,
-    gen_command_docs.main,
     gen_settings_docs.main,
     gen_metrics_docs.main,
     gen_topic_config_docs.main,

@@ -33,6 +33,13 @@ def sentence(line: str, **env: str) -> tuple[int, str]:
     return result.exit_code, result.stderr.strip()
 
 
+@pytest.fixture
+def _one_try(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each takes three seconds."""
+    monkeypatch.setattr(clusters, "ETCD_TRIES", 1)
+
+
+@pytest.mark.usefixtures("_one_try")
 @pytest.mark.parametrize("line", COMMANDS)
 def test_an_etcd_that_is_away_is_named_with_what_to_do(
     line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -44,6 +51,7 @@ def test_an_etcd_that_is_away_is_named_with_what_to_do(
     assert sentence(line, **env) == (1, said)
 
 
+@pytest.mark.usefixtures("_one_try")
 def test_an_etcd_of_a_running_data_directory_that_is_away(tmp_path: Path) -> None:
     data, url = DataDir(tmp_path), f"http://127.0.0.1:{free_port()}"
     data.acquire()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -25,13 +24,12 @@ def old_on_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     (folder / "etcd").symlink_to(program)
     monkeypatch.setenv("PATH", str(folder))
-    monkeypatch.setattr(sys, "executable", str(tmp_path / "no-pip"))
     return folder
 
 
 @pytest.fixture
 def data(tmp_path: Path) -> DataDir:
-    """As PyPI's etcd leaves it, which was fetched because Debian's could not be."""
+    """As a newer etcd leaves it, which an earlier KafScale fetched because Debian's could not be."""
     data = DataDir(tmp_path / "data")
     data.acquire()
     fetched = data.tools / "etcd-pypi" / "etcd"
@@ -51,22 +49,27 @@ async def served(data: DataDir, key: bytes, *, put: bytes = b"") -> bytes | None
         return None if kv is None else kv.value
 
 
+async def newer_ran(data: DataDir, on_path: Path) -> None:
+    """The newer etcd was on PATH for a while, and put a key."""
+    older = (on_path / "etcd").rename(on_path / "not-yet")
+    (on_path / "etcd").symlink_to(newer_etcd_program())
+    assert await served(data, b"a", put=b"1") == b"1"
+    (on_path / "etcd").unlink()
+    older.rename(on_path / "etcd")
+
+
 async def test_data_that_a_newer_etcd_ran_is_served_with_an_older_one_on_path(
     data: DataDir, old_on_path: Path
 ) -> None:
-    older = (old_on_path / "etcd").rename(old_on_path / "not-yet")
-    assert await served(data, b"a", put=b"1") == b"1"
-    older.rename(old_on_path / "etcd")
+    await newer_ran(data, old_on_path)
     assert await served(data, b"a") == b"1"
 
 
 async def test_data_of_a_version_that_did_not_write_down_what_ran_it_is_served(
     data: DataDir, old_on_path: Path
 ) -> None:
-    older = (old_on_path / "etcd").rename(old_on_path / "not-yet")
-    await served(data, b"a", put=b"1")
+    await newer_ran(data, old_on_path)
     (data.root / "etcd.json").unlink()
-    older.rename(old_on_path / "etcd")
     assert await served(data, b"a") == b"1", "etcd says what it needs"
     ran = data.etcd_ran()
     assert ran is not None, "the next start does not have to ask"
@@ -76,9 +79,7 @@ async def test_data_of_a_version_that_did_not_write_down_what_ran_it_is_served(
 async def test_without_an_etcd_that_can_read_the_data_one_sentence_says_which_one_is_needed(
     data: DataDir, old_on_path: Path
 ) -> None:
-    older = (old_on_path / "etcd").rename(old_on_path / "not-yet")
-    await served(data, b"a", put=b"1")
-    older.rename(old_on_path / "etcd")
+    await newer_ran(data, old_on_path)
     (data.tools / "etcd-pypi" / "etcd").unlink()
     for _ in range(2):
         with pytest.raises(
@@ -90,9 +91,7 @@ async def test_without_an_etcd_that_can_read_the_data_one_sentence_says_which_on
 
 async def test_new_data_does_not_ask_what_ran_the_old(data: DataDir, old_on_path: Path) -> None:
     """As after the loss of etcd, when its folder is removed and the heads are recovered from the bucket."""
-    older = (old_on_path / "etcd").rename(old_on_path / "not-yet")
-    await served(data, b"a", put=b"1")
-    older.rename(old_on_path / "etcd")
+    await newer_ran(data, old_on_path)
     (data.etcd / "member").rename(data.root / "lost")
     assert await served(data, b"a") is None
     ran = data.etcd_ran()

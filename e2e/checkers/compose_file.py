@@ -12,8 +12,7 @@ from typing import Any, Final
 
 import yaml
 
-from e2e.checkers.manifests.environment import PREFIX, SETTINGS
-from e2e.checkers.manifests.pods import PROCESS_BYTES
+from e2e.checkers.manifests.environment import PREFIX, PROCESS_BYTES, SETTINGS
 
 Services = Mapping[str, dict[str, Any]]
 

@@ -20,7 +20,6 @@ Answers = Callable[[bytes], bytes | None]
 
 GOOD = b"".join(api_versions.encode_response(api_versions.ApiVersionsResponse(), 0))
 ASKING = encode_request_header(ApiKey.API_VERSIONS, 0, 0)
-PRODUCING = encode_request_header(ApiKey.PRODUCE, 9, 0)
 FRAMES = 2 * BURST
 
 
@@ -72,23 +71,6 @@ async def test_every_frame_is_counted_once() -> None:
     assert await run(answered) == {"answered": FRAMES}
     assert await run(answered, bursts=1.0) == {"answered": FRAMES}
     assert await run(lambda _: None) == {"closed": FRAMES}
-
-
-async def test_a_produce_may_be_silent() -> None:
-    assert await run(lambda frame: answered(frame) if frame[:2] != PRODUCING[:2] else b"", PRODUCING) == {
-        "silent": FRAMES
-    }
-
-
-async def test_what_a_closed_burst_left_open_is_sent_again() -> None:
-    seen: list[bytes] = []
-
-    def forgetful(frame: bytes) -> bytes | None:
-        seen.append(frame)
-        return None if len(seen) == BURST // 2 else answered(frame)
-
-    outcomes = await run(forgetful, bursts=1.0)
-    assert outcomes == {"answered": FRAMES, "bursts": 1}
 
 
 async def test_a_torn_frame_is_closed_at_the_end() -> None:

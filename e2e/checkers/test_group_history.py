@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from e2e.checkers.group_history import Event, Kind, holders, holdings, parse, violations
+from e2e.checkers.group_history import Event, Kind, holders, holdings, violations
 
 GAP_MAX_S = 9.0
 ENDS = {0: 2, 1: 1}
@@ -98,11 +98,6 @@ def test_holders_are_those_whose_partitions_nothing_took() -> None:
         ("b", 0, 19),
         ("b", 1, 19),
     ]
-
-
-def test_a_line_of_a_client_program_is_an_event() -> None:
-    line = '{"event": "record", "at": 1.5, "partitions": [2], "offset": 7}'
-    assert parse("a", line) == event(1.5, "a", Kind.RECORD, 2, offset=7)
 
 
 @pytest.mark.parametrize("end", [Kind.KILLED, Kind.FENCED, Kind.FATAL])

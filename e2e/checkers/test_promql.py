@@ -7,7 +7,6 @@ from e2e.checkers.promql import (
     OWNED,
     BadQuery,
     check_text,
-    counters_chosen,
     exported,
     labels_of_query,
 )
@@ -49,12 +48,6 @@ def test_what_is_exported_passes_and_its_labels_are_followed(query: str, labels:
 def test_what_nobody_exports_is_seen(query: str, why: str) -> None:
     with pytest.raises(BadQuery, match=why):
         labels_of_query(query, NAMES)
-
-
-def test_a_counter_that_a_query_names_by_its_labels_is_found() -> None:
-    counter = 'kafscale_produce_stepdowns_total{reason="fenced"}'
-    query = f'(sum(rate({counter}[5m])) or up{{job="fetch"}}) > sum(kafscale_produce_puts_total)'
-    assert [*counters_chosen(query)] == [("kafscale_produce_stepdowns_total", {"reason": "fenced"})]
 
 
 def test_a_legend_tells_only_what_the_query_leaves() -> None:

@@ -1,4 +1,7 @@
-"""Likely combinations of overlays and components, and the values with which the Helm chart makes the same."""
+"""Combinations of overlays and components, and values of the Helm chart, for which the laws of the manifests hold.
+
+Each component and each switch of the chart is in one of them, not each pair of them.
+"""
 
 from __future__ import annotations
 
@@ -8,42 +11,27 @@ from typing import Any, Final
 
 from e2e.harness.manifests import Manifest, overlays, patched, rendered
 
-ENDPOINTS: Final = (
-    "configMapGenerator: [{name: kafscale-settings, behavior: merge, literals: ['KAFSCALE_ETCD_ENDPOINTS="
-    "https://etcd-0.example.com:2379,https://etcd-1.example.com:2379,https://etcd-2.example.com:2379']}]\n"
-)
 OUTSIDE: Final = "configMapGenerator: [{name: kafscale-outside, literals: ['domain=kafka.example.com']}]\n"
 ADDRESS: Final = (
     "configMapGenerator: [{name: kafscale-outside, literals: ['address=kafka.example.com:9094']}]\n"
 )
+LOGINS: Final = ("internal-tls", "tls", "authorization")
 COMBINATIONS: Final[Mapping[str, tuple[str, tuple[str, ...], str]]] = {
-    "an address for each front door": ("../base", ("external-stores", "per-pod-addresses"), OUTSIDE),
-    "the same by metrics": (
-        *("../base", ("external-stores", "per-pod-addresses", "prometheus", "keda"), OUTSIDE),
-    ),
-    "without the rights of a whole cluster": ("../base", ("external-stores", "images"), ENDPOINTS),
-    "an address of the private network": ("production", ("one-address",), ADDRESS),
-    "alerts by the Prometheus operator": ("production", ("prometheus",), ""),
-    "the role of the node": ("production", ("instance-metadata",), ""),
-    "quotas of the whole cluster": ("production", ("cluster-quotas", "limits", "redis"), ""),
-    "an address for each front door, and bounds": ("production", ("per-pod-addresses", "limits"), OUTSIDE),
-    "a client certificate for etcd": ("production", ("etcd-certificate",), ""),
-    "jobs beside upkeep": ("production", ("spark-cronjobs", "etcd-certificate"), ""),
-    "development with all there is": ("dev", ("prometheus", "keda", "redis", "traces"), ""),
-    "traces of production": ("production", ("traces",), ""),
-    "encryption without logins": ("production", ("one-address", "tls"), ADDRESS),
-    "production with a shared cache": ("production", ("redis",), ""),
-    "certificates between the services": ("production", ("internal-tls",), ""),
-    "encryption for clients outside": ("../base", ("external-stores", "per-pod-addresses", "tls"), OUTSIDE),
-    "logins and ACLs": ("production", ("one-address", "internal-tls", "tls", "authorization"), ADDRESS),
     "an address on the internet": (
-        *("production", ("per-pod-addresses", "internal-tls", "tls", "authorization", "public-address")),
+        *("production", ("per-pod-addresses", *LOGINS, "public-address", "instance-metadata")),
         OUTSIDE,
     ),
-    "its own etcd and Redis, and bounds": ("production-etcd", ("redis", "limits"), ""),
-    "its own etcd, by metrics": ("production-etcd", ("prometheus", "keda", "internal-tls"), ""),
-    "production with snapshots of etcd": ("production", ("backup", "images"), ""),
-    "production with signed entries in it": ("production", ("redis", "redis-keys"), ""),
+    "an address of the private network": (
+        *("production", ("one-address", *LOGINS, "redis", "redis-keys", "traces", "images")),
+        ADDRESS,
+    ),
+    "addresses by metrics, and no certificate": (
+        *("../base", ("external-stores", "per-pod-addresses", "prometheus", "keda"), OUTSIDE),
+    ),
+    "quotas of the whole cluster": ("production", ("cluster-quotas", "limits", "redis"), ""),
+    "its own etcd, by metrics": ("production-etcd", ("prometheus", "keda", "internal-tls", "limits"), ""),
+    "jobs beside upkeep": ("production", ("spark-cronjobs", "etcd-certificate", "backup"), ""),
+    "development with all there is": ("dev", ("prometheus", "keda", "redis", "traces"), ""),
 }
 """By name: an overlay, or the base, with these components and lines of a kustomization."""
 
@@ -54,45 +42,33 @@ PRODUCTION: Final[Mapping[str, Any]] = {"etcd": STORES}
 SECURE: Final = {"internalTls": True, "tls": True, "authorization": True}
 ONE: Final = {"kind": "one-address", "address": "kafka.example.com:9094"}
 EACH: Final = {"kind": "per-pod-addresses", "domain": "kafka.example.com"}
-VALUES: Final[Mapping[str, Mapping[str, Any]]] = {
+OVERLAYS: Final[Mapping[str, Mapping[str, Any]]] = {
     "production": PRODUCTION,
     "production-keda": {**PRODUCTION, "prometheus": {"enabled": True}, "keda": {"enabled": True}},
     "production-etcd": {"etcd": {"inside": True}},
-    "an address of the private network": {**PRODUCTION, "outside": ONE},
-    "alerts by the Prometheus operator": {**PRODUCTION, "prometheus": {"enabled": True}},
-    "the role of the node": {**PRODUCTION, "network": {"instanceMetadata": True}},
-    "quotas of the whole cluster": {
-        **PRODUCTION,
-        "clusterQuotas": True,
-        "limits": True,
-        "redis": {"enabled": True},
-    },
-    "an address for each front door, and bounds": {**PRODUCTION, "outside": EACH, "limits": True},
-    "a client certificate for etcd": {"etcd": {**STORES, "certificate": True}},
-    "traces of production": {**PRODUCTION, "traces": {"enabled": True}},
-    "certificates between the services": {**PRODUCTION, "internalTls": True},
-    "logins and ACLs": {**PRODUCTION, "outside": ONE, **SECURE},
-    "encryption without logins": {**PRODUCTION, "outside": ONE, "tls": True},
-    "an address on the internet": {**PRODUCTION, "outside": {**EACH, "public": True}, **SECURE},
-    "production with snapshots of etcd": {**PRODUCTION, "backup": {"enabled": True}},
-    "production with signed entries in it": {**PRODUCTION, "redis": {"enabled": True, "keys": True}},
-    "its own etcd and Redis, and bounds": {
-        "etcd": {"inside": True},
-        "redis": {"enabled": True},
-        "limits": True,
-    },
-    "its own etcd, by metrics": {
-        "etcd": {"inside": True},
-        "prometheus": {"enabled": True},
-        "keda": {"enabled": True},
-        "internalTls": True,
-    },
-    "without the rights of a whole cluster": {
-        "etcd": {**STORES, "ca": False},
-        "priority": False,
-    },
 }
-"""The values with which the chart makes the same objects."""
+"""The values with which the chart makes the objects of an overlay."""
+SWITCHED_ON: Final[Mapping[str, Any]] = {
+    "etcd": {"inside": True, "certificate": True},
+    **SECURE,
+    "outside": {**EACH, "public": True},
+    "prometheus": {"enabled": True},
+    "keda": {"enabled": True},
+    "redis": {"enabled": True, "keys": True},
+    "traces": {"enabled": True},
+    "backup": {"enabled": True},
+    "network": {"instanceMetadata": True},
+    "clusterQuotas": True,
+    "limits": True,
+}
+"""Every option of the chart, each at once with all others."""
+VALUES: Final[Mapping[str, Mapping[str, Any]]] = {
+    **OVERLAYS,
+    "one address": {**PRODUCTION, "outside": ONE, **SECURE},
+    "few rights": {"etcd": {**STORES, "ca": False}, "priority": False},
+    "switched on": SWITCHED_ON,
+}
+"""Values for which the laws hold."""
 
 
 def service_overlays() -> list[str]:

@@ -1,11 +1,10 @@
 """The size of a request's path through the code.
 
 Law: a Produce crosses at most PRODUCE_MODULES_MAX modules of the product, counted between the socket and the reply, in
-the front door and in the produce service together. A number that grows needs a reason; `tools/house.py` prints the
-other sizes. Nine of the modules are there for bundles: without them it was 54. `pytest --log-cli-level info` shows
-the names of the modules. One more is there since answers leave while they arrive: frames are read apart from their
-layout. And one more since a full memory of an instance looks at few partitions: they are kept by their size.
-Runs differ by a module or two: some calls depend on which reply comes first. The bound leaves room for that.
+the front door and in the produce service together. The bound may only fall. To raise it, write an ADR that says what
+the new modules decide, and which ones were removed for them. `tools/house.py` prints the other sizes.
+`pytest --log-cli-level info` shows the names of the modules. Nine of them are there for bundles. Runs differ by a
+module or two: some calls depend on which reply comes first. The bound leaves room for that.
 """
 
 from __future__ import annotations

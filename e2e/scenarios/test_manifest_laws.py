@@ -8,12 +8,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import pytest
-from kafscale.runtime.metric_table import rows_of
 
 from e2e.checkers.manifests.laws import LAWS
-from e2e.checkers.manifests.objects import COMPONENT, NAME, POD_NAME, SERVICES
-from e2e.checkers.manifests.outside import EXTERNAL_DNS
-from e2e.checkers.manifests.scaling import queries_name_metrics
+from e2e.checkers.manifests.objects import COMPONENT, NAME
 from e2e.harness.manifests import Manifest, Refused, check, patched, rendered
 
 GONE: Final = object()
@@ -56,68 +53,26 @@ def of_policy(name: str, path: str, value: Any) -> Fault:
     return Fault(ONLY, "NetworkPolicy", name, path, value)
 
 
-PROBES, NEEDS = "probes_mean_different_things", "needs_are_said_and_bounded"
-LITTLE, WRITTEN, IMAGES = "pods_may_do_little", "what_is_written_is_bounded", "images_are_named"
+MEMORY, LEAVING = "memory_holds_what_the_settings_allow", "leaving_takes_less_than_the_grace"
 ASKED: Final = "who_decides_is_asked_by_front_doors_alone"
 LISTENS, TAKEN = "listens_where_its_ports_are", "settings_are_taken"
 ABOVE, PLAIN, THERE = "variables_stand_above_their_use", "no_secret_is_plain", "what_is_referred_to_is_there"
-REASON, EMPTIED = "autoscalers_are_within_reason", "nodes_can_be_emptied_one_pod_at_a_time"
-SCRAPED: Final = "scrapes_are_named_as_alerts_know_them"
 ONLY: Final = "only_who_must_is_let_through"
-SPREAD: Final = "pods_are_spread"
 INTERNET: Final = "only_clients_that_log_in_come_from_the_internet"
-PRIORITY, QUOTA = "priorities_are_given", "the_quota_admits_every_pod"
-SAME: Final = "etcd_and_its_clients_speak_the_same"
-REACH, OWN, NAMES = "services_reach_ports", "selectors_mean_their_own", "pods_have_names"
 MOUNTED, CA_OF_ETCD = "files_that_settings_name_are_mounted", "volumeMounts etcd-ca"
-OUTER: Final = "names_outside_are_the_advertised_ones"
-ETCD_ENV, JOB = f"{POD} containers etcd env", f"spec jobTemplate {POD} containers job"
+JOB: Final = f"spec jobTemplate {POD} containers job"
 DOOR: Final = "kafscale-frontdoor"
 
 FAULTS: Final = (
-    of_service(PROBES, "livenessProbe", GONE),
-    of_service(PROBES, "livenessProbe httpGet path", "/readyz"),
-    of_service(PROBES, "readinessProbe httpGet path", "/livez"),
-    of_service(PROBES, "readinessProbe httpGet port", "htpp"),
-    of_service(PROBES, "startupProbe failureThreshold", 3),
-    of_service(PROBES, "livenessProbe periodSeconds", 1),
-    of_service(PROBES, "readinessProbe periodSeconds", 30),
-    of_pod(PROBES, "containers etcd readinessProbe", {"tcpSocket": {"port": "peer"}}, "etcd"),
-    of_service(NEEDS, "resources limits memory", GONE),
-    of_service(NEEDS, "resources requests memory", "4Gi"),
-    of_service("memory_holds_what_the_settings_allow", "resources limits memory", "700Mi"),
+    of_service(MEMORY, "resources limits memory", "700Mi"),
     of_service(
-        "memory_holds_what_the_settings_allow",
+        MEMORY,
         "env KAFSCALE_CACHE_BYTES value",
         "1073741824",
         "kafscale-fetch",
     ),
-    of_pod(LITTLE, "securityContext runAsUser", 0),
-    of_pod(LITTLE, "securityContext seccompProfile", GONE),
-    of_pod(LITTLE, "hostNetwork", True),
-    of_service(LITTLE, "securityContext readOnlyRootFilesystem", False),
-    of_pod(LITTLE, "initContainers bucket securityContext capabilities", GONE, "kafscale-admin"),
-    of_pod("nobody_speaks_to_kubernetes", "serviceAccountName", "kafscale-fetch"),
-    of_pod("nobody_speaks_to_kubernetes", "automountServiceAccountToken", GONE),
-    Fault("nobody_speaks_to_kubernetes", "ServiceAccount", DOOR, "automountServiceAccountToken", True),
-    of_pod("no_variables_of_services", "enableServiceLinks", GONE),
-    of_pod("leaving_takes_less_than_the_grace", "terminationGracePeriodSeconds", 30),
-    of_service("leaving_takes_less_than_the_grace", "lifecycle preStop sleep seconds", 25, DOOR),
-    of_service("only_front_doors_wait_before_they_drain", "lifecycle", GONE, DOOR),
-    of_service(
-        "only_front_doors_wait_before_they_drain", "lifecycle", {"preStop": {"sleep": {"seconds": 5}}}
-    ),
-    of_pod(SPREAD, "topologySpreadConstraints 0", GONE),
-    of_pod(SPREAD, "topologySpreadConstraints 1 matchLabelKeys", []),
-    of_pod(SPREAD, "topologySpreadConstraints 1 whenUnsatisfiable", "ScheduleAnyway"),
-    of_pod(SPREAD, "topologySpreadConstraints 1 nodeTaintsPolicy", GONE),
-    of_pod(SPREAD, "topologySpreadConstraints 0 labelSelector matchLabels", {NAME: "kafskale"}),
-    of_pod(WRITTEN, "volumes tmp emptyDir", {}),
-    of_pod(WRITTEN, "volumes tmp", GONE),
-    of_service(WRITTEN, "volumeMounts", []),
-    of_service(IMAGES, "image", "kafscale-produce"),
-    of_service(IMAGES, "image", "kafscale-fetch:latest"),
-    of_service(IMAGES, "imagePullPolicy", GONE),
+    of_pod(LEAVING, "terminationGracePeriodSeconds", 30),
+    of_service(LEAVING, "lifecycle preStop sleep seconds", 25, DOOR),
     of_service("variables_are_settings", "env KAFSCALE_MEMORY_BYTES name", "KAFSCALE_MEMORY"),
     of_service("variables_are_settings", "env KAFSCALE_MEMORY_BYTES name", "KAFSCALE_FETCH_GETS"),
     of_service(TAKEN, "env KAFSCALE_MEMORY_BYTES value", "512Mi"),
@@ -167,40 +122,6 @@ FAULTS: Final = (
         "OUTSIDE:SSL",
         ACLS,
     ),
-    Fault("one_decides_how_many", "HorizontalPodAutoscaler", "kafscale-fetch", "", GONE),
-    Fault("one_decides_how_many", "Deployment", "kafscale-fetch", "spec replicas", 2),
-    Fault(REASON, "HorizontalPodAutoscaler", DOOR, "spec scaleTargetRef kind", "Deployment"),
-    Fault(REASON, "HorizontalPodAutoscaler", DOOR, "spec maxReplicas", 1),
-    Fault(REASON, "HorizontalPodAutoscaler", DOOR, "spec metrics 0 resource target averageValue", "1500m"),
-    Fault(REASON, "HorizontalPodAutoscaler", DOOR, "spec metrics 0 resource target", {"type": "Utilization"}),
-    Fault(REASON, "HorizontalPodAutoscaler", DOOR, "spec behavior scaleDown policies 0 value", 4),
-    Fault(REASON, "HorizontalPodAutoscaler", DOOR, "spec behavior scaleDown stabilizationWindowSeconds", 0),
-    Fault(REASON, "ScaledObject", DOOR, "spec triggers 1 metadata value", "70", KEDA),
-    Fault(REASON, "ScaledObject", DOOR, "spec advanced", {}, KEDA),
-    Fault(EMPTIED, "PodDisruptionBudget", "kafscale-admin", "", GONE),
-    Fault(EMPTIED, "PodDisruptionBudget", "etcd", "spec maxUnavailable", 0),
-    Fault(
-        EMPTIED, "PodDisruptionBudget", "kafscale-admin", f"spec selector matchLabels {COMPONENT}", "fetch"
-    ),
-    Fault("every_front_door_has_its_address", "ScaledObject", DOOR, "spec maxReplicaCount", 7, KEDA),
-    Fault("every_front_door_has_its_address", "Service", f"{DOOR}-3", "", GONE, KEDA),
-    Fault(
-        *("a_rollout_takes_none_away_before_its_successor", "Deployment", "kafscale-admin"),
-        *("spec strategy rollingUpdate maxUnavailable", 1),
-    ),
-    Fault(
-        *("a_rollout_takes_none_away_before_its_successor", "StatefulSet", DOOR),
-        *("spec updateStrategy type", "OnDelete"),
-    ),
-    Fault(REACH, "Service", "kafscale", "spec ports kafka targetPort", "kafak"),
-    Fault(REACH, "Service", "kafscale", "spec ports kafka port", 9093),
-    Fault(REACH, "Service", "kafscale", f"spec selector {COMPONENT}", "door"),
-    Fault(REACH, "Service", f"{DOOR}-3", f"spec selector {POD_NAME}", "door-3", KEDA),
-    Fault(NAMES, "StatefulSet", DOOR, "spec serviceName", "kafscale"),
-    Fault(NAMES, "Service", "etcd", "spec publishNotReadyAddresses", GONE),
-    Fault(OWN, "Deployment", "kafscale-fetch", f"spec selector matchLabels {COMPONENT}", GONE),
-    Fault(OWN, "Deployment", "kafscale-fetch", f"spec template metadata labels {COMPONENT}", "fetcher"),
-    Fault(OWN, "NetworkPolicy", DOOR, f"spec podSelector matchLabels {COMPONENT}", "door"),
     of_policy("kafscale-nothing-else", "", GONE),
     of_policy("kafscale-nothing-else", "spec policyTypes", ["Egress"]),
     of_policy("kafscale-names", "", GONE),
@@ -254,39 +175,6 @@ FAULTS: Final = (
         *(INTERNET, "StatefulSet", DOOR, f"{SERVICE} env KAFSCALE_LISTENER_SECURITY_PROTOCOL_MAP value"),
         *("OUTSIDE:SSL", ACLS),
     ),
-    Fault(
-        OUTER, "Service", f"{DOOR}-2", f"metadata annotations {EXTERNAL_DNS}", "kafscale.example.com", KEDA
-    ),
-    Fault(OUTER, "Service", "kafscale-outside", "spec ports outside port", 9095, KEDA),
-    Fault(OUTER, "Service", "kafscale-outside", f"metadata annotations {EXTERNAL_DNS}", GONE, ACLS),
-    Fault(OUTER, "ConfigMap", "kafscale-outside", "data address", "kafka.example.org:9094", ACLS),
-    Fault(PRIORITY, "Deployment", "kafscale-fetch", f"{POD} priorityClassName", GONE, ACLS),
-    Fault(PRIORITY, "StatefulSet", "etcd", f"{POD} priorityClassName", GONE, ETCD),
-    Fault(PRIORITY, "PriorityClass", "kafscale", "", GONE, ACLS),
-    Fault(PRIORITY, "PriorityClass", "kafscale", "globalDefault", True, ACLS),
-    Fault(QUOTA, "ResourceQuota", "kafscale", "spec hard pods", "30", ACLS),
-    Fault(QUOTA, "ResourceQuota", "kafscale", "spec hard requests.memory", "64Gi", ACLS),
-    Fault(QUOTA, "ResourceQuota", "kafscale", "spec hard services.loadbalancers", "0", ACLS),
-    Fault(QUOTA, "HorizontalPodAutoscaler", "kafscale-fetch", "spec maxReplicas", 40, ACLS),
-    Fault("containers_are_in_the_range", "LimitRange", "kafscale", "spec limits 0 max memory", "2Gi", ACLS),
-    Fault(
-        SAME,
-        "StatefulSet",
-        "etcd",
-        f"{ETCD_ENV} ETCD_INITIAL_CLUSTER value",
-        "etcd-0=http://etcd-0.etcd:2380",
-    ),
-    Fault(SAME, "StatefulSet", "etcd", f"{ETCD_ENV} ETCD_CLIENT_CERT_AUTH", GONE, ETCD),
-    Fault(SAME, "StatefulSet", "etcd", f"{ETCD_ENV} ETCD_PEER_CERT_ALLOWED_CN", GONE, ETCD),
-    Fault(
-        SAME, "StatefulSet", "etcd", f"{ETCD_ENV} ETCD_LISTEN_PEER_URLS value", "http://0.0.0.0:2380", ETCD
-    ),
-    Fault(
-        SAME, "StatefulSet", "etcd", f"{POD} volumes tls secret secretName", "kafscale-etcd-authority", ETCD
-    ),
-    Fault(SAME, "Certificate", "etcd-member", "spec dnsNames", ["etcd-0.etcd"], ETCD),
-    Fault(SAME, "ConfigMap", "kafscale-settings", "data KAFSCALE_ETCD_CA", GONE, ETCD),
-    Fault(SAME, "ConfigMap", "kafscale-settings", "data KAFSCALE_ETCD_ENDPOINTS", "https://etcd:2379", ETCD),
     Fault(MOUNTED, "Deployment", "kafscale-admin", f"{SERVICE} {CA_OF_ETCD}", GONE, JOBS),
     Fault(MOUNTED, "CronJob", "kafscale-backup", f"{JOB} {CA_OF_ETCD}", GONE, JOBS),
     Fault(MOUNTED, "CronJob", "kafscale-lag", f"{JOB} {CA_OF_ETCD}", GONE, JOBS),
@@ -294,33 +182,8 @@ FAULTS: Final = (
     Fault(ONLY, "NetworkPolicy", "kafscale-to-collector", "", GONE, CACHE),
     Fault(ONLY, "ConfigMap", "kafscale-settings", "data KAFSCALE_OTLP_ENDPOINT", GONE, CACHE),
     Fault(TAKEN, "ConfigMap", "kafscale-settings", "data KAFSCALE_TRACE_RATIO", "1%", CACHE),
-    Fault(
-        PROBES,
-        "Deployment",
-        "redis",
-        f"{POD} containers redis livenessProbe",
-        {"tcpSocket": {"port": "redis"}},
-        CACHE,
-    ),
-    Fault(SCRAPED, "PodMonitor", "kafscale", "spec jobLabel", GONE, KEDA),
-    Fault(
-        *("annotations_lead_to_metrics", "Deployment", "kafscale-upkeep"),
-        *("spec template metadata annotations prometheus.io/port", "7000"),
-    ),
-    Fault(SCRAPED, "PodMonitor", "kafscale", "spec podMetricsEndpoints 0 port", "grpc", KEDA),
-    Fault(SCRAPED, "PodMonitor", "kafscale", "spec selector matchExpressions 0 values", ["fetch"], KEDA),
-    Fault(SCRAPED, "PrometheusRule", "kafscale", "", GONE, KEDA),
     Fault(TAKEN, "Secret", "kafscale-redis", "data KAFSCALE_REDIS_URL", "cmVkaXM=", CACHE),
 )
-
-QUERIES: Final[Mapping[str, tuple[str, Any]]] = {
-    "does not name a metric": ("query", "sum(rate(kafscale_produce_byte_total[2m]))"),
-    "takes a counter": ("query", 'sum(kafscale_produce_bytes_total{namespace="kafscale"})'),
-    "counts other namespaces": ("query", "sum(rate(kafscale_produce_bytes_total[2m]))"),
-    "is not a sum": ("query", 'avg(rate(kafscale_produce_bytes_total{namespace="kafscale"}[2m]))'),
-    "is about another": ("query", 'sum(rate(kafscale_fetch_bytes_total{namespace="kafscale"}[2m]))'),
-    "threshold is nothing": ("threshold", "0"),
-}
 
 
 @pytest.fixture(scope="module")
@@ -349,15 +212,6 @@ def test_a_planted_fault_is_seen(sound: Mapping[str, list[Manifest]], fault: Fau
     law = LAWS[fault.law]
     assert law(sound[fault.where]) == []
     assert law(planted(sound[fault.where], fault)) != []
-
-
-@pytest.mark.parametrize("said", QUERIES)
-def test_a_wrong_query_is_seen(sound: Mapping[str, list[Manifest]], said: str) -> None:
-    kinds = {row.exposed(service): row.kind for service in SERVICES for row in rows_of(service)}
-    key, value = QUERIES[said]
-    fault = Fault("", "ScaledObject", "kafscale-produce", f"spec triggers 0 metadata {key}", value)
-    [found] = queries_name_metrics(planted(sound[KEDA], fault), kinds)
-    assert said in found
 
 
 @pytest.mark.parametrize(("path", "value"), [("spec pollingIntervall", 3), ("spec triggers 0 type", 3)])

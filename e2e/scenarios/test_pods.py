@@ -16,7 +16,6 @@ from kafscale.testkit.seaweed import require_weed
 
 from e2e.checkers.manifests.environment import environment
 from e2e.checkers.manifests.objects import Objects, Workload, ours
-from e2e.checkers.manifests.pods import KINDS_OF_PROBE
 from e2e.harness.clients import NEW_CLIENT
 from e2e.harness.deployment import Deployment, s3_env
 from e2e.harness.inside import get
@@ -92,7 +91,6 @@ def test_without_etcd_pods_are_alive_and_not_ready(pods: list[Pod]) -> None:
         pod.wait_for("startupProbe")
         assert pod.answers("livenessProbe") == 200
         assert pod.answers("readinessProbe") == 503
-    assert set(KINDS_OF_PROBE) == {"startupProbe", "livenessProbe", "readinessProbe"}
 
 
 def test_pods_serve_clients_at_the_addresses_of_the_manifests(

@@ -1,4 +1,4 @@
-"""Laws of a pod's environment: every variable is a setting, and the service accepts the values.
+"""Laws of a pod's environment: every variable is a setting, the service accepts the values, and the pod fits them.
 
 `env` is read as by a kubelet: a value may refer to variables above it, except those from `envFrom`. Other references
 stay as text.
@@ -21,7 +21,17 @@ from kafscale.runtime.settings import ServiceSettings
 from kafscale.upkeep.settings import UpkeepSettings
 from pydantic import SecretStr, ValidationError
 
-from e2e.checkers.manifests.objects import Objects, Workload, named, of_kind, ours, pods, ports, workloads
+from e2e.checkers.manifests.objects import (
+    Objects,
+    Workload,
+    named,
+    of_kind,
+    ours,
+    pods,
+    ports,
+    quantity,
+    workloads,
+)
 
 SETTINGS: Final[Mapping[str, type[ServiceSettings]]] = {
     "frontdoor": FrontdoorSettings,
@@ -32,6 +42,10 @@ SETTINGS: Final[Mapping[str, type[ServiceSettings]]] = {
     "upkeep": UpkeepSettings,
 }
 PREFIX: Final = "KAFSCALE_"
+PROCESS_BYTES: Final = 256 << 20
+"""What a service's process takes without requests and caches."""
+LEAVE_S: Final = 5
+"""Streams end and the registration is taken back after the drain: `runtime/grpc_server.py`, `runtime/process.py`."""
 REFERENCE: Final = re.compile(r"\$\(([A-Za-z_][A-Za-z0-9_]*)\)")
 HASHED: Final = re.compile(r".+-[a-z0-9]{10}")
 BEFOREHAND: Final = {
@@ -283,3 +297,30 @@ def who_decides_is_asked_by_front_doors_alone(objects: Objects) -> list[str]:
         ):
             found.append(f"{workload.name} has an authorizer, and no client can log in")
     return found
+
+
+def memory_holds_what_the_settings_allow(objects: Objects) -> list[str]:
+    """The memory limit covers requests, buffers and the cache at their bounds, and the process itself."""
+    found = []
+    for each in ours(objects):
+        settings = settings_of(objects, each)
+        held = settings.memory_bytes + (settings.cache_bytes if each.service == "fetch" else 0)
+        limit = quantity(each.pod["containers"][0]["resources"]["limits"]["memory"])
+        if limit < held + PROCESS_BYTES:
+            found.append(f"{each.name} may hold {held} bytes, and its limit is {limit:.0f}")
+    return found
+
+
+def leaving_takes_less_than_the_grace(objects: Objects) -> list[str]:
+    found = []
+    for each in ours(objects):
+        takes_s = _pre_stop_s(each) + settings_of(objects, each).drain_timeout_ms / 1000 + LEAVE_S
+        grace_s = each.pod.get("terminationGracePeriodSeconds", 30)
+        if grace_s <= takes_s:
+            found.append(f"{each.name} is killed after {grace_s} s, and may need {takes_s:.0f}")
+    return found
+
+
+def _pre_stop_s(workload: Workload) -> int:
+    hook = workload.pod["containers"][0].get("lifecycle", {}).get("preStop", {})
+    return int(hook.get("sleep", {}).get("seconds", 0))

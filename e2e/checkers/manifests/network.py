@@ -1,4 +1,4 @@
-"""Laws of the network: Services, selectors, and the effect of network policies.
+"""Laws of the network: which flows the network policies allow together, and who comes from the internet.
 
 A packet passes if both sides allow it: the sender's egress and the receiver's ingress. If no policy of a direction
 selects a pod, the pod is open in that direction.
@@ -7,16 +7,15 @@ selects a pod, the pod is open in that direction.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from ipaddress import ip_network
+from ipaddress import IPv4Network, ip_network
 from typing import Any, Final
+
+from kafscale.frontdoor.settings import FrontdoorSettings
 
 from e2e.checkers.manifests.environment import settings_of
 from e2e.checkers.manifests.objects import (
-    COMPONENT,
-    POD_NAME,
     Manifest,
     Objects,
-    Workload,
     named,
     of_kind,
     ours,
@@ -42,95 +41,16 @@ NODE: Final = {4: "169.254.0.0/16", 6: "fe80::/10"}
 """Addresses of the node itself, where it hands out keys, by the version of IP."""
 ELSEWHERE: Final = "addresses outside"
 WITHOUT_BUCKET: Final = ("kafscale-frontdoor", "kafscale-coordinator")
-
-
-def services_reach_ports(objects: Objects) -> list[str]:
-    return [
-        f"the Service {each['metadata']['name']}: {fault}"
-        for each in of_kind(objects, "Service")
-        for fault in _service_faults(objects, each)
-    ]
-
-
-def _service_faults(objects: Objects, service: Manifest) -> Iterator[str]:
-    meant = [each for each in workloads(objects) if _meant(service["spec"]["selector"], each)]
-    if len(meant) != 1:
-        yield f"it is for the pods of {len(meant)} workloads"
-    for workload in meant:
-        known = {name: port for each in workload.pod["containers"] for name, port in ports(each).items()}
-        for port in service["spec"]["ports"]:
-            target = port.get("targetPort", port["port"])
-            if target not in {*known, *known.values()}:
-                yield f"{workload.name} has no port {target}"
-            elif known.get(target, target) != port["port"]:
-                yield f"{port['port']} is {known[target]} behind it, and one of them is advertised to clients"
-
-
-def _meant(selector: Mapping[str, str], workload: Workload) -> bool:
-    if set(selector) == {POD_NAME}:
-        return workload.kind == "StatefulSet" and selector[POD_NAME].rpartition("-")[0] == workload.name
-    return selects({"matchLabels": selector}, workload.labels)
-
-
-def pods_have_names(objects: Objects) -> list[str]:
-    """A StatefulSet has a headless Service, which also names pods that are not ready."""
-    found = []
-    for each in workloads(objects):
-        if each.kind == "StatefulSet" and each.name != "object-store":
-            spec = (named(objects, "Service", each.spec["serviceName"]) or {"spec": {}})["spec"]
-            if spec.get("clusterIP") != "None" or not spec.get("publishNotReadyAddresses"):
-                found.append(f"pods of {each.name} have no names before they are ready")
-            elif not selects({"matchLabels": spec["selector"]}, each.labels):
-                found.append(f"the names are of other pods than {each.name}'s")
-    return found
-
-
-def selectors_mean_their_own(objects: Objects) -> list[str]:
-    """A workload's selector selects exactly its own pods; a policy's or a budget's selects at least one pod."""
-    found = []
-    pods = _pods(objects)
-    for each in workloads(objects):
-        meant = {name for name, labels in pods.items() if selects(each.spec["selector"], labels)}
-        if meant != {each.name}:
-            found.append(f"{each.name} takes the pods of {sorted(meant)} for its own")
-    for manifest in of_kind(objects, "PodDisruptionBudget", "NetworkPolicy", "PodMonitor"):
-        selector = manifest["spec"].get("podSelector", manifest["spec"].get("selector"))
-        if not any(selects(selector, labels) for labels in pods.values()):
-            found.append(f"{manifest['kind']} {manifest['metadata']['name']} is about nobody")
-    return found
-
-
-def scrapes_are_named_as_alerts_know_them(objects: Objects) -> list[str]:
-    """Each service has a scrape job, at the port `http` of its pods, and each scraped service has its alerts."""
-    return [fault for each in of_kind(objects, "PodMonitor") for fault in _scrape_faults(objects, each)]
-
-
-def _scrape_faults(objects: Objects, monitor: Manifest) -> Iterator[str]:
-    spec = monitor["spec"]
-    if spec.get("jobLabel") != COMPONENT:
-        yield "jobs are not named as services are"
-    if [one.name for one in ours(objects) if not selects(spec["selector"], one.labels)]:
-        yield "not every service is scraped"
-    for end in spec["podMetricsEndpoints"]:
-        answering = {ports(one.pod["containers"][0]).get(end["port"]) for one in ours(objects)}
-        if answering != {HTTP} or end["path"] != "/metrics":
-            yield f"nobody answers at {end['port']}{end['path']}"
-    if not any(of_kind(objects, "PrometheusRule")):
-        yield "no alert comes of it"
-
-
-def annotations_lead_to_metrics(objects: Objects) -> list[str]:
-    """A Prometheus without the operator finds the port and the path of a service by its pods' annotations."""
-    found = []
-    for each in ours(objects):
-        wanted = {
-            "prometheus.io/scrape": "true",
-            "prometheus.io/port": str(ports(each.pod["containers"][0]).get("http")),
-            "prometheus.io/path": "/metrics",
-        }
-        if not wanted.items() <= each.annotations.items():
-            found.append(f"{each.name} says that its metrics are at {each.annotations}")
-    return found
+AWS: Final = "service.beta.kubernetes.io/aws-load-balancer"
+INTERNAL: Final = {
+    f"{AWS}-scheme": "internal",
+    f"{AWS}-internal": "true",
+    "service.beta.kubernetes.io/azure-load-balancer-internal": "true",
+    "networking.gke.io/load-balancer-type": "Internal",
+    "service.beta.kubernetes.io/openstack-internal-load-balancer": "true",
+    "service.beta.kubernetes.io/oci-load-balancer-internal": "true",
+}
+"""How each cloud is asked for an address of the private network."""
 
 
 def _pods(objects: Objects) -> dict[str, dict[str, str]]:
@@ -270,3 +190,54 @@ def _block(block: dict[str, Any]) -> str:
         return str(network)
     is_safe = node in block.get("except", ()) or not network.overlaps(ip_network(node))
     return ELSEWHERE if is_safe else f"{network} with the addresses of the node"
+
+
+def only_clients_that_log_in_come_from_the_internet(objects: Objects) -> list[str]:
+    """A load balancer is internal for each cloud and takes private addresses only, unless its port has TLS, logins
+    and ACLs. Then it is public for each cloud, or internal for each. No Service opens a port of every node.
+    """
+    found = []
+    for each in of_kind(objects, "Service"):
+        name, kind = each["metadata"]["name"], each["spec"].get("type", "ClusterIP")
+        if kind not in ("ClusterIP", "LoadBalancer") or each["spec"].get("externalIPs"):
+            found.append(f"the Service {name} is reached at addresses of nodes")
+        if kind == "LoadBalancer":
+            faults = [*_public_faults(each)]
+            if faults and _logins(objects):
+                faults = [*_half_public_faults(each)]
+            found += [f"the Service {name}: {fault}" for fault in faults]
+    return found
+
+
+def _public_faults(service: Manifest) -> Iterator[str]:
+    annotations = service["metadata"].get("annotations", {})
+    missing = [key for key, value in INTERNAL.items() if annotations.get(key) != value]
+    if missing:
+        yield f"it is on the internet where a cloud needs {', '.join(missing)}"
+    ranges = service["spec"].get("loadBalancerSourceRanges", ())
+    if not ranges or not all(_private(each) for each in ranges):
+        yield "it takes clients from the internet"
+
+
+def _half_public_faults(service: Manifest) -> Iterator[str]:
+    annotations = service["metadata"].get("annotations", {})
+    left = [key for key in INTERNAL if key in annotations and annotations[key] != "internet-facing"]
+    if left:
+        yield f"it is public, and still has {', '.join(left)}"
+
+
+def _private(cidr: str) -> bool:
+    """Of RFC 1918, or of RFC 6598, which clouds give to pods and private links."""
+    network = ip_network(cidr)
+    shared = isinstance(network, IPv4Network) and network.subnet_of(IPv4Network("100.64.0.0/10"))
+    return network.is_private or shared
+
+
+def _logins(objects: Objects) -> bool:
+    """Whether clients outside need TLS, a login and ACLs."""
+    for each in ours(objects):
+        settings = settings_of(objects, each)
+        if isinstance(settings, FrontdoorSettings):
+            protocols = {name: one.protocol.value for name, one in settings.securities().items()}
+            return protocols.get("OUTSIDE") == "SASL_SSL" and settings.authorizer != "none"
+    return False

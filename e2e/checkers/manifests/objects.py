@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -123,8 +123,3 @@ def quantity(text: str | int) -> float:
     text = str(text)
     suffix = next((each for each in SUFFIXES if text.endswith(each)), "")
     return float(text.removesuffix(suffix)) * SUFFIXES.get(suffix, 1)
-
-
-def sentences(found: Iterable[str | None]) -> list[str]:
-    """Without empty ones."""
-    return [each for each in found if each]

