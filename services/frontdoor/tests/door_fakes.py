@@ -228,11 +228,11 @@ class Sent:
     def fetched(self) -> fetch.FetchRequest:
         return fetch.decode_request(self.body, self.meta.api_version)
 
-    def give(self, records: bytes = b"", *, code: int = 0, session_id: int = 0) -> None:
+    def give(self, records: bytes = b"", *, code: int = 0) -> None:
         """Answers a Fetch with these records in each partition."""
-        self.reply(self.body_of(records, code=code, session_id=session_id))
+        self.reply(self.body_of(records, code=code))
 
-    def body_of(self, records: bytes, *, code: int = 0, session_id: int = 0) -> bytes:
+    def body_of(self, records: bytes, *, code: int = 0) -> bytes:
         topics = [
             fetch.FetchResponseTopic(
                 topic=topic.topic,
@@ -246,7 +246,7 @@ class Sent:
             )
             for topic in self.fetched.topics
         ]
-        response = fetch.FetchResponse(responses=topics, session_id=session_id)
+        response = fetch.FetchResponse(responses=topics)
         return b"".join(map(bytes, fetch.encode_response(response, self.meta.api_version)))
 
 

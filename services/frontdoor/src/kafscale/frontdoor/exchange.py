@@ -98,7 +98,6 @@ class Caller:
     session_ends_ms: int | None = None  # of its login, on the clock of `now_ms`; None: never
     rights: Rights | None = None  # of the principal at the peer, once they were asked (authorization.py)
     controls: dict[Backend, Channel] = field(default_factory=dict)
-    fetch_sessions: dict[int, Channel] = field(default_factory=dict)
     gone: bool = False
 
 

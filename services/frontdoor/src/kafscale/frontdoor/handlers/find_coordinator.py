@@ -12,7 +12,6 @@ import msgspec
 import structlog
 from kafscale.access.rules import Need, Side, needs_of
 from kafscale.frontdoor.api import Api, Backend, Forward, Own
-from kafscale.frontdoor.backends import Channel
 from kafscale.frontdoor.exchange import Exchange
 from kafscale.frontdoor.parts import Parts
 from kafscale.frontdoor.refusals import refuse_exchange
@@ -103,7 +102,6 @@ def _join(
     need: Need,
     exchange: Exchange,
     reply: Reply,
-    _channel: Channel,
 ) -> None:
     """Answers the exchange, so that the forwarder has nothing left to answer."""
     try:

@@ -137,12 +137,12 @@ class Metering:
         for hold in holds:
             hold.end()
 
-    def fetch_bytes(self, exchange: Exchange, wanted_bytes: int, *, in_session: bool) -> int:
+    def fetch_bytes(self, exchange: Exchange, wanted_bytes: int) -> int:
         """How large the answer may be. 0: it must be empty, now."""
         usage = exchange.usage
         if usage is None:
             return wanted_bytes
-        return self._quotas.fetch_bytes(usage, wanted_bytes, self._clock.now_ms(), in_session=in_session)
+        return self._quotas.fetch_bytes(usage, wanted_bytes, self._clock.now_ms())
 
     def answered(self, exchange: Exchange, body: Sequence[Buffer]) -> Sequence[Buffer]:
         """The answer with its throttle time. It is sent at once, and then the client is muted (KIP-219)."""
