@@ -78,10 +78,8 @@ async def running(
 
 
 @asynccontextmanager
-async def client_of(
-    target: str, kind: Stream = Stream.BULK, streams: int = 1, **limits: int
-) -> AsyncIterator[StreamClient]:
-    client = StreamClient(target, kind=kind, streams=streams, limits=LinkLimits(**limits))
+async def client_of(target: str, kind: Stream = Stream.BULK, **limits: int) -> AsyncIterator[StreamClient]:
+    client = StreamClient(target, kind=kind, limits=LinkLimits(**limits))
     try:
         yield client
     finally:
@@ -89,7 +87,7 @@ async def client_of(
 
 
 def unanswered(client: StreamClient) -> int:
-    return sum(len(link.pending) for link in client._links)
+    return len(client._link.pending)
 
 
 def echo(request: InboundRequest) -> None:

@@ -44,7 +44,7 @@ async def test_ten_thousand_pipelined_requests_arrive_in_the_order_of_their_lane
         seen.setdefault(request.meta.connection_id, []).append(int(bytes(request.body)))
         request.reply((request.body,))
 
-    async with running({PRODUCE: note}) as service, client_of(service.target, streams=3) as client:
+    async with running({PRODUCE: note}) as service, client_of(service.target) as client:
         pending = [
             client.send(meta(connection_id=number % 7), (b"%d" % number,), lane=number % 7)
             for number in range(10_000)

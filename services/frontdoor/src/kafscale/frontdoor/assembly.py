@@ -115,7 +115,7 @@ def connect_streams(settings: FrontdoorSettings, identity: GrpcIdentity | None) 
     def connect(instance: Instance, kind: Stream) -> ServiceStream:
         in_plaintext = settings.frontdoor_plaintext_services and not instance.tls
         dial = plain if identity is None or in_plaintext else identity.dial(instance.role)
-        return StreamClient(instance.address, kind=kind, streams=settings.frontdoor_streams, dial=dial)
+        return StreamClient(instance.address, kind=kind, dial=dial)
 
     return connect
 

@@ -118,12 +118,6 @@ class FrontdoorSettings(ServiceSettings):
         description="How long a draining front door still accepts clients after its notice in etcd, so that no client "
         "gets a closed port. Only while another front door is ready.",
     )
-    frontdoor_streams: int = Field(
-        1,
-        ge=1,
-        le=16,
-        description="Streams of each kind to each service instance; a connection uses one of them.",
-    )
     frontdoor_plaintext_services: bool = Field(
         False,
         description="Also connect to services that have no certificate, although this front door has one. Only while a "

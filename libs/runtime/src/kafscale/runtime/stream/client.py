@@ -21,34 +21,28 @@ SWEEP_EVERY_S: Final = 0.25
 
 
 class StreamClient:
-    """All streams of one kind to one service instance."""
+    """The stream of one kind to one service instance."""
 
     def __init__(
         self,
         target: str,
         *,
         kind: Stream,
-        streams: int = 1,
         limits: LinkLimits | None = None,
         clock: Clock | None = None,
         dial: Dial = plain,
     ) -> None:
-        """No I/O: connects at the first send() or connect(). The limits are for each stream."""
-        assert streams > 0, "a client has a stream"
+        """No I/O: connects at the first send() or connect()."""
         self.target = target
         self._clock = clock or SystemClock()
-        self._links = [
-            Link(target, kind, limits=limits or LinkLimits(), clock=self._clock, dial=dial)
-            for _ in range(streams)
-        ]
+        self._link = Link(target, kind, limits=limits or LinkLimits(), clock=self._clock, dial=dial)
         self._owner: asyncio.Task[None] | None = None
         self._closed = False
 
     async def connect(self) -> None:
-        """Returns when every stream is up; waits as long as it takes."""
+        """Returns when the stream is up; waits as long as it takes."""
         self._start()
-        for link in self._links:
-            await link.up.wait()
+        await self._link.up.wait()
 
     def send(
         self, meta: RequestMeta, body: Sequence[Buffer], *, lane: int = 0, patient: bool = False
@@ -64,24 +58,21 @@ class StreamClient:
         """
         if self._owner is None:
             self._start()
-        links = self._links
-        return links[lane % len(links)].send(meta, body, lane, patient=patient)
+        return self._link.send(meta, body, lane, patient=patient)
 
     @property
     def writable(self) -> bool:
-        """False while more than half of queue_bytes_max waits on some stream."""
-        return all(link.writable.is_set() for link in self._links)
+        """False while more than half of queue_bytes_max waits."""
+        return self._link.writable.is_set()
 
     async def drain(self) -> None:
         """Returns when writable, and when the client is closed."""
-        for link in self._links:
-            await link.writable.wait()
+        await self._link.writable.wait()
 
     async def close(self) -> None:
         """Ends the open requests as LOST or REFUSED, and ends every task. Idempotent."""
         self._closed = True
-        for link in self._links:
-            link.close()
+        self._link.close()
         if self._owner is not None:
             self._owner.cancel()
             await asyncio.wait((self._owner,))
@@ -93,10 +84,7 @@ class StreamClient:
     async def _run(self) -> None:
         """Owns every task of the client; close() ends it and waits for it."""
         async with asyncio.TaskGroup() as tasks:
-            for link in self._links:
-                tasks.create_task(link.run())
+            tasks.create_task(self._link.run())
             while True:
                 await asyncio.sleep(SWEEP_EVERY_S)
-                now_ms = self._clock.now_ms()
-                for link in self._links:
-                    link.sweep(now_ms)
+                self._link.sweep(self._clock.now_ms())
