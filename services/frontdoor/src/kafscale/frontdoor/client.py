@@ -11,9 +11,8 @@ from typing import Final, cast
 from kafscale.access.principals import ANONYMOUS, Principal
 from kafscale.frontdoor.authentication.login import ListenerLogins, Login
 from kafscale.frontdoor.backends import Channel
-from kafscale.frontdoor.connection import Connection, Event, FrameTooLarge, Framing, Request, Slot
+from kafscale.frontdoor.connection import Connection, Event, FrameTimer, FrameTooLarge, Framing, Request, Slot
 from kafscale.frontdoor.exchange import Caller, Exchange
-from kafscale.frontdoor.frame_timeouts import FrameTimer
 from kafscale.frontdoor.gateway import Gateway
 from kafscale.frontdoor.handlers.produce import is_silent
 from kafscale.frontdoor.listeners.listener_security import ListenerSecurity
@@ -57,7 +56,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._login = None if logins is None else Login(logins, now_ms)
         if self._login is not None:
             self._login.reframe(self)
-        self._memory = gateway.requests if logins is None else gateway.strangers.memory
+        self._memory = gateway.requests if logins is None else gateway.unauthenticated.memory
         self._has_asked = False
         self._frame_timer = FrameTimer()
         self._holder = Holder(address="", wake=self._settle, end=self._make_room, touched_ms=now_ms)
@@ -70,9 +69,9 @@ class ClientConnection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         peername = self._peername or transport.get_extra_info("peername")
-        stranger = self._security.tls is not None or self._login is not None
+        unauthenticated = self._security.tls is not None or self._login is not None
         self._holder.address = address_of(peername)
-        number = self._gateway.enter(self, self._holder.address, stranger=stranger)
+        number = self._gateway.enter(self, self._holder.address, unauthenticated=unauthenticated)
         if number is None:
             self._closing_ms = self._last_ms
             self._transport.abort()

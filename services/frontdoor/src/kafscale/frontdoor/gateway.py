@@ -13,12 +13,15 @@ from typing import Final, NamedTuple
 import structlog
 from kafscale.frontdoor.access import DoorAccess
 from kafscale.frontdoor.api import Api
-from kafscale.frontdoor.connection import SCRATCH_BYTES, Limits, Request
+from kafscale.frontdoor.connection import SCRATCH_BYTES, FrameTimeouts, Limits, Request
 from kafscale.frontdoor.exchange import Caller, Client, Exchange
 from kafscale.frontdoor.fetch_turns import FetchTurns
-from kafscale.frontdoor.frame_timeouts import FrameTimeouts
-from kafscale.frontdoor.listeners.connection_limits import ConnectionLimits, read_overrides
-from kafscale.frontdoor.listeners.strangers import MEMORY_SHARE, Strangers
+from kafscale.frontdoor.listeners.connection_limits import (
+    UNAUTHENTICATED_MEMORY_SHARE,
+    ConnectionLimits,
+    UnauthenticatedConnections,
+    read_overrides,
+)
 from kafscale.frontdoor.memory import Holder, RequestMemory, Tide, UnsentAnswers
 from kafscale.frontdoor.metrics import FrontdoorMetrics
 from kafscale.frontdoor.quotas.metering import Metering
@@ -60,13 +63,13 @@ def limits_of(settings: FrontdoorSettings) -> Limits:
 
 def request_memory(
     budget: MemoryBudget, settings: FrontdoorSettings, *, with_logins: bool
-) -> tuple[RequestMemory, Strangers[Client]]:
+) -> tuple[RequestMemory, UnauthenticatedConnections[Client]]:
     """That of clients, and that of connections that have not logged in yet, if there are logins."""
     address_share = settings.frontdoor_address_memory_percent / 100
     bytes_max = int(budget.bytes_max * REQUESTS_SHARE)
-    strangers_bytes = int(bytes_max * MEMORY_SHARE) if with_logins else 0
-    clients = RequestMemory(bytes_max - strangers_bytes, address_share=address_share)
-    return clients, Strangers(strangers_bytes, address_share=address_share)
+    unknown_bytes = int(bytes_max * UNAUTHENTICATED_MEMORY_SHARE) if with_logins else 0
+    clients = RequestMemory(bytes_max - unknown_bytes, address_share=address_share)
+    return clients, UnauthenticatedConnections(unknown_bytes, address_share=address_share)
 
 
 def connection_limits(settings: FrontdoorSettings) -> ConnectionLimits[Client]:
@@ -137,7 +140,7 @@ class Gateway:
         self.frame_timeouts = FrameTimeouts(frame_ms_max=settings.connections_max_idle_ms)
         self.clock, self.metrics = clock, metrics
         self.complaints = Complaints(clock)
-        self.requests, self.strangers = request_memory(budget, settings, with_logins=with_logins)
+        self.requests, self.unauthenticated = request_memory(budget, settings, with_logins=with_logins)
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         self.connections: set[Client] = set()
         self.draining = False
@@ -145,8 +148,9 @@ class Gateway:
 
     # ---- connections
 
-    def enter(self, connection: Client, address: str, *, stranger: bool) -> int | None:
-        """A number for the connection that no other of this cluster has; None: it must be closed. `stranger`: its
+    def enter(self, connection: Client, address: str, *, unauthenticated: bool) -> int | None:
+        """A number for the connection that no other of this cluster has; None: it must be closed. `unauthenticated`:
+        its
         listener has TLS or SASL."""
         if self.draining:
             self._refuse(connection, "too many connections", "too_many")
@@ -160,7 +164,7 @@ class Gateway:
         if not entered:
             self._refuse(connection, "too many connections", "too_many")
             return None
-        if stranger and (oldest := self.strangers.enter(connection, address)) is not None:
+        if unauthenticated and (oldest := self.unauthenticated.enter(connection, address)) is not None:
             oldest.cut_off("too many connections have not authenticated or sent a request", "displaced")
         self.connections.add(connection)
         self.metrics.accepted.inc()
@@ -175,12 +179,12 @@ class Gateway:
     def has_asked(self, connection: Client) -> None:
         """Its first whole request is here: its place is its own."""
         self._connection_limits.settled(connection)
-        self.strangers.leave(connection)
+        self.unauthenticated.leave(connection)
 
     def logged_in(self, connection: Client, holder: Holder) -> RequestMemory:
-        """It is no stranger any more; what it holds counts in this memory from now on."""
+        """It has logged in: what it holds counts in this memory from now on."""
         self.has_asked(connection)
-        self.strangers.memory.leave(holder)
+        self.unauthenticated.memory.leave(holder)
         self._sync()
         return self.requests
 
@@ -191,7 +195,7 @@ class Gateway:
     def leave(self, connection: Client, caller: Caller) -> None:
         self.connections.discard(connection)
         self._connection_limits.leave(connection)
-        self.strangers.leave(connection)
+        self.unauthenticated.leave(connection)
         self._turns.left(caller)
         self.metrics.connections.set(len(self.connections))
         self._left(caller)
@@ -296,7 +300,7 @@ class Gateway:
     # ---- memory
 
     def hold(self, memory: RequestMemory, holder: Holder, held_bytes: int, *, under_way: bool) -> None:
-        """What a connection's requests hold now. `memory`: that of clients or that of strangers."""
+        """What a connection's requests hold now. `memory`: that of clients or that of unauthenticated connections."""
         memory.hold(holder, held_bytes, under_way=under_way)
         for victim in memory.victims():
             victim.end()
@@ -345,7 +349,9 @@ class Gateway:
         self._sync()
 
     def _sync(self) -> None:
-        used_bytes = self.requests.used_bytes + self.strangers.memory.used_bytes + self._answers.used_bytes
+        used_bytes = (
+            self.requests.used_bytes + self.unauthenticated.memory.used_bytes + self._answers.used_bytes
+        )
         delta_bytes = used_bytes - self._budget.used_bytes
         if delta_bytes > 0:
             self._budget.force(delta_bytes)

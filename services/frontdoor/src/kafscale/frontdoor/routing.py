@@ -4,16 +4,19 @@ Produce goes to the owner that `/o/` names while it is registered, else to the n
 to rendezvous over the READY instances, which will claim it. Fetch goes by rendezvous alone, for warm
 caches. A group's calls go to the coordinator that has its slot while it is registered, else to the node that
 the slot was handed to, else to none: another coordinator would only refuse them. Other control calls of a connection
-stay with one READY instance while it is there.
+stay with one READY instance while it is there. `brokers_for` says for which share of the cluster this front door
+answers.
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
 from kafscale.frontdoor.api import Backend
-from kafscale.frontdoor.backends import Channel, Pool
+from kafscale.frontdoor.backends import Channel, Live, Pool
 from kafscale.frontdoor.exchange import Caller
 from kafscale.frontdoor.lanes import LaneKey
+from kafscale.storage.brokers import Broker, brokers_on
 from kafscale.storage.heads import OwnerRecord
 from kafscale.storage.keys import SlotId, TopicId
 from kafscale.storage.slots import Slot, slot_of
@@ -123,3 +126,28 @@ class Routing:
         self._producers.clear()
         for listener in self._listeners:
             listener(None)
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerView:
+    """The brokers that the clients of a listener see, and which of them this front door is: None while it is not
+    registered, or leaves.
+
+    Tools ask every broker that Metadata names and join the answers. So each broker must answer only for its own share,
+    by the rules that Metadata and FindCoordinator follow. Front doors with the same address are one broker, whichever
+    of them a client reaches.
+    """
+
+    brokers: tuple[Broker, ...]
+    here: Broker | None
+
+
+def brokers_for(listener: str, front_doors: Live, node_id: int) -> BrokerView:
+    """`node_id`: this front door's own."""
+    instances = front_doors.instances()
+    brokers = brokers_on(listener, instances)
+    own = next(iter(brokers_on(listener, [each for each in instances if each.node_id == node_id])), None)
+    if own is None:
+        return BrokerView(brokers, None)
+    address = (own.host, own.port)
+    return BrokerView(brokers, next((each for each in brokers if (each.host, each.port) == address), None))

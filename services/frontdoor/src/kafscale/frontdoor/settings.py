@@ -2,9 +2,14 @@
 
 from typing import Final, Literal, Self
 
-from kafscale.frontdoor.authentication.enabled import MechanismsWrong, all_mechanisms, mechanisms_of
-from kafscale.frontdoor.authentication.key_url import UrlWrong, parse_keys_url
 from kafscale.frontdoor.authentication.mechanisms import OAUTHBEARER
+from kafscale.frontdoor.authentication.sasl_settings import (
+    MechanismsWrong,
+    UrlWrong,
+    all_mechanisms,
+    mechanisms_of,
+    parse_keys_url,
+)
 from kafscale.frontdoor.listeners.connection_limits import read_overrides
 from kafscale.frontdoor.listeners.listener_security import ListenerSecurity, read_securities
 from kafscale.frontdoor.listeners.listeners import ListenersWrong, parse

@@ -19,7 +19,7 @@ from kafscale.frontdoor.exchange import Exchange
 from kafscale.frontdoor.fan_out import Share, fan_out
 from kafscale.frontdoor.parts import Parts
 from kafscale.frontdoor.refusals import refuse_exchange, whole
-from kafscale.frontdoor.virtual_brokers import cast_on
+from kafscale.frontdoor.routing import brokers_for
 from kafscale.runtime.stream.frame import Outcome, Reply
 from kafscale.storage.brokers import coordinator_of
 from kafscale.wire.apis import ApiKey
@@ -49,10 +49,10 @@ class ListGroupsHandler:
         fan_out(exchange, self._clock, shares, partial(self._join, exchange, channels))
 
     def _join(self, exchange: Exchange, channels: Sequence[Channel], replies: Sequence[Reply]) -> None:
-        cast = cast_on(exchange.caller.listener, self._front_doors, self._node_id)
+        view = brokers_for(exchange.caller.listener, self._front_doors, self._node_id)
         answers = [self._read(exchange, reply) for reply in replies]
         refused = next((answer.error_code for answer in answers if answer.error_code), 0)
-        if refused or cast.here is None:
+        if refused or view.here is None:
             refuse_exchange(exchange, ErrorCode(refused or UNAVAILABLE))
             return
         groups: dict[str, schema.ListGroupsResponseListedGroup] = {}
@@ -67,7 +67,7 @@ class ListGroupsHandler:
             groups=[
                 group
                 for name, group in groups.items()
-                if name not in hidden and coordinator_of(name, cast.brokers) == cast.here
+                if name not in hidden and coordinator_of(name, view.brokers) == view.here
             ],
         )
         exchange.answer(schema.encode_response(response, exchange.version))

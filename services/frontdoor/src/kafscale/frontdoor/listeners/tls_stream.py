@@ -80,7 +80,7 @@ class TlsStream(asyncio.Transport, asyncio.BufferedProtocol):
         self._connection.connection_made(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        # A stranger holds what it sent before its handshake begins, so it may send one record.
+        # An unauthenticated connection holds what it sent before its handshake begins, so it may send one record.
         return self._scratch if self._stage is Stage.OPEN else self._scratch[:RECORD_BYTES]
 
     def buffer_updated(self, nbytes: int) -> None:
