@@ -7,19 +7,16 @@ A pool's READY instances are in the order of their nodes, so that equal views ch
 
 import asyncio
 from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 import msgspec
-from kafscale.frontdoor.api import Backend
+from kafscale.frontdoor.api import Api, Backend
 from kafscale.runtime.stream.client import PendingReply
 from kafscale.runtime.stream.frame import Buffer, RequestMeta
 from kafscale.runtime.stream.options import Stream
 from kafscale.runtime.tracing import Span
 from kafscale.storage.claims import NO_NODE, rendezvous
 from kafscale.storage.membership.members import Instance
-
-if TYPE_CHECKING:
-    from kafscale.frontdoor.exchange import Exchange
 
 RETIRED_GRACE_S: Final = 0.5
 
@@ -64,9 +61,9 @@ class Channel:
         self._bulk: ServiceStream | None = None
         self._control: ServiceStream | None = None
 
-    def send(self, exchange: "Exchange", meta: RequestMeta, body: Sequence[Buffer]) -> PendingReply:
-        """All requests of one connection take the same lane, so they arrive in the order of these calls."""
-        api, span = exchange.api, exchange.span
+    def send(self, api: Api, span: Span | None, meta: RequestMeta, body: Sequence[Buffer]) -> PendingReply:
+        """All requests of one connection take the same lane, so they arrive in the order of these calls. `span`: of the
+        client's request, if it is traced."""
         client = self._bulk if api.stream is Stream.BULK else self._control
         if client is None:
             client = self._open(api.stream)

@@ -9,7 +9,7 @@ calls `call`, which must cancel everything that is still open at a service.
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 from kafscale.access.authorizer import Rights
 from kafscale.access.principals import ANONYMOUS, Principal
@@ -18,16 +18,16 @@ from kafscale.frontdoor.backends import Channel
 from kafscale.frontdoor.connection import Request, Slot
 from kafscale.frontdoor.memory import UnsentAnswers
 from kafscale.frontdoor.quotas.client_quotas import Dues, Usage
+from kafscale.frontdoor.request_order import RequestOrder
 from kafscale.runtime.stream.frame import RequestMeta
 from kafscale.runtime.tracing import Span
 from kafscale.wire.buffers import Buffer
 
-if TYPE_CHECKING:
-    from kafscale.frontdoor.fetch_turns import FetchTurn
-    from kafscale.frontdoor.request_order import RequestOrder
-
 Held = tuple["Exchange", Callable[["Exchange"], None]]
 """A request, and what starts it."""
+StartFetch = Callable[["Exchange", int], None]
+"""What sends a Fetch on, and how large its answer may be."""
+NONE_YET: Final = -1
 REVISION_KINDS: Final = 2
 NEVER_MS: Final = 1 << 62
 """Added to the deadline of a request that waits for its turn: for others of its connection, or for a throttle time."""
@@ -91,7 +91,7 @@ class Caller:
     peer: str
     unsent: UnsentAnswers = field(default_factory=UnsentAnswers)
     fetch_turn: "FetchTurn | None" = None
-    order: "RequestOrder | None" = None  # most connections never need one
+    order: "RequestOrder[Exchange] | None" = None  # most connections never need one
     dues: Dues = field(default_factory=dict)
     held: "deque[Held] | None" = None  # requests that wait for a throttle time, and those behind them
     principal: Principal = ANONYMOUS
@@ -99,6 +99,16 @@ class Caller:
     rights: Rights | None = None  # of the principal at the peer, once they were asked (authorization.py)
     controls: dict[Backend, Channel] = field(default_factory=dict)
     gone: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class FetchTurn:
+    """The Fetches of one connection (fetch_turns.py)."""
+
+    running: "Exchange | None" = None
+    answered_slot: int = NONE_YET
+    last_bytes: int | None = None
+    waiting: "deque[tuple[Exchange, int, StartFetch]]" = field(default_factory=deque)
 
 
 @dataclass(slots=True, eq=False)

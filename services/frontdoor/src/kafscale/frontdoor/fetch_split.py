@@ -123,7 +123,7 @@ class SplitFetch:
             revision=self._revision,
             log_start_revision=self._log_starts,
         )
-        pending = part.pending = part.channel.send(exchange, meta, body)
+        pending = part.pending = part.channel.send(exchange.api, exchange.span, meta, body)
         pending.future.add_done_callback(partial(self._replied, part, pending))
 
     def _share(self, part: FetchPart, max_wait_ms: int, min_bytes: int) -> FetchRequest:

@@ -6,38 +6,20 @@ Law: of one connection there is at most one Fetch answer in memory, whatever the
 it reads. The memory decides how large an answer may be requested (memory.py).
 """
 
-from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Final
 
-from kafscale.frontdoor.exchange import Caller, Exchange
+from kafscale.frontdoor.exchange import Caller, Exchange, FetchTurn, StartFetch
 from kafscale.frontdoor.memory import SMALL_ANSWER_BYTES, AnswerMemory
 
-Start = Callable[[Exchange, int], None]
-"""What sends a Fetch on, and how large its answer may be."""
 HUNGRY_BYTES: Final = SMALL_ANSWER_BYTES // 2
 """After an answer of this size the next is expected to be large; before the first answer the size is unknown."""
-
-
-NONE_YET: Final = -1
-
-
-@dataclass(slots=True, eq=False)
-class FetchTurn:
-    """Of one connection."""
-
-    running: Exchange | None = None
-    answered_slot: int = NONE_YET
-    last_bytes: int | None = None
-    waiting: deque[tuple[Exchange, int, Start]] = field(default_factory=deque)
 
 
 class FetchTurns:
     def __init__(self, memory: AnswerMemory) -> None:
         self.memory = memory
 
-    def begin(self, exchange: Exchange, wanted_bytes: int, start: Start) -> None:
+    def begin(self, exchange: Exchange, wanted_bytes: int, start: StartFetch) -> None:
         """Starts it now or when it is its turn. `wanted_bytes`: the most that the client takes."""
         caller = exchange.caller
         turn = caller.fetch_turn
@@ -49,7 +31,7 @@ class FetchTurns:
             return
         self._start(turn, exchange, wanted_bytes, start)
 
-    def _start(self, turn: FetchTurn, exchange: Exchange, wanted_bytes: int, start: Start) -> None:
+    def _start(self, turn: FetchTurn, exchange: Exchange, wanted_bytes: int, start: StartFetch) -> None:
         hungry = turn.last_bytes is None or turn.last_bytes >= HUNGRY_BYTES
         granted_bytes = self.memory.grant(exchange.caller.unsent, wanted_bytes, hungry=hungry)
         turn.running = exchange

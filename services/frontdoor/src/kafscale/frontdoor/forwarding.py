@@ -95,7 +95,7 @@ class Forwarded:
         starts = self._from.acked.log_starts.value if how.carries_revision else 0
         meta = exchange.meta(now_ms=self._from.clock.now_ms(), revision=revision, log_start_revision=starts)
         self._tried = channel
-        pending = self._pending = channel.send(exchange, meta, self._body)
+        pending = self._pending = channel.send(api, exchange.span, meta, self._body)
         if api.stream is Stream.CONTROL:
             pending.admits = exchange.admits
         if how.cut_through and exchange.usage is None:

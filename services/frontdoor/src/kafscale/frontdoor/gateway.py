@@ -150,8 +150,7 @@ class Gateway:
 
     def enter(self, connection: Client, address: str, *, unauthenticated: bool) -> int | None:
         """A number for the connection that no other of this cluster has; None: it must be closed. `unauthenticated`:
-        its
-        listener has TLS or SASL."""
+        its listener has TLS or SASL."""
         if self.draining:
             self._refuse(connection, "too many connections", "too_many")
             return None

@@ -142,12 +142,12 @@ class LaneSender:
             self._send(producer, Share(call, parts, channel, epoch, whole), now_ms)
 
     def _send(self, producer: Producer, share: Share, now_ms: int) -> None:
-        call = share.call
-        meta = call.exchange.meta(now_ms=now_ms, lane_epoch=share.epoch)
-        share.pending = share.channel.send(call.exchange, meta, call.body(share))
+        call, exchange = share.call, share.call.exchange
+        meta = exchange.meta(now_ms=now_ms, lane_epoch=share.epoch)
+        share.pending = share.channel.send(exchange.api, exchange.span, meta, call.body(share))
         call.shares.append(share)
         if share.channel.congested:
-            call.exchange.pause_for(share.channel)
+            exchange.pause_for(share.channel)
         future = share.pending.future
         if future.done():
             self._take(producer, share, future)

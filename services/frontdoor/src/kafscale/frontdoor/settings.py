@@ -240,4 +240,5 @@ class FrontdoorSettings(ServiceSettings):
 
     def securities(self) -> dict[str, ListenerSecurity]:
         """How each listener is secured, by its name. Raises ListenersWrong, but not after validation."""
-        return read_securities(self._listener_names(), self)
+        texts = {name: value for name, value in self if isinstance(value, str)}
+        return read_securities(self._listener_names(), texts)
