@@ -305,7 +305,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             return
         self._gateway.metrics.hung_up.labels(label).inc()
         who = {"connection_id": self.caller.connection_id, "peer": self.caller.peer}
-        self._gateway.complaints.log(kind, **who, listener=self._security.name, **fields)
+        self._gateway.warnings.log(kind, **who, listener=self._security.name, **fields)
         self._close(send=send)
 
     def turned_away(self, kind: str, label: str, *, reason: str, send: bool = False) -> None:

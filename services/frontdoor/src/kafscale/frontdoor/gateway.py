@@ -31,6 +31,7 @@ from kafscale.frontdoor.request_order import RequestOrder
 from kafscale.frontdoor.settings import FrontdoorSettings
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import Clock
+from kafscale.runtime.log_storms import Warnings
 from kafscale.runtime.memory_tuning import give_back
 from kafscale.runtime.tracing import Tracer
 from kafscale.wire.apis import ApiKey
@@ -42,7 +43,6 @@ log = structlog.get_logger("kafscale.frontdoor")
 Handler = Callable[[Exchange], None]
 SWEEP_S: Final = 0.25
 IDLE_ROUNDS: Final = 4
-COMPLAINT_EVERY_MS: Final = 10_000
 REQUESTS_SHARE: Final = 0.5
 FETCH: Final = int(ApiKey.FETCH)
 STALE: Final = "access_stale"
@@ -86,24 +86,6 @@ class Served(NamedTuple):
     version_max: int
 
 
-class Complaints:
-    """One log line per kind and interval, with the number of those that were left out."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._last_ms: dict[str, int] = {}
-        self._left_out: dict[str, int] = {}
-
-    def log(self, kind: str, **fields: object) -> None:
-        now_ms = self._clock.now_ms()
-        last_ms = self._last_ms.get(kind)
-        if last_ms is not None and now_ms - last_ms < COMPLAINT_EVERY_MS:
-            self._left_out[kind] = self._left_out.get(kind, 0) + 1
-            return
-        self._last_ms[kind] = now_ms
-        log.warning("connection closed", kind=kind, left_out=self._left_out.pop(kind, 0), **fields)
-
-
 class Gateway:
     def __init__(
         self,
@@ -139,7 +121,7 @@ class Gateway:
         self.settings, self.limits = settings, limits_of(settings)
         self.frame_timeouts = FrameTimeouts(frame_ms_max=settings.connections_max_idle_ms)
         self.clock, self.metrics = clock, metrics
-        self.complaints = Complaints(clock)
+        self.warnings = Warnings("kafscale.frontdoor", "connection closed", clock)
         self.requests, self.unauthenticated = request_memory(budget, settings, with_logins=with_logins)
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         self.connections: set[Client] = set()
@@ -173,7 +155,7 @@ class Gateway:
 
     def _refuse(self, connection: Client, kind: str, label: str) -> None:
         self.metrics.hung_up.labels(label).inc()
-        self.complaints.log(kind, listener=connection.caller.listener)
+        self.warnings.log(kind, listener=connection.caller.listener)
 
     def has_asked(self, connection: Client) -> None:
         """Its first whole request is here: its place is its own."""
