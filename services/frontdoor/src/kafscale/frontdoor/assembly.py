@@ -8,23 +8,24 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, assert_never
 
 from kafscale.frontdoor.access import AccessMeans
-from kafscale.frontdoor.api import Api, Backend, Forward, Own, ToGroup, ToGroups
+from kafscale.frontdoor.api import Api, Backend, Forward, Own, ToGroups, ToOwners, ToSlot
 from kafscale.frontdoor.apis import DEFERRED, REFUSED, SERVED, advertised
 from kafscale.frontdoor.authentication.credentials import CredentialSource
 from kafscale.frontdoor.authentication.machine import Versions
-from kafscale.frontdoor.authorization import Doorkeeper, check_apis, group_need
+from kafscale.frontdoor.authorization import Doorkeeper, check_apis, need_of_each
 from kafscale.frontdoor.backends import Connect, Live, Pool, ServiceStream
 from kafscale.frontdoor.exchange import AckedRevision
 from kafscale.frontdoor.fetch_turns import FetchTurns
 from kafscale.frontdoor.forwarding import Forwarder
 from kafscale.frontdoor.gateway import REQUESTS_SHARE, Gateway, Handler, Served
-from kafscale.frontdoor.group_calls import GroupCaller
+from kafscale.frontdoor.group_calls import SlotCaller
 from kafscale.frontdoor.handlers.api_versions import ApiVersionsHandler
 from kafscale.frontdoor.lanes import LaneLimits
 from kafscale.frontdoor.listeners.listener_security import ListenerSecurity
 from kafscale.frontdoor.memory import AnswerMemory
 from kafscale.frontdoor.metrics import FrontdoorMetrics
 from kafscale.frontdoor.not_served import as_api
+from kafscale.frontdoor.owner_calls import OwnerCaller
 from kafscale.frontdoor.parts import Parts
 from kafscale.frontdoor.produce_lanes import LaneSender
 from kafscale.frontdoor.quotas.metering import HELD_SHARE, Metering, window_of
@@ -192,13 +193,14 @@ def parts_of(
         forwarder=Forwarder(
             routing=routing, clock=clock, acked=means.acked, tasks=means.tasks, access=means.access.copy
         ),
-        groups=GroupCaller(
+        slots=SlotCaller(
             routing=routing,
             clock=clock,
             watch=means.watch,
             wait_ms_max=settings.frontdoor_join_wait_ms_max,
             doorkeeper=doorkeeper,
         ),
+        owners=OwnerCaller(routing=routing, topics=views.topics, clock=clock, doorkeeper=doorkeeper),
         sender=LaneSender(
             routing=routing,
             topics=views.topics,
@@ -230,10 +232,12 @@ def handler_of(api: Api, parts: Parts) -> Handler:
     match how:
         case Forward():
             return partial(parts.forwarder.forward, how=how)
-        case ToGroup():
-            return partial(parts.groups.call, how=how)
+        case ToSlot():
+            return partial(parts.slots.call, how=how)
         case ToGroups():
-            return partial(parts.groups.call_several, how=how, need=group_need(api.key))
+            return partial(parts.slots.call_several, how=how, need=need_of_each(api.key))
+        case ToOwners():
+            return partial(parts.owners.call, how=how, need=need_of_each(api.key))
         case Own():
             return how.make(parts)
         case _ as never:

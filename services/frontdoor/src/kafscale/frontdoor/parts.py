@@ -7,7 +7,8 @@ from kafscale.frontdoor.authorization import Doorkeeper
 from kafscale.frontdoor.backends import Live
 from kafscale.frontdoor.fetch_turns import FetchTurns
 from kafscale.frontdoor.forwarding import Forwarder
-from kafscale.frontdoor.group_calls import GroupCaller
+from kafscale.frontdoor.group_calls import SlotCaller
+from kafscale.frontdoor.owner_calls import OwnerCaller
 from kafscale.frontdoor.produce_lanes import LaneSender
 from kafscale.frontdoor.quotas.metering import Metering
 from kafscale.frontdoor.routing import Routing
@@ -29,7 +30,8 @@ class Parts:
     cluster_id: Callable[[], str]
     routing: Routing
     forwarder: Forwarder
-    groups: GroupCaller
+    slots: SlotCaller
+    owners: OwnerCaller
     sender: LaneSender
     turns: FetchTurns
     metering: Metering

@@ -13,7 +13,7 @@ from typing import Final
 
 import structlog
 from kafscale.frontdoor.api import Api, Area, Backend, Own
-from kafscale.frontdoor.authorization import group_need
+from kafscale.frontdoor.authorization import need_of_each
 from kafscale.frontdoor.backends import Channel
 from kafscale.frontdoor.exchange import Exchange
 from kafscale.frontdoor.fan_out import Share, fan_out
@@ -28,7 +28,7 @@ from kafscale.wire.schema import list_groups as schema
 
 log = structlog.get_logger("kafscale.frontdoor.groups")
 
-DESCRIBE: Final = group_need(ApiKey.LIST_GROUPS)
+DESCRIBE: Final = need_of_each(ApiKey.LIST_GROUPS)
 UNAVAILABLE: Final = ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
