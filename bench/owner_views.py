@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import Final
 
 import uvloop
-from kafscale.frontdoor.owner_views import OwnersView
 from kafscale.runtime.memory_tuning import calm_collector
 from kafscale.storage.etcd.client import EtcdClient, Put, Txn
 from kafscale.storage.heads import OwnerRecord, encode_owner
 from kafscale.storage.keys import Keyspace, TopicId
+from kafscale.storage.owner_views import OwnersView
 from kafscale.testkit.etcd import start_etcd
 
 from bench.upkeep_scale import memory_mb
@@ -72,7 +72,7 @@ async def read_all(owners: OwnersView) -> Cost:
     watching = asyncio.create_task(watch_loop(stalls_s))
     await asyncio.sleep(SETTLE_S)
     began_s = time.process_time()
-    await owners.view.refresh()
+    await owners.refresh()
     cpu_s = time.process_time() - began_s
     await asyncio.sleep(SETTLE_S)
     watching.cancel()
@@ -90,7 +90,7 @@ async def run(endpoint: str, topics: int) -> None:
     again = await read_all(owners)
     peak_mb = memory_mb("VmHWM")
     print(
-        f"{len(owners.view.items):,} owner records: first read {first}, reconcile {again}; "
+        f"{len(owners.items):,} owner records: first read {first}, reconcile {again}; "
         f"memory +{held_mb - before_mb} MB after the first read, +{peak_mb - before_mb} MB at the peak"
     )
     await etcd.close()

@@ -59,10 +59,10 @@ class FakeOwners:
         self.records: dict[LaneKey, OwnerRecord] = {}
         self._listeners: list[Callable[[LaneKey], None]] = []
 
-    def get(self, key: LaneKey) -> OwnerRecord | None:
+    def of(self, key: LaneKey) -> OwnerRecord | None:
         return self.records.get(key)
 
-    def subscribe(self, listener: Callable[[LaneKey], None]) -> None:
+    def follow(self, listener: Callable[[LaneKey], None]) -> None:
         self._listeners.append(listener)
 
     def set(self, key: LaneKey, owner: str, handoff_to: str = "") -> None:
@@ -75,7 +75,7 @@ class FakeSlots:
     def __init__(self) -> None:
         self.records: dict[SlotId, Slot] = {}
 
-    def get(self, slot_id: SlotId) -> Slot | None:
+    def of(self, slot_id: SlotId) -> Slot | None:
         return self.records.get(slot_id)
 
     def claimed(self) -> list[Slot]:

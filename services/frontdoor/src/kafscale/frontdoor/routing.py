@@ -27,15 +27,15 @@ CACHE_MAX = 200_000
 class Owners(Protocol):
     """The owner records, by topic id and partition."""
 
-    def get(self, key: LaneKey) -> OwnerRecord | None: ...
+    def of(self, key: LaneKey, /) -> OwnerRecord | None: ...
 
-    def subscribe(self, listener: Callable[[LaneKey], None]) -> None: ...
+    def follow(self, listener: Callable[[LaneKey], None]) -> None: ...
 
 
 class Slots(Protocol):
     """The claims of slots."""
 
-    def get(self, slot_id: SlotId) -> Slot | None: ...
+    def of(self, slot_id: SlotId) -> Slot | None: ...
 
     def claimed(self) -> Iterable[Slot]: ...
 
@@ -48,7 +48,7 @@ class Routing:
         self._producers: dict[LaneKey, Channel | None] = {}
         self._fetchers: dict[LaneKey, Channel | None] = {}
         self._listeners: list[Callable[[LaneKey | None], None]] = []
-        owners.subscribe(self._owner_changed)
+        owners.follow(self._owner_changed)
         pools[Backend.PRODUCE].subscribe(self._producers_changed)
         pools[Backend.FETCH].subscribe(self._fetchers.clear)
 
@@ -79,7 +79,7 @@ class Routing:
         return channel
 
     def coordinator(self, group: str) -> Channel | None:
-        record = self._slots.get(slot_of(group))
+        record = self._slots.of(slot_of(group))
         return None if record is None else self._holder(Backend.COORDINATOR, record)
 
     def coordinators(self) -> tuple[Channel, ...] | None:
@@ -105,7 +105,7 @@ class Routing:
         return channel
 
     def _find_producer(self, key: LaneKey) -> Channel | None:
-        record = self._owners.get(key)
+        record = self._owners.of(key)
         holder = None if record is None else self._holder(Backend.PRODUCE, record)
         return holder or self._pools[Backend.PRODUCE].preferred(*key)
 
