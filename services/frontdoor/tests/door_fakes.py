@@ -172,11 +172,10 @@ class Sent:
         *buffers: Buffer,
         status: ReplyStatus = ReplyStatus.FINAL,
         revision: int = 0,
-        report: bytes = b"",
     ) -> None:
         self.admits = self.parts = None
         body = memoryview(b"".join(map(bytes, buffers)))
-        self.future.set_result(Reply(status, revision, body, report=report))
+        self.future.set_result(Reply(status, revision, body))
 
     def lose(self, *, sent: bool) -> None:
         self.future.set_result(Reply(ReplyStatus.LOST if sent else ReplyStatus.REFUSED, reason="test"))

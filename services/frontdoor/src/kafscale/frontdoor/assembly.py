@@ -153,7 +153,6 @@ def assemble(settings: FrontdoorSettings, views: Views, means: Means) -> FrontDo
         metering=parts.metering,
         metrics=metrics,
         tracer=means.tracer,
-        shows_steps=parts.doorkeeper.shows_steps,
         connection_base=connection_base(),
         with_logins=means.access.users is not None,
         access=means.access.copy,

@@ -50,10 +50,6 @@ class Doorkeeper:
             caller.rights = rights
         return self._authorization.asker(rights, caller.listener, exchange.request.header.api_key)
 
-    def shows_steps(self, exchange: Exchange) -> bool:
-        """Step times show how the cluster is built, so a client needs the right to describe it."""
-        return self.asker(exchange).operations(ResourceType.CLUSTER) != 0
-
     def guarded(self, api: Api, handler: Handler) -> Handler:
         """The handler, which gets only requests that meet the needs of a whole request."""
         needs = whole_needs(api)

@@ -81,9 +81,7 @@ class Channel:
         pending = client.send(meta, body, lane=meta.connection_id)
         if pending.waiting is not None:
             pending.waiting.on_taken = lambda: asked.event("sent")
-        pending.future.add_done_callback(
-            lambda done: asked.replied(b"" if done.cancelled() else done.result().report)
-        )
+        pending.future.add_done_callback(lambda _: asked.end())
         return pending
 
     def _open(self, stream: Stream) -> ServiceStream:

@@ -154,8 +154,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     def answered(self, exchange: Exchange, body: Sequence[Buffer]) -> None:
         if exchange.usage is not None:
             body = self._gateway.metering.answered(exchange, body)
-        step_times = b"" if exchange.span is None else exchange.span.report()
-        self._machine.respond(exchange.request.slot, body, step_times)
+        self._machine.respond(exchange.request.slot, body)
         self._over(exchange, sum(map(len, body)))
 
     def answered_part(self, exchange: Exchange, part: memoryview, *, size: int, left_bytes: int) -> None:

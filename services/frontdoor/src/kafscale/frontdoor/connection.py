@@ -325,20 +325,18 @@ class Connection:
 
     # ---- answers out
 
-    def respond(self, slot: Slot, body: Sequence[Buffer], step_times: bytes = b"") -> None:
-        """The answer of a request without its header, once for each that is not silent. `step_times` go with it."""
-        self.respond_part(slot, body, size=sum(map(len, body)), last=True, step_times=step_times)
+    def respond(self, slot: Slot, body: Sequence[Buffer]) -> None:
+        """The answer of a request without its header, once for each that is not silent."""
+        self.respond_part(slot, body, size=sum(map(len, body)), last=True)
 
-    def respond_part(
-        self, slot: Slot, part: Sequence[Buffer], *, size: int, last: bool, step_times: bytes = b""
-    ) -> None:
+    def respond_part(self, slot: Slot, part: Sequence[Buffer], *, size: int, last: bool) -> None:
         """Some of an answer of `size` bytes, in place of `respond`. It may leave before the last part is there."""
         opened = self._open[slot]
         assert not opened.silent, "a request with acks=0 has no answer"
         if opened.answer is None:
             head = SIZE.pack(size)
             if not opened.bare:
-                head = answer_head(size, opened.correlation_id, tagged=opened.tagged, step_times=step_times)
+                head = answer_head(size, opened.correlation_id, tagged=opened.tagged)
             opened.answer = [head]
             self._unsent_bytes += len(head)
         opened.answer += part

@@ -26,7 +26,7 @@ from kafscale.frontdoor.memory import Holder, RequestMemory, Tide, UnsentAnswers
 from kafscale.frontdoor.metrics import FrontdoorMetrics
 from kafscale.frontdoor.quotas.metering import Metering
 from kafscale.frontdoor.refusals import refuse_exchange
-from kafscale.frontdoor.request_log import end_span, log_request, start_span, start_steps
+from kafscale.frontdoor.request_log import end_span, log_request, start_span
 from kafscale.frontdoor.request_order import RequestOrder
 from kafscale.frontdoor.settings import FrontdoorSettings
 from kafscale.runtime.budget import MemoryBudget
@@ -99,16 +99,14 @@ class Gateway:
         metering: Metering,
         metrics: FrontdoorMetrics,
         tracer: Tracer | None,
-        shows_steps: Callable[[Exchange], bool],
         connection_base: int,
         with_logins: bool = False,
         access: DoorAccess | None = None,
     ) -> None:
-        """`served`: by API key. `left` is called when a connection has ended. `with_logins`: of any listener.
-        `shows_steps`: whether a client may see step times."""
+        """`served`: by API key. `left` is called when a connection has ended. `with_logins`: of any listener."""
         self._access, self._served, self._left = access, served, left
         self._budget = budget
-        self._tracer, self._shows_steps = tracer, shows_steps
+        self._tracer = tracer
         self._log_requests = settings.log_level == "debug"  # otherwise nothing is built for a line
         self._next_connection = connection_base
         self._dirty: list[Client] = []
@@ -192,7 +190,7 @@ class Gateway:
             connection.hang_up(f"API key {header.api_key} is not served")
             return
         api = served.api
-        exchange = self._begin(connection, request, api, timed=header.asks_step_times)
+        exchange = self._begin(connection, request, api)
         if header.api_key in self._may_wait and len(connection.exchanges) > 1:
             order = exchange.caller.order = exchange.caller.order or RequestOrder()
             if order.holds(exchange, connection.exchanges.values()):
@@ -220,13 +218,11 @@ class Gateway:
         """A request of a login, which answers it itself (`authentication/`)."""
         return self._begin(connection, request, self._served[request.header.api_key].api)
 
-    def _begin(self, connection: Client, request: Request, api: Api, *, timed: bool = False) -> Exchange:
+    def _begin(self, connection: Client, request: Request, api: Api) -> Exchange:
         deadline_ms = request.arrived_ms + self.settings.frontdoor_request_timeout_ms
         exchange = Exchange(connection, request, api, deadline_ms)
         connection.exchanges[request.slot] = exchange
-        if timed and self._shows_steps(exchange):
-            start_steps(exchange)
-        elif self._tracer is not None:
+        if self._tracer is not None:
             start_span(self._tracer, exchange)
         return exchange
 

@@ -1,12 +1,10 @@
-"""The trace and the log of a request: the root span if it is sampled or its client asked for step times, and a line at
-debug level when it has ended."""
+"""The trace and the log of a request: the root span if it is sampled, and a line at debug level when it has ended."""
 
 from typing import Literal
 
 import structlog
 from kafscale.frontdoor.exchange import Exchange
 from kafscale.runtime.logs import request_ids
-from kafscale.runtime.steps import StepSpan
 from kafscale.runtime.tracing import Tracer, request_attributes
 from kafscale.wire.error_names import error_name
 
@@ -45,12 +43,6 @@ def start_span(tracer: Tracer, exchange: Exchange) -> None:
         span.set(name, value)
     span.set("network.peer.address", exchange.caller.peer)
     span.set("kafscale.request_bytes", exchange.request.size)
-
-
-def start_steps(exchange: Exchange) -> None:
-    """The client asked when its request reaches each step."""
-    span = exchange.span = StepSpan("request")
-    exchange.traceparent = span.traceparent
 
 
 def end_span(exchange: Exchange, outcome: Outcome, out_bytes: int) -> None:
