@@ -183,7 +183,7 @@ async def test_a_drain_does_not_wait_for_the_end_of_a_throttle_time() -> None:
         client.produce(("t", 0, bytes(100_000)))
         client.feed(client.frame(18, 0, b""))
         cluster.producer(1).sent[0].append()
-        client.connection.end_soon()
+        client.connection.drain()
         await until(lambda: client.hung_up)
         assert len(client.answers) == 2
 

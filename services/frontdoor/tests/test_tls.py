@@ -325,7 +325,7 @@ async def test_answers_are_sent_before_the_connection_ends_and_so_is_the_end(
         await until(asked.is_set)
         await until(lambda: system.door.gateway.metrics.by_key[1].requests.value == 1)
         (connection,) = system.door.gateway.connections
-        connection.end_soon()
+        connection.drain()
         go_on.set()
         assert await reading == [pack(">i", 3) + bytes(5 << 20)]
 

@@ -78,7 +78,7 @@ class Forward:
 
     `unavailable`: nothing was executed, and clients retry on this code. `unknown`: perhaps executed.
     `repeatable`: a request whose instance was lost may go to another one.
-    `moves_log_starts`: the revision of the reply is the one at which the log starts that it names are known.
+    `moves_log_starts`: from the reply's revision on, readers see the new log starts.
     `changes_access`: the answer waits until this front door knows the new users, ACLs or quotas (access.py).
     `cut_through`: a large answer goes to the client while it arrives.
     """

@@ -12,7 +12,7 @@ from kafscale.frontdoor.api import Api, Backend, Forward, Own, ToGroups, ToOwner
 from kafscale.frontdoor.apis import DEFERRED, REFUSED, SERVED, advertised
 from kafscale.frontdoor.authentication.credentials import CredentialSource
 from kafscale.frontdoor.authentication.machine import Versions
-from kafscale.frontdoor.authorization import Doorkeeper, check_apis, need_of_each
+from kafscale.frontdoor.authorization import RequestAuthorizer, check_apis, need_of_each
 from kafscale.frontdoor.backends import Connect, Live, Pool, ServiceStream
 from kafscale.frontdoor.exchange import AckedRevision
 from kafscale.frontdoor.fetch_turns import FetchTurns
@@ -137,7 +137,7 @@ def assemble(settings: FrontdoorSettings, views: Views, means: Means) -> FrontDo
     means.metrics.watch("parts_resent_total", lambda: sender.resent_parts)
     gateway = Gateway(
         served={
-            key: Served(api, parts.doorkeeper.guarded(api, handler_of(api, parts)), *api.versions)
+            key: Served(api, parts.authorizer.guarded(api, handler_of(api, parts)), *api.versions)
             for key, api in SERVED.items()
         }
         | {
@@ -181,7 +181,7 @@ def authentication_of(
 def parts_of(
     settings: FrontdoorSettings, views: Views, means: Means, routing: Routing, metrics: FrontdoorMetrics
 ) -> Parts:
-    clock, doorkeeper = means.clock, Doorkeeper(means.authorization)
+    clock, authorizer = means.clock, RequestAuthorizer(means.authorization)
     return Parts(
         node_id=means.node_id,
         clock=clock,
@@ -197,9 +197,9 @@ def parts_of(
             clock=clock,
             watch=means.watch,
             wait_ms_max=settings.frontdoor_join_wait_ms_max,
-            doorkeeper=doorkeeper,
+            authorizer=authorizer,
         ),
-        owners=OwnerCaller(routing=routing, topics=views.topics, clock=clock, doorkeeper=doorkeeper),
+        owners=OwnerCaller(routing=routing, topics=views.topics, clock=clock, authorizer=authorizer),
         sender=LaneSender(
             routing=routing,
             topics=views.topics,
@@ -209,7 +209,7 @@ def parts_of(
         ),
         turns=FetchTurns(AnswerMemory(int(means.budget.bytes_max * (1 - REQUESTS_SHARE)))),
         metering=_metering(settings, means, metrics),
-        doorkeeper=doorkeeper,
+        authorizer=authorizer,
         advertised=advertised(),
         produce_timeout_min_ms=settings.produce_timeout_min_ms,
     )

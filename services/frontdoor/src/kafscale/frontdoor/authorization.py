@@ -32,14 +32,14 @@ APPLIES: Final[Mapping[When, Callable[[str | None], bool]]] = {
 """The cases that the first field decides."""
 
 
-class Doorkeeper:
-    """The questions of the front door's clients."""
+class RequestAuthorizer:
+    """Answers what the principal of a connection may do."""
 
     def __init__(self, authorization: Authorization) -> None:
         self._authorization = authorization
         self.enforces = authorization.authorizer is not None
 
-    def asker(self, exchange: Exchange) -> Asker:
+    def rights_of(self, exchange: Exchange) -> Asker:
         authorizer = self._authorization.authorizer
         if authorizer is None:
             return EVERYTHING
@@ -72,7 +72,7 @@ class Doorkeeper:
             except WireError as error:
                 exchange.hang_up(str(error))
                 return False
-        asker = self.asker(exchange)
+        asker = self.rights_of(exchange)
         for need in needs:
             if APPLIES[need.when](first) and not asker.allows(need, first or ""):
                 refuse_exchange(exchange, need.code)

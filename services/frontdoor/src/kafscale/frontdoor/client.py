@@ -130,7 +130,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._login.close()
         self._gateway.leave(self, self.caller)
         self._gateway.let_go(self._memory, self._holder, self.caller.unsent)
-        # They lead back here: else only the collector would free this connection.
+        # Breaks the reference cycle, so that the connection is freed at once.
         self._holder.wake = self._holder.end = self.caller.unsent.end = nobody
 
     # ---- requests and answers
@@ -147,9 +147,9 @@ class ClientConnection(asyncio.BufferedProtocol):
                     self._gateway.has_asked(self)
                 self._gateway.dispatch(self, event)
             elif isinstance(event, FrameTooLarge):
-                self._complain("frame too large", "frame_too_large", size=event.size, size_max=event.size_max)
+                self.close("frame too large", "frame_too_large", size=event.size, size_max=event.size_max)
             else:
-                self._complain("not a Kafka request", "not_kafka", reason=event.reason)
+                self.close("not a Kafka request", "not_kafka", reason=event.reason)
 
     def answered(self, exchange: Exchange, body: Sequence[Buffer]) -> None:
         if exchange.usage is not None:
@@ -212,7 +212,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         if self._ending:
             self._gateway.next_fetch(self.caller)
             if self._machine.drained:
-                self._close()
+                self._end()
             return
         wanted = self._machine.reading and not self._paused_for
         if wanted and not self._memory.admits(self._holder):
@@ -295,29 +295,23 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     # ---- the end
 
-    def hang_up(self, reason: str) -> None:
-        """There is no answer that the client could read, so the connection is closed."""
-        self._complain("request without an answer", "bad_request", reason=reason)
-
-    def _complain(self, kind: str, label: str, *, send: bool = True, **fields: object) -> None:
+    def close(self, kind: str, label: str, *, flush: bool = True, **fields: object) -> None:
+        """Counts and logs why, and closes. `kind` is for the log, `label` for the metric. `flush`: the answers that are
+        ready are sent before."""
         if self._closing_ms is not None:
             return
         self._gateway.metrics.hung_up.labels(label).inc()
         who = {"connection_id": self.caller.connection_id, "peer": self.caller.peer}
         self._gateway.warnings.log(kind, **who, listener=self._security.name, **fields)
-        self._close(send=send)
-
-    def turned_away(self, kind: str, label: str, *, reason: str, send: bool = False) -> None:
-        """The client did not do what its listener asks for, or its answer broke off. `send`: answers leave."""
-        self._complain(kind, label, send=send, reason=reason)
+        self._end(flush=flush)
 
     def cut_off(self, kind: str, label: str) -> None:
         """Closes without sending anything more, so its memory is free at once."""
-        self._complain(kind, label, send=False)
+        self.close(kind, label, flush=False)
         self.abort()
 
-    def end_soon(self) -> None:
-        """Drain: no more requests are read, the open ones are answered."""
+    def drain(self) -> None:
+        """Reads no more requests, answers the open ones, and closes."""
         if self._transport is None or self._closing_ms is not None or self._ending:
             return
         self._ending = True
@@ -327,11 +321,11 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._unmute()
         self._settle()
 
-    def _close(self, *, send: bool = True) -> None:
-        """Sends the answers that are ready, gives up the rest."""
+    def _end(self, *, flush: bool = True) -> None:
+        """Gives up the open requests. The transport still sends what it has."""
         assert self._transport is not None
         self._closing_ms = self._gateway.clock.now_ms()
-        if send:
+        if flush:
             self._write(self._transport)
         self._abandon()
         self._transport.close()
@@ -361,7 +355,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         if self._eof_ms is not None and self.caller.held is not None:
             self._eof_ms = now_ms  # what is held has its time when it starts
         if self._eof_ms is not None and now_ms - self._eof_ms > EOF_GRACE_MS:
-            self._close()
+            self._end()
             return
         for exchange in [e for e in self.exchanges.values() if e.deadline_ms <= now_ms]:
             exchange.expire()
@@ -386,13 +380,13 @@ class ClientConnection(asyncio.BufferedProtocol):
             gateway.frame_timeouts, now_ms, arrived_bytes=machine.arrived_bytes, pressed=pressed
         )
         if wrong is not None:
-            self._complain(wrong, "half_request")
+            self.close(wrong, "half_request")
         elif self.caller.unsent.is_stuck(now_ms):
             self.cut_off("a client that takes no answers", "no_reader")
         elif self._is_late(now_ms):
-            self._complain("not authenticated in time", "authentication_timeout")
+            self.close("not authenticated in time", "authentication_timeout")
         elif self._login is None and not self._has_asked and age_ms > settings.frontdoor_first_request_ms:
-            self._complain("no request", "no_request")
+            self.close("no request", "no_request")
         elif now_ms - self._last_ms > settings.connections_max_idle_ms and machine.idle:
             gateway.metrics.hung_up.labels("idle").inc()
-            self._close()
+            self._end()

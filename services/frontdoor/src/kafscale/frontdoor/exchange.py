@@ -28,6 +28,8 @@ Held = tuple["Exchange", Callable[["Exchange"], None]]
 StartFetch = Callable[["Exchange", int], None]
 """What sends a Fetch on, and how large its answer may be."""
 NONE_YET: Final = -1
+NO_ANSWER: Final = ("request without an answer", "bad_request")
+"""In the log and in the metric: why a connection was closed."""
 REVISION_KINDS: Final = 2
 NEVER_MS: Final = 1 << 62
 """Added to the deadline of a request that waits for its turn: for others of its connection, or for a throttle time."""
@@ -61,23 +63,21 @@ class Client(Protocol):
 
     def silenced(self, exchange: "Exchange") -> None: ...
 
-    def hang_up(self, reason: str) -> None: ...
-
-    def turned_away(self, kind: str, label: str, *, reason: str) -> None: ...
-
     def admits(self, exchange: "Exchange", size: int) -> bool: ...
 
     def pause_for(self, channel: Channel) -> None: ...
 
     def mute(self, until_ms: int) -> None: ...
 
-    def cut_off(self, kind: str, label: str) -> None: ...
-
     def flush(self) -> None: ...
 
     def sweep(self, now_ms: int) -> None: ...
 
-    def end_soon(self) -> None: ...
+    def close(self, kind: str, label: str, *, flush: bool = True, **fields: object) -> None: ...
+
+    def cut_off(self, kind: str, label: str) -> None: ...
+
+    def drain(self) -> None: ...
 
     def abort(self) -> None: ...
 
@@ -164,12 +164,12 @@ class Exchange:
     def turn_away(self, kind: str, label: str, reason: str) -> None:
         """The request was not sent to any service, and its connection is closed."""
         if self.unanswered:
-            self._client.turned_away(kind, label, reason=reason)
+            self._client.close(kind, label, flush=False, reason=reason)
 
     def break_off(self, reason: str) -> None:
         """The rest of an answer will not come. The client finds the end of its connection within the answer."""
         if self.unanswered:
-            self._client.turned_away("an answer that broke off", "answer_broken", reason=reason)
+            self._client.close("an answer that broke off", "answer_broken", flush=False, reason=reason)
 
     def silence(self) -> None:
         """acks=0: done, and there is no answer."""
@@ -179,8 +179,9 @@ class Exchange:
             self._client.silenced(self)
 
     def hang_up(self, reason: str) -> None:
+        """There is no answer that the client could read, so its connection is closed."""
         if self.unanswered:
-            self._client.hang_up(reason)
+            self._client.close(*NO_ANSWER, reason=reason)
 
     def admits(self, size: int) -> bool:
         """Whether there is memory for `size` more bytes of a large answer."""

@@ -11,7 +11,7 @@ from typing import Final
 from kafscale.frontdoor.exchange import Caller, Exchange, FetchTurn, StartFetch
 from kafscale.frontdoor.memory import SMALL_ANSWER_BYTES, AnswerMemory
 
-HUNGRY_BYTES: Final = SMALL_ANSWER_BYTES // 2
+LARGE_ANSWER_EXPECTED_BYTES: Final = SMALL_ANSWER_BYTES // 2
 """After an answer of this size the next is expected to be large; before the first answer the size is unknown."""
 
 
@@ -32,8 +32,8 @@ class FetchTurns:
         self._start(turn, exchange, wanted_bytes, start)
 
     def _start(self, turn: FetchTurn, exchange: Exchange, wanted_bytes: int, start: StartFetch) -> None:
-        hungry = turn.last_bytes is None or turn.last_bytes >= HUNGRY_BYTES
-        granted_bytes = self.memory.grant(exchange.caller.unsent, wanted_bytes, hungry=hungry)
+        large_expected = turn.last_bytes is None or turn.last_bytes >= LARGE_ANSWER_EXPECTED_BYTES
+        granted_bytes = self.memory.grant(exchange.caller.unsent, wanted_bytes, large_expected=large_expected)
         turn.running = exchange
         start(exchange, granted_bytes)
 

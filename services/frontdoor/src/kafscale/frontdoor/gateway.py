@@ -14,7 +14,7 @@ import structlog
 from kafscale.frontdoor.access import DoorAccess
 from kafscale.frontdoor.api import Api
 from kafscale.frontdoor.connection import SCRATCH_BYTES, FrameTimeouts, Limits, Request
-from kafscale.frontdoor.exchange import Caller, Client, Exchange
+from kafscale.frontdoor.exchange import NO_ANSWER, Caller, Client, Exchange
 from kafscale.frontdoor.fetch_turns import FetchTurns
 from kafscale.frontdoor.listeners.connection_limits import (
     UNAUTHENTICATED_MEMORY_SHARE,
@@ -47,7 +47,7 @@ REQUESTS_SHARE: Final = 0.5
 FETCH: Final = int(ApiKey.FETCH)
 STALE: Final = "access_stale"
 """The reason, in the metric, of connections that were closed because the ACLs are too old."""
-TOO_OLD: Final = "the copy of the ACLs is too old to decide by"
+TOO_OLD: Final = "the cached ACLs are out of date"
 API_VERSIONS: Final = int(ApiKey.API_VERSIONS)
 SASL_KEYS: Final = frozenset({int(ApiKey.SASL_HANDSHAKE), int(ApiKey.SASL_AUTHENTICATE)})
 
@@ -156,12 +156,12 @@ class Gateway:
         self.warnings.log(kind, listener=connection.caller.listener)
 
     def has_asked(self, connection: Client) -> None:
-        """Its first whole request is here: its place is its own."""
+        """Its first whole request has arrived: the connection now counts as established."""
         self._connection_limits.settled(connection)
         self.unauthenticated.leave(connection)
 
     def logged_in(self, connection: Client, holder: Holder) -> RequestMemory:
-        """It has logged in: what it holds counts in this memory from now on."""
+        """Its client has logged in: the connection now counts as established, and its requests use this memory."""
         self.has_asked(connection)
         self.unauthenticated.memory.leave(holder)
         self._sync()
@@ -187,7 +187,7 @@ class Gateway:
         header = request.header
         served = self._served.get(header.api_key)
         if served is None:
-            connection.hang_up(f"API key {header.api_key} is not served")
+            connection.close(*NO_ANSWER, reason=f"API key {header.api_key} is not served")
             return
         api = served.api
         exchange = self._begin(connection, request, api)
@@ -366,7 +366,7 @@ class Gateway:
         self._empty = asyncio.Event()
         self.metering.release()
         for connection in tuple(self.connections):
-            connection.end_soon()
+            connection.drain()
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 while self.connections:

@@ -20,7 +20,7 @@ import msgspec
 import structlog
 from kafscale.access.rules import Need
 from kafscale.frontdoor.api import Codes, Refuse, ToGroups, ToSlot
-from kafscale.frontdoor.authorization import Doorkeeper
+from kafscale.frontdoor.authorization import RequestAuthorizer
 from kafscale.frontdoor.backends import Channel
 from kafscale.frontdoor.exchange import Exchange
 from kafscale.frontdoor.fan_out import Share, fan_out
@@ -47,9 +47,9 @@ class SlotCaller:
         clock: Clock,
         watch: LoopWatch | None,
         wait_ms_max: int,
-        doorkeeper: Doorkeeper,
+        authorizer: RequestAuthorizer,
     ) -> None:
-        self._doorkeeper = doorkeeper
+        self._authorizer = authorizer
         self._routing = routing
         self._clock = clock
         self._watch = watch
@@ -76,7 +76,7 @@ class SlotCaller:
         except WireError as error:
             exchange.hang_up(str(error))
             return
-        denied = self._doorkeeper.asker(exchange).denied(need, batch.groups)
+        denied = self._authorizer.rights_of(exchange).denied(need, batch.groups)
         batch.deny(denied, need.code)
         places: dict[Channel | None, list[int]] = {}
         for place, group in enumerate(batch.groups):

@@ -249,12 +249,12 @@ class AnswerMemory:
         else:
             self._waiting.pop(unsent, None)
 
-    def grant(self, unsent: UnsentAnswers, wanted_bytes: int, *, hungry: bool) -> int:
-        """The size of answer that the front door may request. `hungry`: a large answer is likely."""
+    def grant(self, unsent: UnsentAnswers, wanted_bytes: int, *, large_expected: bool) -> int:
+        """The size of answer that the front door may request. `large_expected`: a large answer is likely."""
         wanted_bytes = min(wanted_bytes, self.largest_bytes)
         if wanted_bytes <= SMALL_ANSWER_BYTES:
             return wanted_bytes
-        if not hungry or self.used_bytes + wanted_bytes > RESERVED_SHARE * self.bytes_max:
+        if not large_expected or self.used_bytes + wanted_bytes > RESERVED_SHARE * self.bytes_max:
             return SMALL_ANSWER_BYTES
         unsent.reserved_bytes += wanted_bytes
         self.used_bytes += wanted_bytes

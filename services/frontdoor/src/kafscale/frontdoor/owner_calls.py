@@ -15,7 +15,7 @@ from typing import Any, Final
 import structlog
 from kafscale.access.rules import Need
 from kafscale.frontdoor.api import Place, Refuse, ToOwners
-from kafscale.frontdoor.authorization import Doorkeeper
+from kafscale.frontdoor.authorization import RequestAuthorizer
 from kafscale.frontdoor.backends import Channel
 from kafscale.frontdoor.exchange import Exchange
 from kafscale.frontdoor.fan_out import Share, fan_out
@@ -49,7 +49,7 @@ class OwnerCaller:
     routing: Routing
     topics: TopicsView
     clock: Clock
-    doorkeeper: Doorkeeper
+    authorizer: RequestAuthorizer
 
     def call(self, exchange: Exchange, how: ToOwners, need: Need) -> None:
         """`need`: asked for each topic."""
@@ -59,7 +59,7 @@ class OwnerCaller:
             exchange.hang_up(str(error))
             return
         places = how.places(request)
-        denied = self.doorkeeper.asker(exchange).denied(need, [place.topic for place in places])
+        denied = self.authorizer.rights_of(exchange).denied(need, [place.topic for place in places])
         split = partial(self._split, OwnerCall(exchange, how, request, places), denied, need.code)
         if all(place.topic in denied or self.topics.find(*place) for place in places):
             split(True)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from kafscale.frontdoor.authorization import Doorkeeper
+from kafscale.frontdoor.authorization import RequestAuthorizer
 from kafscale.frontdoor.backends import Live
 from kafscale.frontdoor.fetch_turns import FetchTurns
 from kafscale.frontdoor.forwarding import Forwarder
@@ -35,6 +35,6 @@ class Parts:
     sender: LaneSender
     turns: FetchTurns
     metering: Metering
-    doorkeeper: Doorkeeper
+    authorizer: RequestAuthorizer
     advertised: Mapping[int, tuple[int, int]]
     produce_timeout_min_ms: int

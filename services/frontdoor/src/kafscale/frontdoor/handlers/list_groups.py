@@ -38,7 +38,7 @@ class ListGroupsHandler:
         self._clock = parts.clock
         self._front_doors = parts.front_doors
         self._node_id = parts.node_id
-        self._doorkeeper = parts.doorkeeper
+        self._authorizer = parts.authorizer
 
     def __call__(self, exchange: Exchange) -> None:
         channels = self._routing.coordinators()
@@ -61,7 +61,7 @@ class ListGroupsHandler:
                 # While a slot moves both may name its groups: the new owner knows better.
                 if group.group_id not in groups or self._routing.coordinator(group.group_id) is channel:
                     groups[group.group_id] = group
-        hidden = self._doorkeeper.asker(exchange).denied(DESCRIBE, groups)
+        hidden = self._authorizer.rights_of(exchange).denied(DESCRIBE, groups)
         response = schema.ListGroupsResponse(
             throttle_time_ms=max(answer.throttle_time_ms for answer in answers),
             groups=[

@@ -61,12 +61,12 @@ GROUPS: Final = ToGroups(
 class OffsetFetchHandler:
     def __init__(self, parts: Parts) -> None:
         self._slots = parts.slots
-        self._doorkeeper = parts.doorkeeper
+        self._authorizer = parts.authorizer
 
     def __call__(self, exchange: Exchange) -> None:
         if exchange.version >= BATCHES_FROM:
             self._slots.call_several(exchange, GROUPS, DESCRIBE)
-        elif not self._doorkeeper.enforces or self._allowed(exchange):
+        elif not self._authorizer.enforces or self._allowed(exchange):
             self._slots.call(exchange, GROUP)
 
     def _allowed(self, exchange: Exchange) -> bool:
@@ -78,7 +78,7 @@ class OffsetFetchHandler:
         except WireError as error:
             exchange.hang_up(str(error))
             return False
-        if self._doorkeeper.asker(exchange).allows(DESCRIBE, group):
+        if self._authorizer.rights_of(exchange).allows(DESCRIBE, group):
             return True
         refuse_exchange(exchange, DESCRIBE.code)
         return False

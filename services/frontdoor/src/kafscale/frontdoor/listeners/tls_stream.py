@@ -171,7 +171,7 @@ class TlsStream(asyncio.Transport, asyncio.BufferedProtocol):
         self._stage = Stage.CLOSED
         self._turns.leave(self)
         self._count(outcome)
-        self._connection.turned_away("TLS handshake failed", "tls_handshake", reason=reason)
+        self._connection.close("TLS handshake failed", "tls_handshake", flush=False, reason=reason)
 
     def _count(self, outcome: str) -> None:
         self._outcomes.labels(self._tls.name, outcome).inc()
@@ -254,7 +254,7 @@ class TlsStream(asyncio.Transport, asyncio.BufferedProtocol):
     def _broken(self, error: ssl.SSLError) -> None:
         self._send()
         self._stage = Stage.CLOSED
-        self._connection.turned_away("TLS broken", "tls_broken", reason=_reason(error))
+        self._connection.close("TLS broken", "tls_broken", flush=False, reason=_reason(error))
 
     # ---- to the client
 
