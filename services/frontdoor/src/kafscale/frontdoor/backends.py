@@ -74,7 +74,8 @@ class Channel:
     def _send_traced(
         self, span: Span, client: ServiceStream, meta: RequestMeta, body: Sequence[Buffer]
     ) -> PendingReply:
-        """A span from here to the reply, the parent of the service's own: the difference is the way."""
+        """Sends with a span that ends with the reply. The service's span is its child; the difference is the
+        transport."""
         name, where = f"ask {self.instance.role}", {"kafscale.instance": self.instance.id}
         asked = span.child(name, where, kind="client")
         meta = msgspec.structs.replace(meta, traceparent=asked.traceparent)

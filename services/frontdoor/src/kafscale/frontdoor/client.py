@@ -100,7 +100,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._settle()
 
     def _note_frame(self, now_ms: int, *, new_frame: bool) -> None:
-        """Bytes came of the frame that is under way, or of a new one: then its turn and its time begin."""
+        """Bytes of the current frame have arrived, or of a new one, whose turn and time then begin."""
         self._frame_timer.arrived(now_ms, new_frame=new_frame, under_way=self._machine.mid_frame)
         if new_frame:
             self._memory.next_frame(self._holder)
@@ -203,7 +203,8 @@ class ClientConnection(asyncio.BufferedProtocol):
     # ---- reading or not
 
     def _settle(self) -> None:
-        """After anything has changed: memory, whether to read, whether this is the end."""
+        """Call it after any change: accounts for memory, decides whether to read, and ends a connection that is
+        done."""
         if self._closing_ms is not None or self._transport is None:
             return
         self._account(self._transport)
@@ -234,7 +235,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         return self._closing_ms is not None or self._transport is None
 
     def _account(self, transport: asyncio.Transport) -> None:
-        """What this connection holds; that may be its end, or that of others."""
+        """Reports what this connection holds. This may close this connection, or others."""
         machine, holder, unsent = self._machine, self._holder, self.caller.unsent
         unsent.next_slot = machine.next_slot
         if machine.held_bytes != holder.held_bytes or machine.mid_frame is not holder.under_way:
@@ -286,7 +287,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._machine.reframe(framing, frame_bytes_max or self._gateway.limits.frame_bytes_max)
 
     def logged_in(self, principal: Principal, ends_ms: int | None) -> None:
-        """From now on what it holds counts as that of a client. `ends_ms`: of the session; None: never."""
+        """From now on the connection counts as established. `ends_ms`: when its session ends; None: never."""
         self.caller.principal = principal
         self.caller.session_ends_ms = ends_ms
         if not self._has_asked:
@@ -372,7 +373,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         return not self._established and now_ms - self._made_ms > limit_ms
 
     def _sweep_time(self, now_ms: int) -> None:
-        """What the client may take its time for, and how much."""
+        """Closes the connection if its client exceeds one of the limits of time."""
         machine, gateway, settings = self._machine, self._gateway, self._gateway.settings
         age_ms = now_ms - self._made_ms
         pressed = machine.mid_frame and self._memory.is_pressed(self._holder)

@@ -133,11 +133,11 @@ class Exchange:
         self.began_ms = self.request.arrived_ms
 
     def wait(self) -> None:
-        """It waits for its turn. Its time begins with `begin`."""
+        """The request waits for its turn. Its time starts with `begin`."""
         self.deadline_ms += NEVER_MS
 
     def begin(self, now_ms: int) -> None:
-        """Its wait is over, and it has as much time as if it had just arrived."""
+        """The wait is over. The request has as much time as if it had just arrived."""
         self.deadline_ms += now_ms - self.began_ms - NEVER_MS
         self.began_ms = now_ms
 
@@ -172,7 +172,7 @@ class Exchange:
             self._client.close("an answer that broke off", "answer_broken", flush=False, reason=reason)
 
     def silence(self) -> None:
-        """acks=0: done, and there is no answer."""
+        """Ends a request with acks=0, which has no answer."""
         if self.unanswered:
             self.unanswered = False
             self.call = None

@@ -56,7 +56,7 @@ class FetchPart:
 
 
 def unserved(partition: int, code: ErrorCode) -> FetchResponsePartition:
-    """Empty records, never null: null records have broken clients."""
+    """An entry with an error. Its records are empty, never null: null records have broken clients."""
     return FetchResponsePartition(
         partition_index=partition, error_code=int(code), high_watermark=-1, records=b""
     )

@@ -38,7 +38,7 @@ class FetchTurns:
         start(exchange, granted_bytes)
 
     def answered(self, exchange: Exchange, size: int) -> None:
-        """Its answer is in the connection's hands."""
+        """The connection has the answer and will send it."""
         turn = exchange.caller.fetch_turn
         if turn is not None and turn.running is exchange:
             turn.running = None
@@ -47,7 +47,7 @@ class FetchTurns:
             self.memory.settle(exchange.caller.unsent)
 
     def taken(self, caller: Caller) -> None:
-        """The connection has little left to send: the next one's turn, if there is one."""
+        """The connection has little left to send. Starts the next Fetch, if one waits."""
         turn = caller.fetch_turn
         if turn is None or not turn.waiting or turn.running is not None:
             return

@@ -107,7 +107,7 @@ class Forwarded:
             future.add_done_callback(self._take)
 
     def _wait(self) -> None:
-        """An instance may come or come back, and a client that is refused at once only retries in a loop."""
+        """Waits for an instance to appear: a client that is refused at once only retries in a loop."""
         exchange = self._exchange
         until_ms = min(exchange.began_ms + WAIT_MS_MAX, exchange.deadline_ms)
         if self._from.clock.now_ms() >= until_ms or self._losses >= LOSSES_MAX:
@@ -162,7 +162,7 @@ class Forwarded:
             self._refuse(self._how.unavailable)
 
     def _try_another(self) -> None:
-        """At once if another instance has not failed yet, else after a while."""
+        """Tries another instance: at once if one has not failed yet, else after a pause."""
         assert self._tried is not None, "something was tried"
         self._failed.append(self._tried)
         self._exchange.caller.controls.pop(self._exchange.api.backend, None)

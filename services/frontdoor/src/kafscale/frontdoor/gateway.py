@@ -64,7 +64,7 @@ def limits_of(settings: FrontdoorSettings) -> Limits:
 def request_memory(
     budget: MemoryBudget, settings: FrontdoorSettings, *, with_logins: bool
 ) -> tuple[RequestMemory, UnauthenticatedConnections[Client]]:
-    """That of clients, and that of connections that have not logged in yet, if there are logins."""
+    """The memory of clients, and that of unauthenticated connections, if there are logins."""
     address_share = settings.frontdoor_address_memory_percent / 100
     bytes_max = int(budget.bytes_max * REQUESTS_SHARE)
     unknown_bytes = int(bytes_max * UNAUTHENTICATED_MEMORY_SHARE) if with_logins else 0
@@ -198,7 +198,7 @@ class Gateway:
         self._start(exchange, served)
 
     def start_ready(self, caller: Caller) -> None:
-        """Those that wait for no earlier request any more."""
+        """Starts the requests that wait for no earlier request any more."""
         for exchange in () if caller.order is None else caller.order.ready():
             if exchange.unanswered:  # one before it may have ended the connection
                 exchange.begin(self.clock.now_ms())
@@ -227,7 +227,7 @@ class Gateway:
         return exchange
 
     def _refuse_version(self, exchange: Exchange) -> None:
-        """An API we know in a version we lack: the error in a body of that version, if we can write one."""
+        """Refuses a version that is not served: with the error in a body of that version, if one can be written."""
         if exchange.request.silent:
             exchange.hang_up(f"{exchange.api.name} v{exchange.version} with acks=0")
             return
@@ -277,14 +277,15 @@ class Gateway:
     # ---- memory
 
     def hold(self, memory: RequestMemory, holder: Holder, held_bytes: int, *, under_way: bool) -> None:
-        """What a connection's requests hold now. `memory`: that of clients or that of unauthenticated connections."""
+        """Notes the bytes that a connection's requests hold now. `memory`: that of clients or that of unauthenticated
+        connections."""
         memory.hold(holder, held_bytes, under_way=under_way)
         for victim in memory.victims():
             victim.end()
         self._sync()
 
     def owe(self, caller: Caller, *, unsent_bytes: int, buffered_bytes: int) -> None:
-        """What waits for a connection's client now."""
+        """Notes the bytes that wait for a connection's client now."""
         now_ms = self.clock.now_ms()
         self._answers.update(
             caller.unsent, unsent_bytes=unsent_bytes, buffered_bytes=buffered_bytes, now_ms=now_ms
@@ -320,7 +321,7 @@ class Gateway:
             self._turns.taken(caller)
 
     def let_go(self, memory: RequestMemory, holder: Holder, unsent: UnsentAnswers) -> None:
-        """The connection has ended, and everything that it held with it."""
+        """The connection has ended: releases everything that it held."""
         memory.leave(holder)
         self._answers.leave(unsent)
         self._sync()
@@ -356,7 +357,8 @@ class Gateway:
                     connection.sweep(now_ms)
 
     def _shut_out(self) -> None:
-        """Nothing is answered any more, also not what was allowed: the ACLs may have changed since."""
+        """Closes all connections. Requests that were allowed are not answered either: the ACLs may have changed
+        since."""
         for connection in tuple(self.connections):
             connection.cut_off(TOO_OLD, STALE)
 

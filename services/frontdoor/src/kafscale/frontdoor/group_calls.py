@@ -123,7 +123,7 @@ class SlotCaller:
 
 
 def pass_back(exchange: Exchange, codes: Codes, replies: Sequence[Reply]) -> None:
-    """The coordinator's answer as it came."""
+    """Answers with the coordinator's own bytes, unread."""
     (reply,) = replies
     outcome = reply.status.outcome
     if outcome is Outcome.ANSWERED:

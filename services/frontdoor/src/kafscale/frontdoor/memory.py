@@ -42,7 +42,7 @@ OVERRUN: Final = 1.25
 
 
 def nobody() -> None:
-    """In place of a callback, when the connection has ended."""
+    """Takes the place of a callback when the connection has ended."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -144,7 +144,7 @@ class RequestMemory:
         return True
 
     def is_pressed(self, holder: Holder) -> bool:
-        """Others wait for what this connection holds."""
+        """Whether others wait for what this connection holds."""
         return any(part.full for part in self._parts(holder))
 
     def victims(self) -> list[Holder]:

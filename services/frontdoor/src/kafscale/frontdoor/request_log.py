@@ -33,7 +33,7 @@ def log_request(exchange: Exchange, outcome: Outcome, duration_ms: int, out_byte
 
 
 def start_span(tracer: Tracer, exchange: Exchange) -> None:
-    """The root, from the last byte in to the answer; nothing for a request that is not sampled."""
+    """Starts the root span, from the last byte of the request to the answer. Does nothing if it is not sampled."""
     span = tracer.start_root(f"{exchange.api.name} v{exchange.version}")
     if span is None:
         return
@@ -46,7 +46,7 @@ def start_span(tracer: Tracer, exchange: Exchange) -> None:
 
 
 def end_span(exchange: Exchange, outcome: Outcome, out_bytes: int) -> None:
-    """Once, however the exchange ended."""
+    """Ends the root span. Call it once, however the exchange ended."""
     span, exchange.span = exchange.span, None
     assert span is not None, "a span ends once"
     span.set("kafscale.outcome", outcome)

@@ -45,7 +45,7 @@ class _Waiting(Generic[E]):
 
 
 class RequestOrder(Generic[E]):
-    """Of one connection."""
+    """The requests of one connection that wait for earlier ones."""
 
     __slots__ = ("_waiting",)
 
@@ -67,7 +67,7 @@ class RequestOrder(Generic[E]):
                 one.left -= 1
 
     def ready(self) -> Sequence[E]:
-        """Those that may start now, in the order of the socket; each is returned once."""
+        """The requests that may start now, in the order of the socket. Each is returned once."""
         if not self._waiting:
             return ()
         ready = [one.exchange for one in self._waiting if not one.left]

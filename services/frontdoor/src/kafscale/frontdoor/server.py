@@ -59,7 +59,7 @@ class BoundListener:
 
     @property
     def where(self) -> Listener:
-        """With the port that we got, where 0 was asked for."""
+        """The address, with the real port where 0 was configured."""
         return Listener(name=self.name, host=self.host, port=self.port)
 
 

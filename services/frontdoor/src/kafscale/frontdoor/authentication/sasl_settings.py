@@ -19,13 +19,13 @@ class MechanismsWrong(ValueError):
 
 
 def all_mechanisms(text: str) -> frozenset[str]:
-    """Those of any listener. Raises MechanismsWrong."""
+    """The mechanisms that any listener offers. Raises MechanismsWrong."""
     common, by_listener = _parse(text)
     return frozenset(common).union(*by_listener.values())
 
 
 def mechanisms_of(text: str, listener: str) -> tuple[str, ...]:
-    """In the order of the setting, each once. Raises MechanismsWrong."""
+    """The mechanisms of a listener in the order of the setting, each once. Raises MechanismsWrong."""
     common, by_listener = _parse(text)
     found = by_listener.get(listener.upper(), common)
     if not found:

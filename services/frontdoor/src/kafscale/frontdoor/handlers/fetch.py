@@ -57,7 +57,7 @@ FORWARD: Final = Forward(
 
 
 def _wait_at(version: int) -> int:
-    """Stands first from v15 on, before that behind the replica id."""
+    """The offset of the wait: it is the first field from v15 on, and behind the replica id before."""
     return 0 if version >= REPLICA_STATE_FROM else 4
 
 
@@ -93,7 +93,7 @@ def max_bytes(body: memoryview, version: int) -> int:
 
 
 def limited(body: memoryview, version: int, granted_bytes: int) -> list[Buffer]:
-    """The same request for an answer of so many bytes; before v3 its partitions' own limits must do."""
+    """The same request with `granted_bytes` as its limit. Before v3 a request has no such limit, and stays as it is."""
     at = max_bytes_at(version)
     if at is None or granted_bytes >= max_bytes(body, version):
         return [body]

@@ -83,7 +83,7 @@ class ConnectionLimits(Generic[C]):
                 del self._newcomers[address]
 
     def leave(self, connection: C) -> None:
-        """Nothing when it has left already."""
+        """Does nothing if the connection has left already."""
         if connection not in self._addresses:
             return
         self.settled(connection)
@@ -120,5 +120,5 @@ class UnauthenticatedConnections(Generic[C]):
         return displaced
 
     def leave(self, connection: C) -> None:
-        """It has logged in or ended; nothing if it has left already."""
+        """The connection has logged in or ended. Does nothing if it has left already."""
         self._places.leave(connection)

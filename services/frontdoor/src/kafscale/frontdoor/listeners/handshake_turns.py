@@ -41,14 +41,14 @@ class HandshakePlaces(Generic[C]):
         return True
 
     def leave(self, one: C) -> None:
-        """Its handshake has ended, or the connection has. Nothing for one that never asked."""
+        """The handshake or the connection has ended. Does nothing for a connection that never asked."""
         if one in self._since_ms:
             del self._since_ms[one]
         elif one in self._waiting:
             self._waiting.remove(one)
 
     def due(self, now_ms: int) -> list[C]:
-        """Those that waited and may begin now."""
+        """The handshakes that waited and may begin now."""
         self._expire(now_ms)
         begun: list[C] = []
         while self._waiting and len(self._since_ms) < self._places:

@@ -126,7 +126,7 @@ def plain_listener(name: str) -> ListenerSecurity:
 
 
 def read_securities(names: Iterable[str], settings: Mapping[str, str]) -> dict[str, ListenerSecurity]:
-    """For each listener, by name. `settings`: by their names. Raises ListenersWrong."""
+    """The security of each listener, by its name. `settings`: their texts by name. Raises ListenersWrong."""
     names = tuple(names)
     protocols = _protocols(names, settings["listener_security_protocol_map"])
     encrypted = [name for name in names if protocols[name].uses_tls]

@@ -268,7 +268,7 @@ class TlsStream(asyncio.Transport, asyncio.BufferedProtocol):
         self._encrypt()
 
     def _encrypt(self) -> None:
-        """As much as the socket may have, and lets the connection write while nothing is left."""
+        """Encrypts as much as the socket may have. The connection may write while nothing is left."""
         socket = self._socket
         if socket is None or self._stage is not Stage.OPEN:
             return

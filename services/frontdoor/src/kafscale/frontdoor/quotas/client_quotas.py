@@ -48,7 +48,7 @@ class Usage:
         self.began_ns = 0
 
     def throttle_ms(self, now_ms: int) -> int:
-        """What is left of the throttle time."""
+        """The rest of the throttle time."""
         return max(0, self.throttled_until_ms - now_ms)
 
 

@@ -79,7 +79,7 @@ class Metering:
                     self._quotas.other_used(other, key, meter, amount, now_ms)
 
     def run(self, exchange: Exchange, handle: Callable[[Exchange], None]) -> None:
-        """In place of the handler, while quotas are set."""
+        """Takes the place of the handler while quotas are set."""
         caller = exchange.caller
         if caller.held is not None:
             exchange.wait()
@@ -103,7 +103,9 @@ class Metering:
         usage.end_work(self._work_clock())
 
     def _owed_ms(self, usage: Usage, api_key: int) -> int:
-        """A Fetch is answered empty instead. All that it would wait for is a sample of request_percentage."""
+        """How long the request must wait for the quotas of its client. A Fetch over its quota is answered empty
+        instead, so it
+        waits only for request_percentage."""
         keys = [QuotaKey.REQUEST_PERCENTAGE]
         if api_key == PRODUCE:
             keys.append(QuotaKey.PRODUCER_BYTE_RATE)
@@ -129,7 +131,7 @@ class Metering:
         self._held_bytes += size
 
     def _resume(self, hold: "Hold") -> None:
-        """Its time is over, or its client has left. Asks again: other requests may have used the quota meanwhile."""
+        """The wait is over, or the client has left. Asks again: other requests may have used the quota meanwhile."""
         if self._holds is not None:
             self._holds.discard(hold)
         self._held_bytes -= hold.size
@@ -202,7 +204,7 @@ class Mute:
         self._until_ms = 0
 
     def extend(self, until_ms: int, now_ms: int) -> None:
-        """Never shortens it."""
+        """Moves the end of the mute, never to an earlier time."""
         if until_ms <= self._until_ms:
             return
         self.cancel()
@@ -217,7 +219,7 @@ class Mute:
 
 
 def throttle_time_of(api_key: int, version: int, body: Sequence[Buffer]) -> int:
-    """What an answer that begins with it says; 0 for others."""
+    """The throttle time of an answer that begins with it; 0 for others."""
     start = b"".join(bytes(memoryview(part)[: INT.size]) for part in body[:2])
     return INT.unpack_from(start)[0] if _begins_with_it(api_key, version) and len(start) >= INT.size else 0
 
@@ -253,7 +255,7 @@ def _encoded_again(api_key: int, version: int, body: Sequence[Buffer], throttle_
 
 @lru_cache(maxsize=1_024)
 def _begins_with_it(api_key: int, version: int) -> bool:
-    """By key and version, of which there are some hundreds. A version that is not served has no such answer."""
+    """Whether answers of this API and version begin with the throttle time. A version that is not served has none."""
     codec = module_of(api_key)
     response = getattr(codec, f"{codec.NAME}Response")
     if FIELD not in response.__struct_fields__:
