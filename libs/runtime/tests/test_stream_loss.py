@@ -73,7 +73,7 @@ async def test_a_killed_service_loses_what_was_sent_and_serves_again_after_its_r
         await until(lambda: len(held) == 1)
         await service.kill()
         assert (await pending.future).status is ReplyStatus.LOST
-        await until(lambda: not client._link.up.is_set())
+        await until(lambda: not client._up.is_set())
         assert (await client.send(meta(FETCH), (b"too early",)).future).status is ReplyStatus.REFUSED
         await service.start()
         async with asyncio.timeout(10):

@@ -163,7 +163,7 @@ class Api:
     """`refuse` writes the front door's own answer for an error. `large_answer`: the answer may be much larger than the
     request, so a connection has one such request at a time; Fetch has its own turns (fetch_turns.py). `asks`: the needs
     of `kafscale.access.rules` that the API's own handler asks; authorization.py asks those of a whole request.
-    `patient`: the request may wait a few milliseconds, so that many share a message to the service (stream/link.py).
+    `patient`: the request may wait a few milliseconds, so that many share a message to the service (stream/client.py).
     `writes` and `reads`: a request that reads waits for the earlier ones of its connection that write the same area.
     `exclusive`: it changes what any other request may read or need (topics, configs, rights, log starts, whole groups).
     So it waits for all earlier requests of its connection, and later ones wait for it (request_order.py)."""
