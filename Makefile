@@ -47,6 +47,7 @@ types:
 contracts:
 	$(BIN)/lint-imports --no-cache > .contracts.log || { cat .contracts.log; exit 1; }
 	@rm -f .contracts.log
+	@$(BIN)/python -m tools.import_circles
 model-small:
 	$(BIN)/python -m tools.bundle_model
 unit: $(UNITS) # each member in a process of its own: none may lean on what another has set up

@@ -1,6 +1,6 @@
 """CPU per request of a bare echo service over the stream: the cost of the hop for every Kafka request.
 
-    python -m bench.streams [--seconds 3] [--streams 1] [--tls]
+    python -m bench.streams [--seconds 3] [--tls]
 
 Prints microseconds of CPU per request in the service and in the caller, and the payload MB/s. With `--tls` the same
 follows with mutual TLS, as between processes that have certificates.
@@ -99,9 +99,9 @@ async def drive(bulk: StreamClient, api_key: int, depth: int, body: bytes, secon
     return done
 
 
-async def measure(port: int, seconds: float, streams: int, dial: Dial) -> None:
+async def measure(port: int, seconds: float, dial: Dial) -> None:
     target = f"127.0.0.1:{port}"
-    bulk = StreamClient(target, kind=Stream.BULK, streams=streams, dial=dial)
+    bulk = StreamClient(target, kind=Stream.BULK, dial=dial)
     control = StreamClient(target, kind=Stream.CONTROL, dial=dial)
     await bulk.connect()
     asked = RequestMeta(connection_id=1, api_key=PRODUCE, api_version=0)
@@ -125,13 +125,13 @@ async def measure(port: int, seconds: float, streams: int, dial: Dial) -> None:
     await control.close()
 
 
-def measure_apart(seconds: float, streams: int, folder: Path | None) -> None:
+def measure_apart(seconds: float, folder: Path | None) -> None:
     """The service runs in a process of its own."""
     command = [sys.executable, "-m", "bench.streams", "--serve", *([] if folder is None else [str(folder)])]
     dial = plain if folder is None else identity_in(folder, "frontdoor").dial("produce")
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as service:
         assert service.stdout is not None
-        uvloop.run(measure(int(service.stdout.readline()), seconds, streams, dial))
+        uvloop.run(measure(int(service.stdout.readline()), seconds, dial))
         service.communicate("")
 
 
@@ -139,7 +139,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--serve", nargs="?", const="", metavar="FOLDER", help=argparse.SUPPRESS)
     parser.add_argument("--seconds", type=float, default=3)
-    parser.add_argument("--streams", type=int, default=1)
     parser.add_argument("--tls", action="store_true")
     args = parser.parse_args()
     if args.serve is not None:
@@ -148,14 +147,14 @@ def main() -> None:
     if "MALLOC_TOP_PAD_" not in os.environ:
         command = [sys.executable, "-m", "bench.streams", *sys.argv[1:]]
         os.execve(sys.executable, command, {**os.environ, **MALLOC_ENV})
-    measure_apart(args.seconds, args.streams, None)
+    measure_apart(args.seconds, None)
     if args.tls:
         with tempfile.TemporaryDirectory() as folder:
             authority = Authority(Path(folder))
             for role in ("frontdoor", "produce"):
                 authority.role(role)
             print("mutual TLS")
-            measure_apart(args.seconds, args.streams, Path(folder))
+            measure_apart(args.seconds, Path(folder))
 
 
 if __name__ == "__main__":

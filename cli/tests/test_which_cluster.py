@@ -36,7 +36,6 @@ LINES: Final[Mapping[str, str]] = {
     "brokers": "",
     "cost": "--now",
     "fsck": "",
-    "trace-one": "t",
     "settle": "",
     "etcd-repair": "",
     "topics list": "",

@@ -32,26 +32,6 @@ from e2e.harness.services import until
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "command.md"
 WAIT_S = 60.0
 RECORDS = 30
-STEPS = [
-    ("client", "sent"),
-    ("frontdoor", "request begun"),
-    ("frontdoor", "ask produce begun"),
-    ("frontdoor", "ask produce sent"),
-    ("produce", "request begun"),
-    ("produce", "request admitted"),
-    ("produce", "request sealed"),
-    ("produce", "PUT bundle begun"),
-    ("produce", "PUT bundle ended"),
-    ("produce", "commit txn begun"),
-    ("produce", "commit txn sent"),
-    ("produce", "commit txn ended"),
-    ("produce", "request ended"),
-    ("frontdoor", "ask produce ended"),
-    ("frontdoor", "request ended"),
-    ("client", "received"),
-]
-"""What `trace-one` shows of a record alone in its bundle."""
-
 pytestmark = pytest.mark.timeout(600)
 
 
@@ -114,15 +94,6 @@ def test_settings_of_a_topic(kafscale: Commands) -> None:
     ]
     every = {row["key"]: row for row in kafscale.rows("configs describe tuned --all")}
     assert (every["retention.ms"]["value"], every["retention.ms"]["source"]) == ("604800000", "default")
-
-
-def test_the_steps_of_a_record(kafscale: Commands) -> None:
-    kafscale.ok("topics create timed")
-    rows = kafscale.rows("trace-one timed --count 20")
-    assert list(rows[0]) == documented("trace-one")
-    assert [(row["process"], row["step"]) for row in rows] == STEPS
-    assert [row["at_ms"] for row in rows] == sorted(row["at_ms"] for row in rows)
-    assert {row["clock"] for row in rows} == {"same"}
 
 
 def test_a_group_that_reads_and_one_that_is_moved(cluster: Cluster, kafscale: Commands) -> None:
@@ -346,7 +317,6 @@ def test_watching_draws_again_and_again_until_ctrl_c(kafscale: Commands, tmp_pat
     [
         ("topics describe nix", "topic 'nix' does not exist; `kafscale topics list` shows what does"),
         ("topics delete nix --yes", "topic 'nix' does not exist; `kafscale topics list` shows what does"),
-        ("trace-one nix", "topic 'nix' does not exist; `kafscale topics list` shows what does"),
         ("topics alter nix -p 3", "topic 'nix' does not exist; `kafscale topics list` shows what does"),
         ("configs describe nix", "topic 'nix' does not exist; `kafscale topics list` shows what does"),
         ("groups describe nix", "group 'nix' does not exist; `kafscale groups list` shows what does"),

@@ -28,6 +28,23 @@ TOPIC, PARTITIONS = "traced", 12
 SEEN_S = 60.0  # spans leave a process each second; a busy machine takes longer
 COMMIT_V = 5
 GROUP = "readers"
+STEPS = [
+    f"frontdoor: Produce v{PRODUCE_V} begun",
+    "frontdoor: ask produce begun",
+    "frontdoor: ask produce sent",
+    f"produce: Produce v{PRODUCE_V} begun",
+    f"produce: Produce v{PRODUCE_V} admitted",
+    f"produce: Produce v{PRODUCE_V} sealed",
+    "produce: PUT bundle begun",
+    "produce: PUT bundle ended",
+    "produce: commit txn begun",
+    "produce: commit txn sent",
+    "produce: commit txn ended",
+    f"produce: Produce v{PRODUCE_V} ended",
+    "frontdoor: ask produce ended",
+    f"frontdoor: Produce v{PRODUCE_V} ended",
+]
+"""Of a record alone in its bundle; docs/tracing-and-logs.md shows them."""
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -149,6 +166,17 @@ def test_a_produce_over_two_owners_is_one_trace_of_three_processes(cluster: Clus
         assert below["commit txn"] == owner.attributes["kafka.partitions"] > below["PUT bundle"]
         committed += below["commit txn"]
     assert committed == PARTITIONS
+
+
+def test_a_trace_has_each_step_of_one_record(cluster: Cluster) -> None:
+    ask(cluster, "alone", ApiKey.PRODUCE, PRODUCE_V, [requests.produce_body((TOPIC, 0, requests.batch()))])
+    trace = trace_of(cluster, "alone", lambda trace: len(trace.servers("produce")) == 1)
+    steps = [
+        (span.start_ns + after_ms * 1e6, f"{span.service}: {span.name} {step}")
+        for span in trace.spans
+        for step, after_ms in {"begun": 0.0, **span.events, "ended": span.duration_ms}.items()
+    ]
+    assert [step for _, step in sorted(steps)] == STEPS
 
 
 def test_the_log_line_of_a_request_bears_its_trace(cluster: Cluster) -> None:

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import grpc.aio
 import uvloop
-from kafscale.runtime.stream.client import LinkLimits, StreamClient
+from kafscale.runtime.stream.client import ClientLimits, StreamClient
 from kafscale.runtime.stream.frame import RequestMeta
 from kafscale.runtime.stream.options import SERVER_OPTIONS, Stream
 from kafscale.runtime.stream.server import Handler, InboundRequest, StreamServer
@@ -78,10 +78,8 @@ async def running(
 
 
 @asynccontextmanager
-async def client_of(
-    target: str, kind: Stream = Stream.BULK, streams: int = 1, **limits: int
-) -> AsyncIterator[StreamClient]:
-    client = StreamClient(target, kind=kind, streams=streams, limits=LinkLimits(**limits))
+async def client_of(target: str, kind: Stream = Stream.BULK, **limits: int) -> AsyncIterator[StreamClient]:
+    client = StreamClient(target, kind=kind, limits=ClientLimits(**limits))
     try:
         yield client
     finally:
@@ -89,7 +87,7 @@ async def client_of(
 
 
 def unanswered(client: StreamClient) -> int:
-    return sum(len(link.pending) for link in client._links)
+    return len(client._pending)
 
 
 def echo(request: InboundRequest) -> None:

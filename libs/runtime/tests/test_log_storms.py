@@ -6,7 +6,20 @@ import sys
 
 from hypothesis import given
 from hypothesis import strategies as st
-from kafscale.runtime.log_storms import CALM_S, OTHERS, SUM_EVERY_S, TEXT_MAX, Event, Storms, Sum, event_of
+from kafscale.runtime.log_storms import (
+    CALM_S,
+    OTHERS,
+    SUM_EVERY_S,
+    TEXT_MAX,
+    WARNING_EVERY_MS,
+    Event,
+    Storms,
+    Sum,
+    Warnings,
+    event_of,
+)
+from kafscale.testkit.clock import ManualClock
+from structlog.testing import capture_logs
 
 LOST = Event("kafscale.x", "warning", "lost")
 FOUND = Event("kafscale.x", "warning", "found")
@@ -91,3 +104,20 @@ def test_a_process_in_a_storm_prints_few_lines_and_tells_the_rest_before_it_ends
     assert {line["logger"] for line in lost} == {"kafscale.x"}
     assert {line["level"] for line in lost} == {"warning"}
     assert len([line for line in lines if line["event"] == "request"]) == 50, "debug lines are all wanted"
+
+
+def test_of_one_kind_one_warning_per_interval_is_logged_and_says_how_many_were_left_out() -> None:
+    clock = ManualClock()
+    warnings = Warnings("kafscale.test", "connection closed", clock)
+    with capture_logs() as lines:
+        for passed_ms in (0, WARNING_EVERY_MS - 1, 1, WARNING_EVERY_MS):
+            clock.advance(passed_ms)
+            warnings.log("half a request", peer="a")
+        warnings.log("no request")
+    assert [(line["event"], line["kind"], line["left_out"]) for line in lines] == [
+        ("connection closed", "half a request", 0),
+        ("connection closed", "half a request", 1),
+        ("connection closed", "half a request", 0),
+        ("connection closed", "no request", 0),
+    ]
+    assert [line.get("peer") for line in lines] == ["a", "a", "a", None]

@@ -20,7 +20,7 @@ from kafscale.runtime.etcd_binary import EtcdProcess
 from kafscale.runtime.grpc_identity import GrpcIdentity, plain
 from kafscale.runtime.grpc_server import advertised_http
 from kafscale.runtime.loop_watchdog import STUCK_EXIT_CODE
-from kafscale.runtime.stream.client import LinkLimits, StreamClient
+from kafscale.runtime.stream.client import ClientLimits, StreamClient
 from kafscale.runtime.stream.frame import ReplyStatus, RequestMeta
 from kafscale.runtime.stream.options import Stream
 from kafscale.storage.etcd.client import EtcdClient
@@ -262,7 +262,7 @@ async def test_a_service_that_stands_still_is_given_up_and_comes_back(
     async with service(settings_for(etcd_server.endpoint, keyspace)) as running:
         address = str((await running.logged("ready"))["grpc"])
         client = StreamClient(
-            address, kind=Stream.BULK, limits=LinkLimits(keepalive_time_ms=500, keepalive_timeout_ms=500)
+            address, kind=Stream.BULK, limits=ClientLimits(keepalive_time_ms=500, keepalive_timeout_ms=500)
         )
         await client.connect()
         running.process.send_signal(signal.SIGSTOP)

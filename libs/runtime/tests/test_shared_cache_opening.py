@@ -13,7 +13,7 @@ import pytest
 from kafscale.runtime.addresses import check_redis_url
 from kafscale.runtime.ports import free_port
 from kafscale.runtime.shared_cache import redis_client
-from kafscale.runtime.shared_cache.cache import CacheUnavailable
+from kafscale.runtime.shared_cache.breaker import CacheUnavailable
 from kafscale.runtime.shared_cache.redis_client import CONNECTIONS_MAX, RedisClient
 from kafscale.testkit.proxy import FaultProxy, Way
 from kafscale.testkit.redis import RedisServer

@@ -15,7 +15,7 @@ from kafscale.runtime.ports import free_port
 from kafscale.runtime.settings import MIB, ServiceSettings
 from kafscale.runtime.settings_load import BadSettings, read_settings
 from kafscale.runtime.shared_cache import BadRedisUrl, CacheUnusable, SharedCache, open_shared_cache
-from kafscale.runtime.shared_cache.cache import CacheUnavailable
+from kafscale.runtime.shared_cache.breaker import CacheUnavailable
 from kafscale.runtime.shared_cache.entries import ObjectName, entry_key, sealed
 from kafscale.runtime.shared_cache.redis_client import RedisClient
 from kafscale.runtime.shared_cache.signed_entries import (

@@ -73,7 +73,7 @@ async def test_a_killed_service_loses_what_was_sent_and_serves_again_after_its_r
         await until(lambda: len(held) == 1)
         await service.kill()
         assert (await pending.future).status is ReplyStatus.LOST
-        await until(lambda: not client._links[0].up.is_set())
+        await until(lambda: not client._up.is_set())
         assert (await client.send(meta(FETCH), (b"too early",)).future).status is ReplyStatus.REFUSED
         await service.start()
         async with asyncio.timeout(10):
@@ -139,7 +139,7 @@ class Restarts:
 @on_uvloop
 async def test_over_restarts_every_request_ends_and_none_is_executed_that_was_reported_unsent() -> None:
     restarts = Restarts()
-    async with running({PRODUCE: restarts.note}) as service, client_of(service.target, streams=2) as client:
+    async with running({PRODUCE: restarts.note}) as service, client_of(service.target) as client:
         for first in range(0, 360, 60):
             await restarts.one_round(client, service, range(first, first + 60))
         assert unanswered(client) == 0

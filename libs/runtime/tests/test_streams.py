@@ -8,7 +8,7 @@ from unittest.mock import Mock, patch
 import grpc.aio
 import pytest
 import structlog
-from kafscale.runtime.stream import link
+from kafscale.runtime.stream import client as stream_client
 from kafscale.runtime.stream.frame import ReplyPart, ReplyStatus
 from kafscale.runtime.stream.options import METHODS, Stream
 from kafscale.runtime.stream.outbox import Outbox
@@ -44,7 +44,7 @@ async def test_ten_thousand_pipelined_requests_arrive_in_the_order_of_their_lane
         seen.setdefault(request.meta.connection_id, []).append(int(bytes(request.body)))
         request.reply((request.body,))
 
-    async with running({PRODUCE: note}) as service, client_of(service.target, streams=3) as client:
+    async with running({PRODUCE: note}) as service, client_of(service.target) as client:
         pending = [
             client.send(meta(connection_id=number % 7), (b"%d" % number,), lane=number % 7)
             for number in range(10_000)
@@ -405,7 +405,7 @@ async def test_a_front_door_that_leaves_within_an_answer_gets_no_more_parts() ->
 
 @on_uvloop
 async def test_patient_requests_leave_together_when_one_that_is_not_leaves() -> None:
-    with patch.object(link, "PATIENCE_S", 60.0):
+    with patch.object(stream_client, "PATIENCE_S", 60.0):
         async with running({PRODUCE: echo}) as service, client_of(service.target) as client:
             await client.send(meta(), (b"first",)).future
             stats = service.streams.stats[Stream.BULK]
@@ -423,7 +423,7 @@ async def test_patient_requests_leave_together_when_one_that_is_not_leaves() -> 
 @on_uvloop
 async def test_a_patient_request_waits_only_after_another_message_and_no_longer_than_its_patience() -> None:
     async with running({PRODUCE: echo}) as service, client_of(service.target) as client:
-        with patch.object(link, "PATIENCE_S", 0.3):
+        with patch.object(stream_client, "PATIENCE_S", 0.3):
             await client.connect()
             begin = time.monotonic()
             await client.send(meta(), (b"first",), patient=True).future
@@ -434,7 +434,7 @@ async def test_a_patient_request_waits_only_after_another_message_and_no_longer_
 
 @on_uvloop
 async def test_a_client_that_closes_ends_its_patient_requests() -> None:
-    with patch.object(link, "PATIENCE_S", 60.0):
+    with patch.object(stream_client, "PATIENCE_S", 60.0):
         async with running({PRODUCE: echo}) as service, client_of(service.target) as client:
             await client.send(meta(), (b"first",)).future
             pending = client.send(meta(), (b"second",), patient=True)

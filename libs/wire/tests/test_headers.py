@@ -17,8 +17,6 @@ from kafscale.wire.headers import (
     encode_request_header,
     request_header_version,
     response_header_version,
-    step_times_in,
-    tagged_step_times,
 )
 from kafscale.wire.varints import TAGS_MAX, encode_uvarint
 from kio.index import UnknownEntity, load_payload_module
@@ -182,19 +180,3 @@ def test_a_response_header_that_is_cut_short_is_refused() -> None:
 def test_a_client_id_too_long_for_its_length_is_not_written() -> None:
     with pytest.raises(WireError):
         encode_request_header(3, 1, 1, "x" * 32768)
-
-
-def test_a_client_asks_for_step_times_in_a_flexible_header_and_reads_them_in_the_answer_s() -> None:
-    key, version = ApiKey.PRODUCE, 9
-    asking = encode_request_header(key, version, 7, "abc", asks_step_times=True)
-    header, end = decode_request_header(asking + b"body")
-    assert (header.asks_step_times, header.client_id, end) == (True, "abc", len(asking))
-    assert encode_request_header(key, 8, 7, "abc", asks_step_times=True) == encode_request_header(
-        key, 8, 7, "abc"
-    )
-
-    answer = b"\x00\x00\x00\x07" + tagged_step_times(b"x" * 300) + b"body"
-    assert decode_response_header(answer, key, version) == (7, len(answer) - 4)
-    assert step_times_in(answer, key, version) == b"x" * 300
-    assert step_times_in(b"\x00\x00\x00\x07\x00body", key, version) is None
-    assert step_times_in(b"\x00\x00\x00\x07body", key, 8) is None

@@ -20,7 +20,6 @@ from kafscale.runtime.etcd_space import EtcdSpace
 from kafscale.runtime.metrics import Metrics
 from kafscale.runtime.stream.inbound import InboundRequest
 from kafscale.storage.access_view import AccessView
-from kafscale.storage.coordination import decode_owner
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.history.history import History
 from kafscale.storage.history.witness import history_prefix
@@ -28,8 +27,8 @@ from kafscale.storage.keys import Keyspace
 from kafscale.storage.membership.members import Instance, InstanceState, Listener, LiveView
 from kafscale.storage.membership.records import encode_live
 from kafscale.storage.objects import MemoryStore
+from kafscale.storage.owner_views import OwnersView
 from kafscale.storage.topics import Topic, TopicsView
-from kafscale.storage.views import PrefixView
 from kafscale.testkit.clock import ManualClock
 from kafscale.testkit.inbound import inbound
 from kafscale.wire.buffers import Buffer
@@ -50,7 +49,7 @@ class Admin:
         self.clock = ManualClock()
         self.topics = TopicsView(etcd, keys)
         self.front_doors = LiveView(etcd, keys, "frontdoor")
-        self.owners = PrefixView(etcd, keys.owners_prefix(), lambda kv: decode_owner(kv.value))
+        self.owners = OwnersView(etcd, keys)
         self.access = AccessView(etcd, keys)
         self.space = EtcdSpace(etcd, 2 << 30)
         self.metrics = Metrics("admin")

@@ -59,10 +59,10 @@ class FakeOwners:
         self.records: dict[LaneKey, OwnerRecord] = {}
         self._listeners: list[Callable[[LaneKey], None]] = []
 
-    def get(self, key: LaneKey) -> OwnerRecord | None:
+    def of(self, key: LaneKey) -> OwnerRecord | None:
         return self.records.get(key)
 
-    def subscribe(self, listener: Callable[[LaneKey], None]) -> None:
+    def follow(self, listener: Callable[[LaneKey], None]) -> None:
         self._listeners.append(listener)
 
     def set(self, key: LaneKey, owner: str, handoff_to: str = "") -> None:
@@ -75,7 +75,7 @@ class FakeSlots:
     def __init__(self) -> None:
         self.records: dict[SlotId, Slot] = {}
 
-    def get(self, slot_id: SlotId) -> Slot | None:
+    def of(self, slot_id: SlotId) -> Slot | None:
         return self.records.get(slot_id)
 
     def claimed(self) -> list[Slot]:
@@ -172,11 +172,10 @@ class Sent:
         *buffers: Buffer,
         status: ReplyStatus = ReplyStatus.FINAL,
         revision: int = 0,
-        report: bytes = b"",
     ) -> None:
         self.admits = self.parts = None
         body = memoryview(b"".join(map(bytes, buffers)))
-        self.future.set_result(Reply(status, revision, body, report=report))
+        self.future.set_result(Reply(status, revision, body))
 
     def lose(self, *, sent: bool) -> None:
         self.future.set_result(Reply(ReplyStatus.LOST if sent else ReplyStatus.REFUSED, reason="test"))
@@ -228,11 +227,11 @@ class Sent:
     def fetched(self) -> fetch.FetchRequest:
         return fetch.decode_request(self.body, self.meta.api_version)
 
-    def give(self, records: bytes = b"", *, code: int = 0, session_id: int = 0) -> None:
+    def give(self, records: bytes = b"", *, code: int = 0) -> None:
         """Answers a Fetch with these records in each partition."""
-        self.reply(self.body_of(records, code=code, session_id=session_id))
+        self.reply(self.body_of(records, code=code))
 
-    def body_of(self, records: bytes, *, code: int = 0, session_id: int = 0) -> bytes:
+    def body_of(self, records: bytes, *, code: int = 0) -> bytes:
         topics = [
             fetch.FetchResponseTopic(
                 topic=topic.topic,
@@ -246,7 +245,7 @@ class Sent:
             )
             for topic in self.fetched.topics
         ]
-        response = fetch.FetchResponse(responses=topics, session_id=session_id)
+        response = fetch.FetchResponse(responses=topics)
         return b"".join(map(bytes, fetch.encode_response(response, self.meta.api_version)))
 
 

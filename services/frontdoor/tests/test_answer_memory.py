@@ -16,17 +16,17 @@ def given(memory: AnswerMemory, size: int, now_ms: int, unsent: UnsentAnswers | 
 def test_room_for_a_large_answer_is_reserved_and_without_room_a_small_one_is_asked_for() -> None:
     memory = AnswerMemory(64 * MIB)
     outlets = [UnsentAnswers() for _ in range(4)]
-    granted = [memory.grant(one, 50 * MIB, hungry=True) for one in outlets]
+    granted = [memory.grant(one, 50 * MIB, large_expected=True) for one in outlets]
     assert granted == [16 * MIB, 16 * MIB, 16 * MIB, SMALL_ANSWER_BYTES]
     assert memory.used_bytes == 48 * MIB
     memory.settle(outlets[0])
-    assert memory.grant(outlets[3], 10 * MIB, hungry=True) == 10 * MIB
+    assert memory.grant(outlets[3], 10 * MIB, large_expected=True) == 10 * MIB
 
 
 def test_who_had_little_to_read_reserves_nothing() -> None:
     memory = AnswerMemory(64 * MIB)
-    assert memory.grant(UnsentAnswers(), 50 * MIB, hungry=False) == SMALL_ANSWER_BYTES
-    assert memory.grant(UnsentAnswers(), 1_000, hungry=True) == 1_000
+    assert memory.grant(UnsentAnswers(), 50 * MIB, large_expected=False) == SMALL_ANSWER_BYTES
+    assert memory.grant(UnsentAnswers(), 1_000, large_expected=True) == 1_000
     assert memory.used_bytes == 0
 
 

@@ -36,12 +36,10 @@ class Door:
         self.quotas.produced(usage, size, now_ms)
         return usage.throttle_ms(now_ms)
 
-    def fetch(
-        self, wanted: int, now_ms: int, principal: str = ALICE, *, in_session: bool = False
-    ) -> tuple[int, int]:
+    def fetch(self, wanted: int, now_ms: int, principal: str = ALICE) -> tuple[int, int]:
         """Takes all that it may. The bytes and the throttle time."""
         usage = self.usage(principal)
-        given = self.quotas.fetch_bytes(usage, wanted, now_ms, in_session=in_session)
+        given = self.quotas.fetch_bytes(usage, wanted, now_ms)
         self.quotas.fetched(usage, given, now_ms)
         return given, usage.throttle_ms(now_ms)
 
@@ -89,13 +87,6 @@ def test_an_empty_answer_does_not_count() -> None:
         door.fetch(50_000, 0)
     assert [door.fetch(50_000, 1)[0] for _ in range(50)] == [0] * 50
     assert door.fetch(50_000, 11_000)[0] == 10_000
-
-
-def test_a_fetch_in_a_session_goes_on_and_is_counted() -> None:
-    door = Door(on_alice(CONSUMER, 1_000))
-    for _ in range(2):
-        door.fetch(50_000, 0)
-    assert door.fetch(500, 0, in_session=True) == (1, 1_001)
 
 
 def test_the_work_of_a_request_is_a_share_of_one_core_and_throttles_for_one_sample_at_most() -> None:

@@ -7,7 +7,7 @@ from struct import pack
 import pytest
 from door_harness import Cluster, FakeClient, settled, until
 from kafscale.frontdoor.api import Backend
-from kafscale.frontdoor.frame_timeouts import FrameTimeouts
+from kafscale.frontdoor.connection import FrameTimeouts
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.schema import (
     describe_cluster,

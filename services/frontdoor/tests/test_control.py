@@ -384,12 +384,6 @@ class FakeSpan:
     def child(self, name: str, *_: object, **_more: object) -> "FakeSpan":
         return FakeSpan(name)
 
-    def replied(self, _report: bytes) -> None:
-        self.end()
-
-    def report(self) -> bytes:
-        return b""
-
     def end(self) -> None:
         self.ended += 1
 

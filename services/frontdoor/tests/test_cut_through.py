@@ -171,15 +171,6 @@ async def test_the_next_fetch_of_the_connection_waits_for_the_end_of_the_answer(
     assert len(cluster.fetcher(1).sent) == 2
 
 
-async def test_a_session_stays_with_the_instance_whose_answer_came_in_parts(cluster: Cluster) -> None:
-    client, sent = await asked(cluster, session=(0, 0))
-    body = sent.body_of(LARGE, session_id=77)
-    sent.part(body, 0, MIB)
-    sent.part(body, MIB, len(body))
-    await settled()
-    assert list(client.connection.caller.fetch_sessions) == [77]
-
-
 async def test_under_quotas_and_over_several_instances_an_answer_is_put_together_first(
     cluster: Cluster,
 ) -> None:

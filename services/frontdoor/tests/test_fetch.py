@@ -231,30 +231,21 @@ async def test_without_a_fetch_service_consumers_are_sent_to_the_metadata(
     assert client.fetched() == [("t", 0, 6, b"")]
 
 
-async def test_a_session_follows_the_instance_that_opened_it(cluster: Cluster) -> None:
-    _, second = split_over_two(cluster)
-    client = cluster.client()
-    client.fetch(("t", second), session=(0, 0))
-    cluster.fetcher(2).sent[0].give(b"", session_id=55)
-    await settled()
-    client.fetch(session=(55, 1))
-    assert cluster.fetcher(2).sent[1].fetched.session_id == 55
-    cluster.serve(Backend.FETCH, 1, 3)
-    client.fetch(session=(55, 2))
-    cluster.fetcher(2).sent[1].give(b"", session_id=55)
-    await settled()
-    response = fetch.decode_response(client.answers[2].body, 12)
-    assert (response.error_code, response.session_id, response.responses) == (70, 0, [])
-
-
-async def test_what_is_split_has_no_session(cluster: Cluster) -> None:
+async def test_a_request_that_continues_a_session_is_not_split_and_a_service_refuses_it(
+    cluster: Cluster,
+) -> None:
     first, second = split_over_two(cluster)
     client = cluster.client()
-    client.fetch(("t", first), ("t", second), session=(0, 0))
-    cluster.fetcher(1).sent[0].give(b"", session_id=5)
-    cluster.fetcher(2).sent[0].give(b"", session_id=6)
-    await settled()
-    assert fetch.decode_response(client.answers[0].body, 12).session_id == 0
+    client.fetch(("t", first), ("t", second), session=(55, 2))
+    sent = [*cluster.fetcher(1).sent, *cluster.fetcher(2).sent]
+    assert [(each.fetched.session_id, each.fetched.session_epoch) for each in sent] == [(55, 2)]
+
+
+async def test_a_request_that_opens_a_session_is_split_without_one(cluster: Cluster) -> None:
+    first, second = split_over_two(cluster)
+    cluster.client().fetch(("t", first), ("t", second), session=(0, 0))
+    sent = [cluster.fetcher(1).sent[0], cluster.fetcher(2).sent[0]]
+    assert [(each.fetched.session_id, each.fetched.session_epoch) for each in sent] == [(0, -1)] * 2
 
 
 async def test_a_leaving_client_cancels_every_part(cluster: Cluster) -> None:

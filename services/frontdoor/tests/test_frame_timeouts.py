@@ -1,6 +1,6 @@
 """The laws of a frame's timer: a time for the whole, a least rate, no long silence; our own pauses do not count."""
 
-from kafscale.frontdoor.frame_timeouts import FrameTimeouts, FrameTimer
+from kafscale.frontdoor.connection import FrameTimeouts, FrameTimer
 
 LIMITS = FrameTimeouts(
     frame_ms_max=100_000,

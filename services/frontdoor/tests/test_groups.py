@@ -1,16 +1,22 @@
 """Calls about one group: to the coordinator of its slot, in order, and at most once."""
 
+from dataclasses import replace
+
 import pytest
 from door_harness import Cluster, settled, until
 from group_requests import ONE, ONE_GROUP, TWO, about, answered, ask, code_of, coordinators, joined, sent_to
+from kafscale.frontdoor import assembly
+from kafscale.frontdoor.api import ToSlot
 from kafscale.frontdoor.apis import SERVED
-from kafscale.frontdoor.group_calls import GRACE_MS, group_of
+from kafscale.frontdoor.group_calls import GRACE_MS
 from kafscale.frontdoor.handlers.offset_commit import AGE_MS_MAX
 from kafscale.frontdoor.handlers.sync_group import WAIT_MS
+from kafscale.frontdoor.key_fields import group_of, text_field
 from kafscale.runtime.stream.frame import ReplyStatus
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.errors import WireError
 from kafscale.wire.schema import join_group, module_of, offset_commit
+from kafscale.wire.varints import encode_uvarint
 
 NEWEST = [(key, version) for key, version in ONE_GROUP if (key, version + 1) not in ONE_GROUP]
 UNAVAILABLE, NOT_COORDINATOR = 15, 16
@@ -48,6 +54,38 @@ def test_only_heartbeats_wait_for_others() -> None:
 def test_a_group_id_that_is_null_or_cut_short_is_none(body: bytes, flexible: bool) -> None:
     with pytest.raises(WireError):
         group_of(memoryview(body), flexible=flexible)
+
+
+@pytest.mark.parametrize("flexible", [False, True])
+def test_a_key_may_be_behind_other_texts(flexible: bool) -> None:
+    """As the group is in TxnOffsetCommit, behind the transactional id."""
+
+    def text(value: str | None) -> bytes:
+        if value is None:
+            return b"\0" if flexible else b"\xff\xff"
+        size = len(value.encode())
+        return (encode_uvarint(size + 1) if flexible else size.to_bytes(2, "big")) + value.encode()
+
+    for texts in (["id", "größe"], ["", "n" * 300], ["n" * 300, None], [None, "g"], [None, ""]):
+        body = memoryview(b"".join(map(text, texts)))
+        assert [text_field(body, place, flexible=flexible) for place in (0, 1)] == texts
+        for cut in range(len(body)):
+            with pytest.raises(WireError):
+                text_field(body[:cut], 1, flexible=flexible)
+
+
+async def test_a_call_goes_to_the_slot_of_the_key_that_its_registration_reads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def second(body: memoryview, *, flexible: bool) -> str:
+        return text_field(body, 1, flexible=flexible) or ""
+
+    heartbeat = replace(SERVED[ApiKey.HEARTBEAT], dispatch=ToSlot(key_of=second))
+    monkeypatch.setattr(assembly, "SERVED", {**SERVED, int(ApiKey.HEARTBEAT): heartbeat})
+    async with Cluster.running() as cluster:
+        coordinators(cluster, g1=1, g2=2)
+        cluster.client().ask(int(ApiKey.HEARTBEAT), 4, b"\4g-1\4g-2")
+        assert (len(sent_to(cluster, 1)), len(sent_to(cluster, 2))) == (0, 1)
 
 
 @pytest.mark.parametrize(("key", "version"), ONE_GROUP)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from kafscale.frontdoor.listeners.handshake_places import HandshakePlaces
+from kafscale.frontdoor.listeners.handshake_turns import HandshakePlaces
 
 HOLD_MS = 100
 

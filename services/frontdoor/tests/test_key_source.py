@@ -22,7 +22,7 @@ from kafscale.frontdoor.authentication.key_source import (
     KeySource,
     fetcher,
 )
-from kafscale.frontdoor.authentication.key_url import UrlWrong, parse_keys_url
+from kafscale.frontdoor.authentication.sasl_settings import UrlWrong, parse_keys_url
 from kafscale.frontdoor.authentication.tokens import KeysWrong
 from kafscale.runtime.metrics import Level
 from kafscale.testkit.authority import Authority

@@ -25,7 +25,7 @@ FILES = {"ssl_certificate": "/c", "ssl_key": "/k"}
 
 def securities(*names: str, **settings: str) -> dict[str, ListenerSecurity]:
     """As the settings are read, but before their validation, so that SASL can be looked at."""
-    return read_securities(names, FrontdoorSettings.model_construct(**settings))  # type: ignore[arg-type]
+    return read_securities(names, dict(FrontdoorSettings.model_construct(**settings)))  # type: ignore[arg-type]
 
 
 def protocols(*names: str, **settings: str) -> list[str]:

@@ -296,7 +296,7 @@ async def test_a_thousand_silent_strangers_do_not_stop_a_login(tmp_path: Path) -
     async with running(tmp_path / "keys") as system:
         strangers = [await asyncio.open_connection("127.0.0.1", system.port) for _ in range(600)]
         gateway = system.door.gateway
-        await until(lambda: len(gateway.strangers) == 500)
+        await until(lambda: len(gateway.unauthenticated) == 500)
         assert gateway.metrics.hung_up.labels("displaced").value == 100, "one address has half of the places"
         topics = await asyncio.to_thread(librdkafka, system.address, "PLAIN", PASSWORD, "")
         assert topics == {"orders"}

@@ -16,7 +16,7 @@ from door_harness import Cluster, settled, until
 from kafscale.frontdoor.api import Backend
 from kafscale.frontdoor.apis import SERVED
 from kafscale.frontdoor.connection import Framing
-from kafscale.frontdoor.listeners import strangers
+from kafscale.frontdoor.listeners.connection_limits import UnauthenticatedConnections
 from kafscale.frontdoor.settings import FrontdoorSettings
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import api_versions, metadata, sasl_authenticate, sasl_handshake
@@ -457,14 +457,14 @@ async def test_a_renewal_that_takes_too_long_is_closed() -> None:
         assert cluster.door.gateway.metrics.hung_up.labels("authentication_timeout").value == 1
 
 
-async def test_frames_of_strangers_do_not_count_as_those_of_clients() -> None:
+async def test_frames_of_unauthenticated_connections_do_not_count_as_those_of_clients() -> None:
     async with door(memory_bytes=16 << 20) as cluster:
         gateway = cluster.door.gateway
         for _ in range(40):
             client = LoginClient(cluster)
             client.feed(pack(">i", 500_000) + bytes(100_000))
         assert gateway.requests.used_bytes == 0
-        assert gateway.strangers.memory.used_bytes > 0
+        assert gateway.unauthenticated.memory.used_bytes > 0
         known = cluster.client()
         known.feed(known.frame(METADATA, 9, METADATA_BODY))
         stream = cluster.stream(Backend.ADMIN, 1, "control")
@@ -476,16 +476,16 @@ async def test_what_a_client_holds_is_counted_once_it_has_logged_in() -> None:
         gateway = cluster.door.gateway
         client = LoginClient(cluster)
         await plain_login(client)
-        assert (gateway.strangers.memory.used_bytes, gateway.requests.used_bytes) == (0, 0)
+        assert (gateway.unauthenticated.memory.used_bytes, gateway.requests.used_bytes) == (0, 0)
         client.feed(pack(">i", 1 << 20) + b"\x00\x03" + bytes(200_000))
         assert gateway.requests.used_bytes > 200_000
-        assert gateway.strangers.memory.used_bytes == 0
+        assert gateway.unauthenticated.memory.used_bytes == 0
         client.leave()
         assert gateway.requests.used_bytes == 0
 
 
 async def test_silent_connections_do_not_keep_out_those_that_log_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(strangers.Strangers.__init__, "__kwdefaults__", {"connections_max": 10})
+    monkeypatch.setattr(UnauthenticatedConnections.__init__, "__kwdefaults__", {"connections_max": 10})
     async with door(frontdoor_address_memory_percent=100) as cluster:
         known = LoginClient(cluster)
         await scram_login(known)
@@ -495,9 +495,9 @@ async def test_silent_connections_do_not_keep_out_those_that_log_in(monkeypatch:
         await scram_login(late)
         assert late.principal == "User:alice"
         assert not known.hung_up, "its place is its own"
-        assert len(cluster.door.gateway.strangers) == 9
+        assert len(cluster.door.gateway.unauthenticated) == 9
         late.leave()
-        assert len(cluster.door.gateway.strangers) == 9
+        assert len(cluster.door.gateway.unauthenticated) == 9
 
 
 async def test_stale_users_are_no_reason_to_refuse_a_client(audit: list[dict[str, Any]]) -> None:
@@ -528,7 +528,7 @@ async def test_a_client_that_leaves_during_a_check_leaves_nothing_behind() -> No
         client.leave()
         await until(lambda: cluster.door.gateway.metrics.pending_authentications.value == 0)
         assert client.connection.exchanges == {}
-        assert cluster.door.gateway.strangers.memory.used_bytes == 0
+        assert cluster.door.gateway.unauthenticated.memory.used_bytes == 0
 
 
 # ---- what is recorded

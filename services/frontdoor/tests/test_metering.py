@@ -7,11 +7,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import pytest
 from door_harness import Cluster, FakeClient, settled, until
 from kafscale.access.quota import Default, QuotaEntity, QuotaKey
 from kafscale.frontdoor.api import Backend
-from kafscale.frontdoor.handlers.fetch import in_session
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import api_versions, create_topics, fetch, produce
 
@@ -123,29 +121,6 @@ async def test_a_fetch_is_limited_sent_and_counted_and_the_next_one_is_empty() -
                 other.fetch(("t", 0))
 
 
-async def test_a_fetch_in_a_session_always_reaches_its_instance() -> None:
-    """The instance counts the requests of a session."""
-    async with door() as cluster:
-        client, other = cluster.client(), cluster.client()
-        other.fetch(("t", 0))
-        cluster.fetcher(1).sent[0].give(b"", session_id=5)
-        await settled()
-        cluster.quotas.put(CLIENT, CONSUMER, 10_000)
-        client.fetch(("t", 0))
-        cluster.fetcher(1).sent[1].give(bytes(110_000))
-        await settled()
-        other.fetch(session=(5, 1))
-        assert len(cluster.fetcher(1).sent) == 3
-
-
-@pytest.mark.parametrize("version", range(19))
-def test_the_id_of_a_session_is_found_in_every_version(version: int) -> None:
-    for session_id in (0, 1, 1 << 30):
-        message = fetch.FetchRequest(session_id=session_id, topics=[])
-        body = memoryview(b"".join(map(bytes, fetch.encode_request(message, version))))
-        assert in_session(body, version) is (session_id != 0 and version >= 7)
-
-
 async def test_the_work_for_requests_is_limited() -> None:
     async with door() as cluster:
         cluster.quotas.put(CLIENT, QuotaKey.REQUEST_PERCENTAGE, 0.000_001)
@@ -208,7 +183,7 @@ async def test_a_drain_does_not_wait_for_the_end_of_a_throttle_time() -> None:
         client.produce(("t", 0, bytes(100_000)))
         client.feed(client.frame(18, 0, b""))
         cluster.producer(1).sent[0].append()
-        client.connection.end_soon()
+        client.connection.drain()
         await until(lambda: client.hung_up)
         assert len(client.answers) == 2
 

@@ -7,12 +7,7 @@ import pytest_asyncio
 from door_fakes import FakeLive, FakeOwners, FakeSlots, FakeStream, instance
 from kafscale.frontdoor.api import Backend
 from kafscale.frontdoor.backends import Pool
-from kafscale.frontdoor.owner_views import SlotsView
 from kafscale.frontdoor.routing import Routing
-from kafscale.runtime.etcd_binary import EtcdProcess
-from kafscale.storage.etcd.client import EtcdClient
-from kafscale.storage.keys import Keyspace, SlotId
-from kafscale.storage.slots import Slot, encode_slot, slot_of
 from kafscale.testkit.etcd import etcd_server, keyspace
 
 __all__ = ["etcd_server", "keyspace"]
@@ -80,20 +75,3 @@ async def test_while_a_slots_groups_are_known_to_nobody_nobody_can_list_them(fie
     assert field.nodes() == [1]
     field.slots.set("g", "9/gone")
     assert field.nodes() is None
-
-
-async def test_the_slot_table_follows_etcd(etcd_server: EtcdProcess, keyspace: Keyspace) -> None:
-    etcd = EtcdClient.connect([etcd_server.endpoint])
-    one, two = Slot(epoch=1, owner="1/a"), Slot(epoch=2, owner="2/b")
-    await etcd.put(keyspace.slot_claim(slot_of("g")), encode_slot(one))
-    table = SlotsView(etcd, keyspace)
-    running = asyncio.create_task(table.view.run())
-    await table.view.ready()
-    assert (table.get(slot_of("g")), table.get(SlotId(0))) == (one, None)
-    put = await etcd.put(keyspace.slot_claim(slot_of("g")), encode_slot(two))
-    assert await table.view.wait_revision(put.revision, 10)
-    assert table.get(slot_of("g")) == two
-    assert list(table.claimed()) == [two]
-    running.cancel()
-    await asyncio.wait([running])
-    await etcd.close()

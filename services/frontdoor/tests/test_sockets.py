@@ -142,7 +142,7 @@ def request_frame(key: int, version: int, correlation_id: int, message: Any) -> 
 
 async def test_commits_of_one_connection_reach_the_coordinator_in_their_order() -> None:
     """Large ones travel in pieces between which smaller ones could slip."""
-    async with running(frontdoor_streams=3) as system:
+    async with running() as system:
         reader, writer = await system.connect()
         for number in range(40):
             size = 30_000 if number % 8 == 0 else 10

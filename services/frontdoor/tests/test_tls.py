@@ -22,7 +22,7 @@ from door_sockets import (
     read_answer,
     running,
 )
-from kafscale.frontdoor.listeners.strangers import Strangers
+from kafscale.frontdoor.listeners.connection_limits import UnauthenticatedConnections
 from kafscale.frontdoor.listeners.tls_stream import AHEAD_BYTES_MAX, RECORD_BYTES
 from kafscale.testkit.authority import Authority
 from kafscale.wire.schema import produce
@@ -278,7 +278,11 @@ async def test_clients_that_stop_in_the_handshake_hold_up_nobody(certificates: C
 @on_uvloop
 async def test_beyond_their_bound_the_oldest_silent_connection_goes(certificates: Certificates) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Strangers.__init__, "__kwdefaults__", {"connections_max": 40})  # half for an address
+        patch.setattr(
+            UnauthenticatedConnections.__init__,
+            "__kwdefaults__",
+            {"connections_max": 40},  # half for an address
+        )
         async with running(**certificates.settings()) as system:
             served_reader, served = await connect(system, certificates.context())
             served.write(API_VERSIONS_0)
@@ -321,7 +325,7 @@ async def test_answers_are_sent_before_the_connection_ends_and_so_is_the_end(
         await until(asked.is_set)
         await until(lambda: system.door.gateway.metrics.by_key[1].requests.value == 1)
         (connection,) = system.door.gateway.connections
-        connection.end_soon()
+        connection.drain()
         go_on.set()
         assert await reading == [pack(">i", 3) + bytes(5 << 20)]
 

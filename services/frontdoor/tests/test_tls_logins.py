@@ -45,7 +45,7 @@ async def test_a_client_logs_in_over_tls_and_is_served(certificates: Certificate
         streams[1].write(produce_frame(3, b"records"))
         assert (await read_answer(streams[0]))[0] == 3
         assert system.service.produced == [b"records"]
-        assert len(system.door.gateway.strangers) == 0
+        assert len(system.door.gateway.unauthenticated) == 0
         await close(streams[1])
         await until(lambda: not system.door.gateway.connections)
 

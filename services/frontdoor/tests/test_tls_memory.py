@@ -90,7 +90,7 @@ class Answering(asyncio.BufferedProtocol):
     def established(self, principal: str) -> None:
         pass
 
-    def turned_away(self, kind: str, label: str, *, reason: str) -> None:
+    def close(self, kind: str, label: str, *, flush: bool, reason: str) -> None:
         raise AssertionError(reason)
 
 

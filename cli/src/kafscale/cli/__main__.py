@@ -72,11 +72,6 @@ class Commands(LazyGroup):
             CLUSTER,
             "Check that etcd and the object store agree; exits 1 if they do not.",
         ),
-        "trace-one": Lazy(
-            "kafscale.cli.trace_one:trace_one",
-            CLUSTER,
-            "Send records of zeros one at a time, and print the median time of each step of their way.",
-        ),
         "settle": Lazy(
             "kafscale.cli.settle.command:settle",
             CLUSTER,

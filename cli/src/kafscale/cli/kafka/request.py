@@ -12,8 +12,6 @@ import secrets
 import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from time import monotonic_ns
 from typing import Final, Protocol, TypeVar
 
 from kafscale.cli.kafka.login import LoginFailed, bearer, tokens_of
@@ -21,7 +19,7 @@ from kafscale.cli.kafka.security import OAUTH, OPEN, ClientSecurity, PasswordLog
 from kafscale.cli.kafka.tokens import TokenSource, TokenTrouble, fetch_token
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode, WireError
-from kafscale.wire.headers import decode_response_header, encode_request_header, step_times_in
+from kafscale.wire.headers import decode_response_header, encode_request_header
 from kafscale.wire.schema import metadata, sasl_authenticate, sasl_handshake
 
 CLIENT_ID: Final = "kafscale-cli"
@@ -80,15 +78,6 @@ async def connected(address: tuple[str, int], security: ClientSecurity = OPEN) -
         writer.close()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timed:
-    """When a request was written and its answer read (CLOCK_MONOTONIC), and the step times in the answer."""
-
-    sent_ns: int
-    received_ns: int
-    report: bytes | None
-
-
 class Connection:
     """One request at a time."""
 
@@ -97,31 +86,17 @@ class Connection:
         self._correlation_id = 0
 
     async def ask(self, api: Api[Q, A], message: Q, version: int) -> A:
-        answer, _ = await self._exchange(api, message, version, timed=False)
-        return answer
-
-    async def ask_timed(self, api: Api[Q, A], message: Q, version: int) -> tuple[A, Timed]:
-        """Asks for step times too. A server that does not know them gives none."""
-        return await self._exchange(api, message, version, timed=True)
-
-    async def _exchange(self, api: Api[Q, A], message: Q, version: int, *, timed: bool) -> tuple[A, Timed]:
         self._correlation_id += 1
-        body = encode_request_header(
-            api.API_KEY, version, self._correlation_id, CLIENT_ID, asks_step_times=timed
-        )
+        body = encode_request_header(api.API_KEY, version, self._correlation_id, CLIENT_ID)
         body += b"".join(api.encode_request(message, version))
         frame = struct.pack(">i", len(body)) + body
-        sent_ns = monotonic_ns()
         self._writer.write(frame)
         answer = await self._read()
-        received_ns = monotonic_ns()
         try:
             _, body_at = decode_response_header(answer, api.API_KEY, version)
-            report = step_times_in(answer, api.API_KEY, version) if timed else None
-            decoded = api.decode_response(memoryview(answer)[body_at:], version)
+            return api.decode_response(memoryview(answer)[body_at:], version)
         except WireError as broken:
             raise BadAnswer(str(broken)) from broken
-        return decoded, Timed(sent_ns=sent_ns, received_ns=received_ns, report=report)
 
     async def _read(self) -> bytes:
         (size,) = struct.unpack(">i", await self._reader.readexactly(4))

@@ -4,6 +4,8 @@ Law: of one event (logger, level, and text without numbers) at most LINES_PER_S 
 of suppressed lines is logged as `repeated=n`: one second after the last of them, and every SUM_EVERY_S while the storm
 lasts. Memory is bounded by EVENTS_MAX. `Storms` is pure; `StormGuard` has a clock, and a timer that runs only while
 lines are suppressed.
+
+Code that warns about what clients do limits its lines itself (`Warnings`): one per kind and WARNING_EVERY_MS.
 """
 
 import atexit
@@ -15,12 +17,14 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 import structlog
+from kafscale.runtime.clock import Clock
 from structlog.typing import EventDict, WrappedLogger
 
 LINES_PER_S: Final = 20
 SUM_EVERY_S: Final = 10.0
 CALM_S: Final = 1.0
 EVENTS_MAX: Final = 1_024
+WARNING_EVERY_MS: Final = 10_000
 TEXT_MAX: Final = 80
 """Characters. Messages of libraries contain values, so only their beginning identifies the event."""
 _NUMBER: Final = re.compile(r"0x[0-9a-fA-F]+|[0-9]+")
@@ -158,3 +162,24 @@ class StormGuard:
         for event, repeated in sums:
             log = getattr(structlog.get_logger(event.logger), event.level)
             log(event.text, repeated=repeated)
+
+
+class Warnings:
+    """Warnings with one event text: one line per kind and interval, with the number of lines that were left out. The
+    kinds are few, and constants."""
+
+    def __init__(self, logger: str, event: str, clock: Clock) -> None:
+        self._log = structlog.get_logger(logger)
+        self._event = event
+        self._clock = clock
+        self._last_ms: dict[str, int] = {}
+        self._left_out: dict[str, int] = {}
+
+    def log(self, kind: str, **fields: object) -> None:
+        now_ms = self._clock.now_ms()
+        last_ms = self._last_ms.get(kind)
+        if last_ms is not None and now_ms - last_ms < WARNING_EVERY_MS:
+            self._left_out[kind] = self._left_out.get(kind, 0) + 1
+            return
+        self._last_ms[kind] = now_ms
+        self._log.warning(self._event, kind=kind, left_out=self._left_out.pop(kind, 0), **fields)

@@ -13,7 +13,6 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from kafscale.runtime.request_meta import RequestMeta
-from kafscale.runtime.steps import TIMED, StepSpan
 from kafscale.storage.etcd.client import TIMEOUT_S, EtcdClient, Txn, TxnResult
 from kafscale.wire.apis import api_label
 
@@ -32,10 +31,7 @@ FRONT_DOOR: Final = "frontdoor"
 
 
 class Span(Protocol):
-    """A part of the way of a request. Only the first `end` counts.
-
-    It is for the exporter, or its times go to the client that asked for them (`steps.py`).
-    """
+    """A part of the way of a request. Only the first `end` counts."""
 
     @property
     def traceparent(self) -> str:
@@ -60,14 +56,6 @@ class Span(Protocol):
         ...
 
     def end(self) -> None: ...
-
-    def replied(self, report: bytes) -> None:
-        """Ends the span of a request to a service. `report`: what came with the reply."""
-        ...
-
-    def report(self) -> bytes:
-        """What goes with the reply: nothing of a span for the exporter."""
-        ...
 
 
 class ExportedSpan:
@@ -106,12 +94,6 @@ class ExportedSpan:
 
     def end(self) -> None:
         self._span.end()
-
-    def replied(self, report: bytes) -> None:
-        self.end()
-
-    def report(self) -> bytes:
-        return b""
 
 
 CURRENT_SPAN: Final[ContextVar[Span | None]] = ContextVar("kafscale_span", default=None)
@@ -202,9 +184,7 @@ class Tracer:
 
 
 def request_span(tracer: Tracer | None, meta: RequestMeta) -> Span | None:
-    """In a service: the span of a request that the front door traces or times; None for all others."""
-    if meta.traceparent is not None and meta.traceparent.endswith(TIMED):
-        return StepSpan("request")
+    """In a service: the span of a request that the front door traces; None for all others."""
     return None if tracer is None else tracer.start_request(meta)
 
 

@@ -2,21 +2,19 @@
 
 The client id stays a plain nullable string in every version, so that a server can read it from a request
 whose version it does not know. A response's header is the correlation id and, when flexible, one tag count.
-The four bytes of length before a header belong to the framing; only `answer_head` writes them.
-
-A tagged field of our own asks for step times, and returns them: STEP_TIMES. Others skip it (KIP-482).
+The four bytes of length before a header belong to the framing; only `answer_head` writes them. Tagged fields of a
+header are skipped (KIP-482).
 """
 
 from __future__ import annotations
 
 from struct import Struct, error
-from typing import Final
 
 import msgspec
 from kafscale.wire.apis import FLEXIBLE_FROM, ApiKey
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import WireError
-from kafscale.wire.varints import encode_uvarint, find_tag, skip_tags
+from kafscale.wire.varints import skip_tags
 
 _FIXED = Struct(">hhi")
 _CLIENT_ID_LENGTH = Struct(">h")
@@ -24,8 +22,6 @@ _CORRELATION_ID = Struct(">i")
 _PLAIN_HEAD = Struct(">ii")
 _TAGGED_HEAD = Struct(">iiB")
 CLIENT_ID_BYTES_MAX = 32767
-STEP_TIMES: Final = 0x4B5354
-"""In a request's header empty, in a response's header what `runtime/steps.py` writes. Kafka numbers its tags from 0."""
 # Plain numbers: looking up a member of an enum takes longer than all the rest of a header.
 _CONTROLLED_SHUTDOWN = int(ApiKey.CONTROLLED_SHUTDOWN)
 _API_VERSIONS = int(ApiKey.API_VERSIONS)
@@ -38,7 +34,6 @@ class RequestHeader(msgspec.Struct, frozen=True, gc=False):
     api_version: int
     correlation_id: int
     client_id: str | None = None
-    asks_step_times: bool = False
 
 
 def request_header_version(key: int, version: int) -> int:
@@ -66,18 +61,13 @@ def decode_request_header(buf: Buffer) -> tuple[RequestHeader, int]:
             return RequestHeader(key, version, correlation_id), 8
         (length,) = _CLIENT_ID_LENGTH.unpack_from(buf, 8)
         client_id, end = _client_id(buf, length)
-        asks_step_times = False
         if header_version == 2:
-            if buf[end]:
-                tags, end = end, skip_tags(buf, end)
-                asks_step_times = find_tag(buf, tags, STEP_TIMES) is not None
-            else:
-                end += 1
+            end = skip_tags(buf, end) if buf[end] else end + 1
     except (error, IndexError) as broken:
         raise WireError("request header", f"cut short ({broken})") from broken
     if end > len(buf):
         raise WireError("request header", "cut short", offset=len(buf))
-    return RequestHeader(key, version, correlation_id, client_id, asks_step_times), end
+    return RequestHeader(key, version, correlation_id, client_id), end
 
 
 def _client_id(buf: Buffer, length: int) -> tuple[str | None, int]:
@@ -99,10 +89,8 @@ def encode_request_header(
     api_version: int,
     correlation_id: int,
     client_id: str | None = None,
-    *,
-    asks_step_times: bool = False,
 ) -> bytes:
-    """The header of a request, as clients send it. Only a flexible version can ask for step times."""
+    """The header of a request, as clients send it."""
     header_version = request_header_version(api_key, api_version)
     fixed = _FIXED.pack(api_key, api_version, correlation_id)
     if header_version == 0:
@@ -113,22 +101,14 @@ def encode_request_header(
     length = _CLIENT_ID_LENGTH.pack(-1 if client_id is None else len(text))
     if header_version == 1:
         return fixed + length + text
-    return fixed + length + text + (tagged_step_times(b"") if asks_step_times else b"\x00")
+    return fixed + length + text + b"\x00"
 
 
-def answer_head(size: int, correlation_id: int, *, tagged: bool, step_times: bytes = b"") -> bytes:
-    """The length and the header before a response body of `size` bytes. Only a tagged header has step times."""
-    if not tagged:
-        return _PLAIN_HEAD.pack(size + 4, correlation_id)
-    if not step_times:
+def answer_head(size: int, correlation_id: int, *, tagged: bool) -> bytes:
+    """The length and the header before a response body of `size` bytes."""
+    if tagged:
         return _TAGGED_HEAD.pack(size + 5, correlation_id, 0)
-    tags = tagged_step_times(step_times)
-    return _PLAIN_HEAD.pack(size + 4 + len(tags), correlation_id) + tags
-
-
-def tagged_step_times(value: bytes) -> bytes:
-    """The tagged fields of a header that has no other."""
-    return b"\x01" + encode_uvarint(STEP_TIMES) + encode_uvarint(len(value)) + value
+    return _PLAIN_HEAD.pack(size + 4, correlation_id)
 
 
 def decode_response_header(buf: Buffer, api_key: int, api_version: int) -> tuple[int, int]:
@@ -141,8 +121,3 @@ def decode_response_header(buf: Buffer, api_key: int, api_version: int) -> tuple
     if end > len(buf):
         raise WireError("response header", "cut short", offset=len(buf))
     return int(correlation_id), end
-
-
-def step_times_in(buf: Buffer, api_key: int, api_version: int) -> bytes | None:
-    """The step times in a response whose header was decoded before; None: it has none."""
-    return find_tag(buf, 4, STEP_TIMES) if response_header_version(api_key, api_version) else None

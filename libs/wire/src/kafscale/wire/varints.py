@@ -59,18 +59,6 @@ def skip_tags(buf: Buffer, offset: int) -> int:
     return skip_tags_rest(buf, offset + 1, first) if first else offset + 1
 
 
-def find_tag(buf: Buffer, offset: int, tag: int) -> bytes | None:
-    """The value of a tagged field of a struct whose tags begin at `offset` and were skipped before; None: absent."""
-    count, offset = uvarint(buf, offset)
-    for _ in range(count):
-        found, offset = uvarint(buf, offset)
-        size, offset = uvarint(buf, offset)
-        if found == tag:
-            return bytes(buf[offset : offset + size])
-        offset += size
-    return None
-
-
 def skip_tags_rest(buf: Buffer, offset: int, first: int) -> int:
     """Like `skip_tags`, after the first byte of their count was read."""
     count, offset = uvarint_rest(buf, offset, first) if first > 127 else (first, offset)

@@ -69,7 +69,7 @@ def controller_of(brokers: tuple[Broker, ...]) -> int:
 
 def leader_epoch(context: AdminContext, topic: Topic, partition: int) -> int:
     """The epoch of the partition's owner, also of one that is gone. Before the first claim: that of the first owner."""
-    owner = context.owners.items.get(context.keys.owner(topic.topic_id, partition))
+    owner = context.owners.of((topic.topic_id, partition))
     return owner.epoch if owner is not None else topic.first_epoch
 
 

@@ -21,13 +21,12 @@ from kafscale.runtime.authorization import Authorization
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.etcd_space import EtcdSpace
 from kafscale.storage.access_view import AccessView
-from kafscale.storage.coordination import OwnerRecord
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.history.history import History
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.membership.members import LiveView
+from kafscale.storage.owner_views import OwnersView
 from kafscale.storage.topics import TopicsView
-from kafscale.storage.views import PrefixView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +48,7 @@ class AdminContext:
     acl_store: AclStore | None
     """None without an authorizer."""
     front_doors: LiveView
-    owners: PrefixView[OwnerRecord]
+    owners: OwnersView
     partition_sizes: PartitionSizes
     large_answers: asyncio.Lock  # the lock allows one of them at a time
     authorization: Authorization
@@ -64,7 +63,7 @@ def assembled(
     cluster_id: str,
     topics: TopicsView,
     front_doors: LiveView,
-    owners: PrefixView[OwnerRecord],
+    owners: OwnersView,
     access: AccessView,
     space: EtcdSpace,
     history: History,

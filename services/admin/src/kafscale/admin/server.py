@@ -21,17 +21,16 @@ from kafscale.runtime.process_metrics import watch_views
 from kafscale.runtime.stream.handlers import exported
 from kafscale.runtime.stream.inbound import Handler
 from kafscale.runtime.stream.server import task_handler
-from kafscale.storage.coordination import decode_owner
 from kafscale.storage.history.witness import WentBack
 from kafscale.storage.membership.members import LiveView
-from kafscale.storage.views import PrefixView
+from kafscale.storage.owner_views import OwnersView
 
 
 @asynccontextmanager
 async def build(runtime: Runtime[AdminSettings]) -> AsyncIterator[ServiceParts]:
     etcd, keys, clock, topics = runtime.etcd, runtime.keyspace, runtime.clock, runtime.topics
     front_doors = LiveView(etcd, keys, "frontdoor")
-    owners = PrefixView(etcd, keys.owners_prefix(), lambda kv: decode_owner(kv.value))
+    owners = OwnersView(etcd, keys)
     access = runtime.access.view
     space = EtcdSpace(etcd, runtime.settings.etcd_quota_bytes)
     context = assembled(

@@ -22,7 +22,7 @@ OTHER_DESCRIPTORS: Final = 256
 
 
 def allow_descriptors(connections_max: int) -> None:
-    """A connection is a descriptor; the usual soft limit of 1024 would end accepting long before our bound."""
+    """Raises the soft limit of descriptors: each connection needs one, and the usual limit is 1024."""
     wanted = connections_max + OTHER_DESCRIPTORS
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= wanted:

@@ -147,7 +147,7 @@ async def decoy_key(etcd: EtcdClient, keys: AccessKeys, clock: Clock) -> bytes:
 
 
 def _unsaid(_: str) -> None:
-    """The log says it, and the process is not ready."""
+    """Does nothing: the log says it, and the process is not ready."""
 
 
 class LateAnswer:

@@ -7,9 +7,10 @@ read them, and nothing else says which service answers an API or on which stream
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Protocol, assert_never
+from typing import Any, NamedTuple, Protocol, assert_never
 
 from kafscale.access.rules import Need
+from kafscale.frontdoor.key_fields import group_of
 from kafscale.runtime.stream.frame import Outcome
 from kafscale.runtime.stream.options import Stream
 from kafscale.wire.apis import ApiKey, api_label
@@ -77,7 +78,7 @@ class Forward:
 
     `unavailable`: nothing was executed, and clients retry on this code. `unknown`: perhaps executed.
     `repeatable`: a request whose instance was lost may go to another one.
-    `moves_log_starts`: the revision of the reply is the one at which the log starts that it names are known.
+    `moves_log_starts`: from the reply's revision on, readers see the new log starts.
     `changes_access`: the answer waits until this front door knows the new users, ACLs or quotas (access.py).
     `cut_through`: a large answer goes to the client while it arrives.
     """
@@ -91,13 +92,20 @@ class Forward:
     cut_through: bool = False
 
 
+class KeyOf(Protocol):
+    """Reads from a request's body whose slot has its state: a group id, a transactional id. Raises WireError."""
+
+    def __call__(self, body: memoryview, /, *, flexible: bool) -> str: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToGroup:
-    """A call about one group, whose id is the first field: at most once, in order, to its coordinator (group_calls.py).
+class ToSlot:
+    """A call about what lies in one slot: at most once, in order, to the coordinator of the slot (group_calls.py).
 
     `wait_ms`: how long the answer may take by design. `age_ms_max`: an older call must not take effect.
     """
 
+    key_of: KeyOf = group_of
     codes: Codes = Codes()
     wait_ms: Callable[[memoryview, int], int] | None = None
     age_ms_max: int | None = None
@@ -119,6 +127,30 @@ class ToGroups:
     codes: Codes = Codes()
 
 
+class Place(NamedTuple):
+    """A partition as a request names it."""
+
+    topic: str
+    partition: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToOwners:
+    """A call about partitions: split by the produce instance that owns each, and the answers joined (owner_calls.py).
+
+    `places`: the partitions of a request, in its order. `share`: the request for some of them alone. `entries`: those
+    of an instance's answer, by partition. `failed` makes an entry with an error. `answer`: the whole answer to a
+    request, from the entry of each partition.
+    """
+
+    schema: Codec
+    places: Callable[[Any], Sequence[Place]]
+    share: Callable[[Any, Sequence[Place]], Any]
+    entries: Callable[[Any], Mapping[Place, Any]]
+    failed: Callable[[Place, ErrorCode], Any]
+    answer: Callable[[Any, Callable[[Place], Any]], Any]
+
+
 @dataclass(frozen=True, slots=True)
 class Own:
     """A handler for this API alone. `make` builds it from the front door's parts (parts.py)."""
@@ -131,7 +163,7 @@ class Api:
     """`refuse` writes the front door's own answer for an error. `large_answer`: the answer may be much larger than the
     request, so a connection has one such request at a time; Fetch has its own turns (fetch_turns.py). `asks`: the needs
     of `kafscale.access.rules` that the API's own handler asks; authorization.py asks those of a whole request.
-    `patient`: the request may wait a few milliseconds, so that many share a message to the service (stream/link.py).
+    `patient`: the request may wait a few milliseconds, so that many share a message to the service (stream/client.py).
     `writes` and `reads`: a request that reads waits for the earlier ones of its connection that write the same area.
     `exclusive`: it changes what any other request may read or need (topics, configs, rights, log starts, whole groups).
     So it waits for all earlier requests of its connection, and later ones wait for it (request_order.py)."""
@@ -139,7 +171,7 @@ class Api:
     key: ApiKey
     versions: tuple[int, int]
     backend: Backend
-    dispatch: Forward | ToGroup | ToGroups | Own
+    dispatch: Forward | ToSlot | ToGroups | ToOwners | Own
     refuse: Refuse
     stream: Stream = Stream.CONTROL
     large_answer: bool = False
@@ -205,7 +237,7 @@ def to_group(
     exclusive: bool = False,
 ) -> Api:
     """Not sent: COORDINATOR_NOT_AVAILABLE. Lost: NOT_COORDINATOR. On both clients ask for the coordinator again."""
-    dispatch = ToGroup(wait_ms=wait_ms, age_ms_max=age_ms_max)
+    dispatch = ToSlot(wait_ms=wait_ms, age_ms_max=age_ms_max)
     return Api(
         key=key,
         versions=versions,

@@ -8,23 +8,24 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, assert_never
 
 from kafscale.frontdoor.access import AccessMeans
-from kafscale.frontdoor.api import Api, Backend, Forward, Own, ToGroup, ToGroups
+from kafscale.frontdoor.api import Api, Backend, Forward, Own, ToGroups, ToOwners, ToSlot
 from kafscale.frontdoor.apis import DEFERRED, REFUSED, SERVED, advertised
 from kafscale.frontdoor.authentication.credentials import CredentialSource
 from kafscale.frontdoor.authentication.machine import Versions
-from kafscale.frontdoor.authorization import Doorkeeper, check_apis, group_need
+from kafscale.frontdoor.authorization import RequestAuthorizer, check_apis, need_of_each
 from kafscale.frontdoor.backends import Connect, Live, Pool, ServiceStream
 from kafscale.frontdoor.exchange import AckedRevision
 from kafscale.frontdoor.fetch_turns import FetchTurns
 from kafscale.frontdoor.forwarding import Forwarder
 from kafscale.frontdoor.gateway import REQUESTS_SHARE, Gateway, Handler, Served
-from kafscale.frontdoor.group_calls import GroupCaller
+from kafscale.frontdoor.group_calls import SlotCaller
 from kafscale.frontdoor.handlers.api_versions import ApiVersionsHandler
 from kafscale.frontdoor.lanes import LaneLimits
 from kafscale.frontdoor.listeners.listener_security import ListenerSecurity
 from kafscale.frontdoor.memory import AnswerMemory
 from kafscale.frontdoor.metrics import FrontdoorMetrics
 from kafscale.frontdoor.not_served import as_api
+from kafscale.frontdoor.owner_calls import OwnerCaller
 from kafscale.frontdoor.parts import Parts
 from kafscale.frontdoor.produce_lanes import LaneSender
 from kafscale.frontdoor.quotas.metering import HELD_SHARE, Metering, window_of
@@ -115,7 +116,7 @@ def connect_streams(settings: FrontdoorSettings, identity: GrpcIdentity | None) 
     def connect(instance: Instance, kind: Stream) -> ServiceStream:
         in_plaintext = settings.frontdoor_plaintext_services and not instance.tls
         dial = plain if identity is None or in_plaintext else identity.dial(instance.role)
-        return StreamClient(instance.address, kind=kind, streams=settings.frontdoor_streams, dial=dial)
+        return StreamClient(instance.address, kind=kind, dial=dial)
 
     return connect
 
@@ -136,7 +137,7 @@ def assemble(settings: FrontdoorSettings, views: Views, means: Means) -> FrontDo
     means.metrics.watch("parts_resent_total", lambda: sender.resent_parts)
     gateway = Gateway(
         served={
-            key: Served(api, parts.doorkeeper.guarded(api, handler_of(api, parts)), *api.versions)
+            key: Served(api, parts.authorizer.guarded(api, handler_of(api, parts)), *api.versions)
             for key, api in SERVED.items()
         }
         | {
@@ -152,7 +153,6 @@ def assemble(settings: FrontdoorSettings, views: Views, means: Means) -> FrontDo
         metering=parts.metering,
         metrics=metrics,
         tracer=means.tracer,
-        shows_steps=parts.doorkeeper.shows_steps,
         connection_base=connection_base(),
         with_logins=means.access.users is not None,
         access=means.access.copy,
@@ -181,7 +181,7 @@ def authentication_of(
 def parts_of(
     settings: FrontdoorSettings, views: Views, means: Means, routing: Routing, metrics: FrontdoorMetrics
 ) -> Parts:
-    clock, doorkeeper = means.clock, Doorkeeper(means.authorization)
+    clock, authorizer = means.clock, RequestAuthorizer(means.authorization)
     return Parts(
         node_id=means.node_id,
         clock=clock,
@@ -192,13 +192,14 @@ def parts_of(
         forwarder=Forwarder(
             routing=routing, clock=clock, acked=means.acked, tasks=means.tasks, access=means.access.copy
         ),
-        groups=GroupCaller(
+        slots=SlotCaller(
             routing=routing,
             clock=clock,
             watch=means.watch,
             wait_ms_max=settings.frontdoor_join_wait_ms_max,
-            doorkeeper=doorkeeper,
+            authorizer=authorizer,
         ),
+        owners=OwnerCaller(routing=routing, topics=views.topics, clock=clock, authorizer=authorizer),
         sender=LaneSender(
             routing=routing,
             topics=views.topics,
@@ -208,7 +209,7 @@ def parts_of(
         ),
         turns=FetchTurns(AnswerMemory(int(means.budget.bytes_max * (1 - REQUESTS_SHARE)))),
         metering=_metering(settings, means, metrics),
-        doorkeeper=doorkeeper,
+        authorizer=authorizer,
         advertised=advertised(),
         produce_timeout_min_ms=settings.produce_timeout_min_ms,
     )
@@ -230,10 +231,12 @@ def handler_of(api: Api, parts: Parts) -> Handler:
     match how:
         case Forward():
             return partial(parts.forwarder.forward, how=how)
-        case ToGroup():
-            return partial(parts.groups.call, how=how)
+        case ToSlot():
+            return partial(parts.slots.call, how=how)
         case ToGroups():
-            return partial(parts.groups.call_several, how=how, need=group_need(api.key))
+            return partial(parts.slots.call_several, how=how, need=need_of_each(api.key))
+        case ToOwners():
+            return partial(parts.owners.call, how=how, need=need_of_each(api.key))
         case Own():
             return how.make(parts)
         case _ as never:

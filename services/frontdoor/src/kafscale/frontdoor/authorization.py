@@ -1,10 +1,10 @@
 """Asks the authorizer before a request leaves the front door.
 
 Laws: this module is the one place that looks up a connection's rights. Needs that fail a whole request are asked here,
-from the API's row, before its handler sees the request: no handler can forget them. Calls about several groups are
-asked where they are split (group_calls.py). The handler of an API asks all other needs, and names them in its
-registration (`Api.asks`). A need that nobody asks ends the process at its start. Without an authorizer, handlers are
-called directly.
+from the API's row, before its handler sees the request: no handler can forget them. Calls about several groups or
+partitions are asked where they are split (group_calls.py, owner_calls.py). The handler of an API asks all other needs,
+and names them in its registration (`Api.asks`). A need that nobody asks ends the process at its start. Without an
+authorizer, handlers are called directly.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,9 +13,9 @@ from typing import Final
 from kafscale.access.acl import ResourceType
 from kafscale.access.principals import Principal, peer_host
 from kafscale.access.rules import ROWS, Denial, Need, Side, When, check_enforced, needs_of
-from kafscale.frontdoor.api import Api, ToGroups
+from kafscale.frontdoor.api import Api, ToGroups, ToOwners
 from kafscale.frontdoor.exchange import Exchange
-from kafscale.frontdoor.first_field import first_text
+from kafscale.frontdoor.key_fields import text_field
 from kafscale.frontdoor.refusals import refuse_exchange
 from kafscale.runtime.authorization import EVERYTHING, Asker, Authorization
 from kafscale.wire.apis import ApiKey
@@ -32,14 +32,14 @@ APPLIES: Final[Mapping[When, Callable[[str | None], bool]]] = {
 """The cases that the first field decides."""
 
 
-class Doorkeeper:
-    """The questions of the front door's clients."""
+class RequestAuthorizer:
+    """Answers what the principal of a connection may do."""
 
     def __init__(self, authorization: Authorization) -> None:
         self._authorization = authorization
         self.enforces = authorization.authorizer is not None
 
-    def asker(self, exchange: Exchange) -> Asker:
+    def rights_of(self, exchange: Exchange) -> Asker:
         authorizer = self._authorization.authorizer
         if authorizer is None:
             return EVERYTHING
@@ -49,10 +49,6 @@ class Doorkeeper:
             rights = authorizer.rights(Principal(caller.principal), peer_host(caller.peer))
             caller.rights = rights
         return self._authorization.asker(rights, caller.listener, exchange.request.header.api_key)
-
-    def shows_steps(self, exchange: Exchange) -> bool:
-        """Step times show how the cluster is built, so a client needs the right to describe it."""
-        return self.asker(exchange).operations(ResourceType.CLUSTER) != 0
 
     def guarded(self, api: Api, handler: Handler) -> Handler:
         """The handler, which gets only requests that meet the needs of a whole request."""
@@ -72,11 +68,11 @@ class Doorkeeper:
         if any(reads_name(need) for need in needs):
             flexible = exchange.version >= exchange.api.key.flexible_from
             try:
-                first = first_text(exchange.request.body, flexible=flexible)
+                first = text_field(exchange.request.body, flexible=flexible)
             except WireError as error:
                 exchange.hang_up(str(error))
                 return False
-        asker = self.asker(exchange)
+        asker = self.rights_of(exchange)
         for need in needs:
             if APPLIES[need.when](first) and not asker.allows(need, first or ""):
                 refuse_exchange(exchange, need.code)
@@ -102,7 +98,7 @@ def whole_needs(api: Api) -> tuple[Need, ...]:
 def asked_needs(api: Api) -> tuple[Need, ...]:
     """All needs that are asked at the front door for this API."""
     needs = needs_of(api.key, Side.FRONT_DOOR)
-    split = tuple(need for need in needs if isinstance(api.dispatch, ToGroups))
+    split = tuple(need for need in needs if isinstance(api.dispatch, ToGroups | ToOwners))
     absent = tuple(
         need
         for need in needs
@@ -111,8 +107,8 @@ def asked_needs(api: Api) -> tuple[Need, ...]:
     return (*whole_needs(api), *api.asks, *split, *absent)
 
 
-def group_need(key: ApiKey) -> Need:
-    """What an API that names groups asks for each of them."""
+def need_of_each(key: ApiKey) -> Need:
+    """What an API that names groups or topics asks for each of them."""
     (need,) = needs_of(key, Side.FRONT_DOOR)
     return need
 

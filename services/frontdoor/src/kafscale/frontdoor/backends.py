@@ -7,19 +7,16 @@ A pool's READY instances are in the order of their nodes, so that equal views ch
 
 import asyncio
 from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 import msgspec
-from kafscale.frontdoor.api import Backend
+from kafscale.frontdoor.api import Api, Backend
 from kafscale.runtime.stream.client import PendingReply
 from kafscale.runtime.stream.frame import Buffer, RequestMeta
 from kafscale.runtime.stream.options import Stream
 from kafscale.runtime.tracing import Span
 from kafscale.storage.coordination import NO_NODE, rendezvous
 from kafscale.storage.membership.members import Instance
-
-if TYPE_CHECKING:
-    from kafscale.frontdoor.exchange import Exchange
 
 RETIRED_GRACE_S: Final = 0.5
 
@@ -64,9 +61,9 @@ class Channel:
         self._bulk: ServiceStream | None = None
         self._control: ServiceStream | None = None
 
-    def send(self, exchange: "Exchange", meta: RequestMeta, body: Sequence[Buffer]) -> PendingReply:
-        """All requests of one connection take the same lane, so they arrive in the order of these calls."""
-        api, span = exchange.api, exchange.span
+    def send(self, api: Api, span: Span | None, meta: RequestMeta, body: Sequence[Buffer]) -> PendingReply:
+        """All requests of one connection take the same lane, so they arrive in the order of these calls. `span`: of the
+        client's request, if it is traced."""
         client = self._bulk if api.stream is Stream.BULK else self._control
         if client is None:
             client = self._open(api.stream)
@@ -77,16 +74,15 @@ class Channel:
     def _send_traced(
         self, span: Span, client: ServiceStream, meta: RequestMeta, body: Sequence[Buffer]
     ) -> PendingReply:
-        """A span from here to the reply, the parent of the service's own: the difference is the way."""
+        """Sends with a span that ends with the reply. The service's span is its child; the difference is the
+        transport."""
         name, where = f"ask {self.instance.role}", {"kafscale.instance": self.instance.id}
         asked = span.child(name, where, kind="client")
         meta = msgspec.structs.replace(meta, traceparent=asked.traceparent)
         pending = client.send(meta, body, lane=meta.connection_id)
         if pending.waiting is not None:
             pending.waiting.on_taken = lambda: asked.event("sent")
-        pending.future.add_done_callback(
-            lambda done: asked.replied(b"" if done.cancelled() else done.result().report)
-        )
+        pending.future.add_done_callback(lambda _: asked.end())
         return pending
 
     def _open(self, stream: Stream) -> ServiceStream:

@@ -11,9 +11,8 @@ from typing import Final, cast
 from kafscale.access.principals import ANONYMOUS, Principal
 from kafscale.frontdoor.authentication.login import ListenerLogins, Login
 from kafscale.frontdoor.backends import Channel
-from kafscale.frontdoor.connection import Connection, Event, FrameTooLarge, Framing, Request, Slot
+from kafscale.frontdoor.connection import Connection, Event, FrameTimer, FrameTooLarge, Framing, Request, Slot
 from kafscale.frontdoor.exchange import Caller, Exchange
-from kafscale.frontdoor.frame_timeouts import FrameTimer
 from kafscale.frontdoor.gateway import Gateway
 from kafscale.frontdoor.handlers.produce import is_silent
 from kafscale.frontdoor.listeners.listener_security import ListenerSecurity
@@ -57,7 +56,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._login = None if logins is None else Login(logins, now_ms)
         if self._login is not None:
             self._login.reframe(self)
-        self._memory = gateway.requests if logins is None else gateway.strangers.memory
+        self._memory = gateway.requests if logins is None else gateway.unauthenticated.memory
         self._has_asked = False
         self._frame_timer = FrameTimer()
         self._holder = Holder(address="", wake=self._settle, end=self._make_room, touched_ms=now_ms)
@@ -70,9 +69,9 @@ class ClientConnection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         peername = self._peername or transport.get_extra_info("peername")
-        stranger = self._security.tls is not None or self._login is not None
+        unauthenticated = self._security.tls is not None or self._login is not None
         self._holder.address = address_of(peername)
-        number = self._gateway.enter(self, self._holder.address, stranger=stranger)
+        number = self._gateway.enter(self, self._holder.address, unauthenticated=unauthenticated)
         if number is None:
             self._closing_ms = self._last_ms
             self._transport.abort()
@@ -101,7 +100,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._settle()
 
     def _note_frame(self, now_ms: int, *, new_frame: bool) -> None:
-        """Bytes came of the frame that is under way, or of a new one: then its turn and its time begin."""
+        """Bytes of the current frame have arrived, or of a new one, whose turn and time then begin."""
         self._frame_timer.arrived(now_ms, new_frame=new_frame, under_way=self._machine.mid_frame)
         if new_frame:
             self._memory.next_frame(self._holder)
@@ -131,7 +130,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._login.close()
         self._gateway.leave(self, self.caller)
         self._gateway.let_go(self._memory, self._holder, self.caller.unsent)
-        # They lead back here: else only the collector would free this connection.
+        # Breaks the reference cycle, so that the connection is freed at once.
         self._holder.wake = self._holder.end = self.caller.unsent.end = nobody
 
     # ---- requests and answers
@@ -148,15 +147,14 @@ class ClientConnection(asyncio.BufferedProtocol):
                     self._gateway.has_asked(self)
                 self._gateway.dispatch(self, event)
             elif isinstance(event, FrameTooLarge):
-                self._complain("frame too large", "frame_too_large", size=event.size, size_max=event.size_max)
+                self.close("frame too large", "frame_too_large", size=event.size, size_max=event.size_max)
             else:
-                self._complain("not a Kafka request", "not_kafka", reason=event.reason)
+                self.close("not a Kafka request", "not_kafka", reason=event.reason)
 
     def answered(self, exchange: Exchange, body: Sequence[Buffer]) -> None:
         if exchange.usage is not None:
             body = self._gateway.metering.answered(exchange, body)
-        step_times = b"" if exchange.span is None else exchange.span.report()
-        self._machine.respond(exchange.request.slot, body, step_times)
+        self._machine.respond(exchange.request.slot, body)
         self._over(exchange, sum(map(len, body)))
 
     def answered_part(self, exchange: Exchange, part: memoryview, *, size: int, left_bytes: int) -> None:
@@ -205,7 +203,8 @@ class ClientConnection(asyncio.BufferedProtocol):
     # ---- reading or not
 
     def _settle(self) -> None:
-        """After anything has changed: memory, whether to read, whether this is the end."""
+        """Call it after any change: accounts for memory, decides whether to read, and ends a connection that is
+        done."""
         if self._closing_ms is not None or self._transport is None:
             return
         self._account(self._transport)
@@ -214,7 +213,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         if self._ending:
             self._gateway.next_fetch(self.caller)
             if self._machine.drained:
-                self._close()
+                self._end()
             return
         wanted = self._machine.reading and not self._paused_for
         if wanted and not self._memory.admits(self._holder):
@@ -236,7 +235,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         return self._closing_ms is not None or self._transport is None
 
     def _account(self, transport: asyncio.Transport) -> None:
-        """What this connection holds; that may be its end, or that of others."""
+        """Reports what this connection holds. This may close this connection, or others."""
         machine, holder, unsent = self._machine, self._holder, self.caller.unsent
         unsent.next_slot = machine.next_slot
         if machine.held_bytes != holder.held_bytes or machine.mid_frame is not holder.under_way:
@@ -288,7 +287,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._machine.reframe(framing, frame_bytes_max or self._gateway.limits.frame_bytes_max)
 
     def logged_in(self, principal: Principal, ends_ms: int | None) -> None:
-        """From now on what it holds counts as that of a client. `ends_ms`: of the session; None: never."""
+        """From now on the connection counts as established. `ends_ms`: when its session ends; None: never."""
         self.caller.principal = principal
         self.caller.session_ends_ms = ends_ms
         if not self._has_asked:
@@ -297,29 +296,23 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     # ---- the end
 
-    def hang_up(self, reason: str) -> None:
-        """There is no answer that the client could read, so the connection is closed."""
-        self._complain("request without an answer", "bad_request", reason=reason)
-
-    def _complain(self, kind: str, label: str, *, send: bool = True, **fields: object) -> None:
+    def close(self, kind: str, label: str, *, flush: bool = True, **fields: object) -> None:
+        """Counts and logs why, and closes. `kind` is for the log, `label` for the metric. `flush`: the answers that are
+        ready are sent before."""
         if self._closing_ms is not None:
             return
         self._gateway.metrics.hung_up.labels(label).inc()
         who = {"connection_id": self.caller.connection_id, "peer": self.caller.peer}
-        self._gateway.complaints.log(kind, **who, listener=self._security.name, **fields)
-        self._close(send=send)
-
-    def turned_away(self, kind: str, label: str, *, reason: str, send: bool = False) -> None:
-        """The client did not do what its listener asks for, or its answer broke off. `send`: answers leave."""
-        self._complain(kind, label, send=send, reason=reason)
+        self._gateway.warnings.log(kind, **who, listener=self._security.name, **fields)
+        self._end(flush=flush)
 
     def cut_off(self, kind: str, label: str) -> None:
         """Closes without sending anything more, so its memory is free at once."""
-        self._complain(kind, label, send=False)
+        self.close(kind, label, flush=False)
         self.abort()
 
-    def end_soon(self) -> None:
-        """Drain: no more requests are read, the open ones are answered."""
+    def drain(self) -> None:
+        """Reads no more requests, answers the open ones, and closes."""
         if self._transport is None or self._closing_ms is not None or self._ending:
             return
         self._ending = True
@@ -329,11 +322,11 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._unmute()
         self._settle()
 
-    def _close(self, *, send: bool = True) -> None:
-        """Sends the answers that are ready, gives up the rest."""
+    def _end(self, *, flush: bool = True) -> None:
+        """Gives up the open requests. The transport still sends what it has."""
         assert self._transport is not None
         self._closing_ms = self._gateway.clock.now_ms()
-        if send:
+        if flush:
             self._write(self._transport)
         self._abandon()
         self._transport.close()
@@ -363,7 +356,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         if self._eof_ms is not None and self.caller.held is not None:
             self._eof_ms = now_ms  # what is held has its time when it starts
         if self._eof_ms is not None and now_ms - self._eof_ms > EOF_GRACE_MS:
-            self._close()
+            self._end()
             return
         for exchange in [e for e in self.exchanges.values() if e.deadline_ms <= now_ms]:
             exchange.expire()
@@ -380,7 +373,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         return not self._established and now_ms - self._made_ms > limit_ms
 
     def _sweep_time(self, now_ms: int) -> None:
-        """What the client may take its time for, and how much."""
+        """Closes the connection if its client exceeds one of the limits of time."""
         machine, gateway, settings = self._machine, self._gateway, self._gateway.settings
         age_ms = now_ms - self._made_ms
         pressed = machine.mid_frame and self._memory.is_pressed(self._holder)
@@ -388,13 +381,13 @@ class ClientConnection(asyncio.BufferedProtocol):
             gateway.frame_timeouts, now_ms, arrived_bytes=machine.arrived_bytes, pressed=pressed
         )
         if wrong is not None:
-            self._complain(wrong, "half_request")
+            self.close(wrong, "half_request")
         elif self.caller.unsent.is_stuck(now_ms):
             self.cut_off("a client that takes no answers", "no_reader")
         elif self._is_late(now_ms):
-            self._complain("not authenticated in time", "authentication_timeout")
+            self.close("not authenticated in time", "authentication_timeout")
         elif self._login is None and not self._has_asked and age_ms > settings.frontdoor_first_request_ms:
-            self._complain("no request", "no_request")
+            self.close("no request", "no_request")
         elif now_ms - self._last_ms > settings.connections_max_idle_ms and machine.idle:
             gateway.metrics.hung_up.labels("idle").inc()
-            self._close()
+            self._end()

@@ -9,7 +9,7 @@ calls `call`, which must cancel everything that is still open at a service.
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 from kafscale.access.authorizer import Rights
 from kafscale.access.principals import ANONYMOUS, Principal
@@ -18,16 +18,18 @@ from kafscale.frontdoor.backends import Channel
 from kafscale.frontdoor.connection import Request, Slot
 from kafscale.frontdoor.memory import UnsentAnswers
 from kafscale.frontdoor.quotas.client_quotas import Dues, Usage
+from kafscale.frontdoor.request_order import RequestOrder
 from kafscale.runtime.stream.frame import RequestMeta
 from kafscale.runtime.tracing import Span
 from kafscale.wire.buffers import Buffer
 
-if TYPE_CHECKING:
-    from kafscale.frontdoor.fetch_turns import FetchTurn
-    from kafscale.frontdoor.request_order import RequestOrder
-
 Held = tuple["Exchange", Callable[["Exchange"], None]]
 """A request, and what starts it."""
+StartFetch = Callable[["Exchange", int], None]
+"""What sends a Fetch on, and how large its answer may be."""
+NONE_YET: Final = -1
+NO_ANSWER: Final = ("request without an answer", "bad_request")
+"""In the log and in the metric: why a connection was closed."""
 REVISION_KINDS: Final = 2
 NEVER_MS: Final = 1 << 62
 """Added to the deadline of a request that waits for its turn: for others of its connection, or for a throttle time."""
@@ -61,23 +63,21 @@ class Client(Protocol):
 
     def silenced(self, exchange: "Exchange") -> None: ...
 
-    def hang_up(self, reason: str) -> None: ...
-
-    def turned_away(self, kind: str, label: str, *, reason: str) -> None: ...
-
     def admits(self, exchange: "Exchange", size: int) -> bool: ...
 
     def pause_for(self, channel: Channel) -> None: ...
 
     def mute(self, until_ms: int) -> None: ...
 
-    def cut_off(self, kind: str, label: str) -> None: ...
-
     def flush(self) -> None: ...
 
     def sweep(self, now_ms: int) -> None: ...
 
-    def end_soon(self) -> None: ...
+    def close(self, kind: str, label: str, *, flush: bool = True, **fields: object) -> None: ...
+
+    def cut_off(self, kind: str, label: str) -> None: ...
+
+    def drain(self) -> None: ...
 
     def abort(self) -> None: ...
 
@@ -91,15 +91,24 @@ class Caller:
     peer: str
     unsent: UnsentAnswers = field(default_factory=UnsentAnswers)
     fetch_turn: "FetchTurn | None" = None
-    order: "RequestOrder | None" = None  # most connections never need one
+    order: "RequestOrder[Exchange] | None" = None  # most connections never need one
     dues: Dues = field(default_factory=dict)
     held: "deque[Held] | None" = None  # requests that wait for a throttle time, and those behind them
     principal: Principal = ANONYMOUS
     session_ends_ms: int | None = None  # of its login, on the clock of `now_ms`; None: never
     rights: Rights | None = None  # of the principal at the peer, once they were asked (authorization.py)
     controls: dict[Backend, Channel] = field(default_factory=dict)
-    fetch_sessions: dict[int, Channel] = field(default_factory=dict)
     gone: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class FetchTurn:
+    """The Fetches of one connection (fetch_turns.py)."""
+
+    running: "Exchange | None" = None
+    answered_slot: int = NONE_YET
+    last_bytes: int | None = None
+    waiting: "deque[tuple[Exchange, int, StartFetch]]" = field(default_factory=deque)
 
 
 @dataclass(slots=True, eq=False)
@@ -124,11 +133,11 @@ class Exchange:
         self.began_ms = self.request.arrived_ms
 
     def wait(self) -> None:
-        """It waits for its turn. Its time begins with `begin`."""
+        """The request waits for its turn. Its time starts with `begin`."""
         self.deadline_ms += NEVER_MS
 
     def begin(self, now_ms: int) -> None:
-        """Its wait is over, and it has as much time as if it had just arrived."""
+        """The wait is over. The request has as much time as if it had just arrived."""
         self.deadline_ms += now_ms - self.began_ms - NEVER_MS
         self.began_ms = now_ms
 
@@ -155,23 +164,24 @@ class Exchange:
     def turn_away(self, kind: str, label: str, reason: str) -> None:
         """The request was not sent to any service, and its connection is closed."""
         if self.unanswered:
-            self._client.turned_away(kind, label, reason=reason)
+            self._client.close(kind, label, flush=False, reason=reason)
 
     def break_off(self, reason: str) -> None:
         """The rest of an answer will not come. The client finds the end of its connection within the answer."""
         if self.unanswered:
-            self._client.turned_away("an answer that broke off", "answer_broken", reason=reason)
+            self._client.close("an answer that broke off", "answer_broken", flush=False, reason=reason)
 
     def silence(self) -> None:
-        """acks=0: done, and there is no answer."""
+        """Ends a request with acks=0, which has no answer."""
         if self.unanswered:
             self.unanswered = False
             self.call = None
             self._client.silenced(self)
 
     def hang_up(self, reason: str) -> None:
+        """There is no answer that the client could read, so its connection is closed."""
         if self.unanswered:
-            self._client.hang_up(reason)
+            self._client.close(*NO_ANSWER, reason=reason)
 
     def admits(self, size: int) -> bool:
         """Whether there is memory for `size` more bytes of a large answer."""

@@ -54,7 +54,7 @@ class FanOut:
         exchange = self._exchange
         meta = exchange.meta(now_ms=now_ms)
         for place, share in enumerate(self._shares):
-            pending = self._open[place] = share.channel.send(exchange, meta, share.body)
+            pending = self._open[place] = share.channel.send(exchange.api, exchange.span, meta, share.body)
             pending.admits = exchange.admits
         for place, pending in self._open.items():
             pending.future.add_done_callback(partial(self._replied, place))

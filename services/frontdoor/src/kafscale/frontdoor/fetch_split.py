@@ -50,13 +50,13 @@ class FetchPart:
     wanted: Sequence[Wanted]
     pending: PendingReply | None = None
     response: FetchResponse | None = None
-    hurried: bool = False
+    wait_ended: bool = False
     moved: bool = False
     done: bool = False
 
 
 def unserved(partition: int, code: ErrorCode) -> FetchResponsePartition:
-    """Empty records, never null: null records have broken clients."""
+    """An entry with an error. Its records are empty, never null: null records have broken clients."""
     return FetchResponsePartition(
         partition_index=partition, error_code=int(code), high_watermark=-1, records=b""
     )
@@ -71,7 +71,7 @@ def size_of(result: FetchResponsePartition) -> int:
     return sum(map(len, records))
 
 
-def says_something(response: FetchResponse) -> bool:
+def has_records_or_error(response: FetchResponse) -> bool:
     if response.error_code:
         return True
     return any(
@@ -123,7 +123,7 @@ class SplitFetch:
             revision=self._revision,
             log_start_revision=self._log_starts,
         )
-        pending = part.pending = part.channel.send(exchange, meta, body)
+        pending = part.pending = part.channel.send(exchange.api, exchange.span, meta, body)
         pending.future.add_done_callback(partial(self._replied, part, pending))
 
     def _share(self, part: FetchPart, max_wait_ms: int, min_bytes: int) -> FetchRequest:
@@ -160,8 +160,8 @@ class SplitFetch:
         part.done = True
         if all(other.done for other in self._parts):
             self._answer()
-        elif part.response is None or says_something(part.response):
-            self._hurry()
+        elif part.response is None or has_records_or_error(part.response):
+            self._end_waits()
 
     def _read(self, reply: Reply) -> FetchResponse | None:
         try:
@@ -176,15 +176,15 @@ class SplitFetch:
             return False
         part.moved = True
         part.channel = other
-        self._ask(part, -self._waited_ms() if part.hurried else self._message.max_wait_ms, 1)
+        self._ask(part, -self._waited_ms() if part.wait_ended else self._message.max_wait_ms, 1)
         return True
 
-    def _hurry(self) -> None:
+    def _end_waits(self) -> None:
         """A part has records or an error, so the other parts stop waiting."""
         for part in self._parts:
-            if part.done or part.hurried:
+            if part.done or part.wait_ended:
                 continue
-            part.hurried = True
+            part.wait_ended = True
             pending, part.pending = part.pending, None
             if pending is not None:
                 pending.cancel()

@@ -6,38 +6,20 @@ Law: of one connection there is at most one Fetch answer in memory, whatever the
 it reads. The memory decides how large an answer may be requested (memory.py).
 """
 
-from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Final
 
-from kafscale.frontdoor.exchange import Caller, Exchange
+from kafscale.frontdoor.exchange import Caller, Exchange, FetchTurn, StartFetch
 from kafscale.frontdoor.memory import SMALL_ANSWER_BYTES, AnswerMemory
 
-Start = Callable[[Exchange, int], None]
-"""What sends a Fetch on, and how large its answer may be."""
-HUNGRY_BYTES: Final = SMALL_ANSWER_BYTES // 2
+LARGE_ANSWER_EXPECTED_BYTES: Final = SMALL_ANSWER_BYTES // 2
 """After an answer of this size the next is expected to be large; before the first answer the size is unknown."""
-
-
-NONE_YET: Final = -1
-
-
-@dataclass(slots=True, eq=False)
-class FetchTurn:
-    """Of one connection."""
-
-    running: Exchange | None = None
-    answered_slot: int = NONE_YET
-    last_bytes: int | None = None
-    waiting: deque[tuple[Exchange, int, Start]] = field(default_factory=deque)
 
 
 class FetchTurns:
     def __init__(self, memory: AnswerMemory) -> None:
         self.memory = memory
 
-    def begin(self, exchange: Exchange, wanted_bytes: int, start: Start) -> None:
+    def begin(self, exchange: Exchange, wanted_bytes: int, start: StartFetch) -> None:
         """Starts it now or when it is its turn. `wanted_bytes`: the most that the client takes."""
         caller = exchange.caller
         turn = caller.fetch_turn
@@ -49,14 +31,14 @@ class FetchTurns:
             return
         self._start(turn, exchange, wanted_bytes, start)
 
-    def _start(self, turn: FetchTurn, exchange: Exchange, wanted_bytes: int, start: Start) -> None:
-        hungry = turn.last_bytes is None or turn.last_bytes >= HUNGRY_BYTES
-        granted_bytes = self.memory.grant(exchange.caller.unsent, wanted_bytes, hungry=hungry)
+    def _start(self, turn: FetchTurn, exchange: Exchange, wanted_bytes: int, start: StartFetch) -> None:
+        large_expected = turn.last_bytes is None or turn.last_bytes >= LARGE_ANSWER_EXPECTED_BYTES
+        granted_bytes = self.memory.grant(exchange.caller.unsent, wanted_bytes, large_expected=large_expected)
         turn.running = exchange
         start(exchange, granted_bytes)
 
     def answered(self, exchange: Exchange, size: int) -> None:
-        """Its answer is in the connection's hands."""
+        """The connection has the answer and will send it."""
         turn = exchange.caller.fetch_turn
         if turn is not None and turn.running is exchange:
             turn.running = None
@@ -65,7 +47,7 @@ class FetchTurns:
             self.memory.settle(exchange.caller.unsent)
 
     def taken(self, caller: Caller) -> None:
-        """The connection has little left to send: the next one's turn, if there is one."""
+        """The connection has little left to send. Starts the next Fetch, if one waits."""
         turn = caller.fetch_turn
         if turn is None or not turn.waiting or turn.running is not None:
             return

@@ -31,7 +31,7 @@ from kafscale.wire.errors import ErrorCode
 WAIT_MS_MAX: Final = 3_000
 RETRY_S: Final = 0.05
 LOSSES_MAX: Final = 2
-OnReply = Callable[[Exchange, Reply, Channel], None]
+OnReply = Callable[[Exchange, Reply], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +54,8 @@ class Forwarder:
         body: Sequence[Buffer] | None = None,
         refuse: Refuse | None = None,
     ) -> None:
-        """`body`: what the service gets instead of the client's own bytes. `refuse`: in place of the API's own."""
+        """`body`: what the service gets instead of the client's own bytes. `refuse`: in place of the API's own.
+        `on_reply` sees a whole reply before it is passed on, and may answer the exchange itself."""
         if choose is None:
             choose = partial(self.routing.control, exchange.caller, exchange.api.backend)
         call = exchange.call = Forwarded(
@@ -94,7 +95,7 @@ class Forwarded:
         starts = self._from.acked.log_starts.value if how.carries_revision else 0
         meta = exchange.meta(now_ms=self._from.clock.now_ms(), revision=revision, log_start_revision=starts)
         self._tried = channel
-        pending = self._pending = channel.send(exchange, meta, self._body)
+        pending = self._pending = channel.send(api, exchange.span, meta, self._body)
         if api.stream is Stream.CONTROL:
             pending.admits = exchange.admits
         if how.cut_through and exchange.usage is None:
@@ -106,7 +107,7 @@ class Forwarded:
             future.add_done_callback(self._take)
 
     def _wait(self) -> None:
-        """An instance may come or come back, and a client that is refused at once only retries in a loop."""
+        """Waits for an instance to appear: a client that is refused at once only retries in a loop."""
         exchange = self._exchange
         until_ms = min(exchange.began_ms + WAIT_MS_MAX, exchange.deadline_ms)
         if self._from.clock.now_ms() >= until_ms or self._losses >= LOSSES_MAX:
@@ -126,8 +127,8 @@ class Forwarded:
             case Outcome.ANSWERED:
                 if how.moves_log_starts:
                     self._from.acked.log_starts.saw(reply.revision)
-                if self._on_reply is not None and self._tried is not None:
-                    self._on_reply(self._exchange, reply, self._tried)
+                if self._on_reply is not None:
+                    self._on_reply(self._exchange, reply)
                 self._answer([reply.body])
             case Outcome.NOT_EXECUTED if reply.status is ReplyStatus.EXPIRED:
                 self._refuse(how.unavailable)
@@ -141,9 +142,6 @@ class Forwarded:
                 assert_never(never)
 
     def _pass_on(self, part: ReplyPart) -> None:
-        """The first part has what `on_reply` looks at."""
-        if not self._begun and self._on_reply is not None and self._tried is not None:
-            self._on_reply(self._exchange, part.reply, self._tried)
         self._begun = True
         self._exchange.answer_part(part.reply.body, size=part.size, left_bytes=part.left_bytes)
 
@@ -164,7 +162,7 @@ class Forwarded:
             self._refuse(self._how.unavailable)
 
     def _try_another(self) -> None:
-        """At once if another instance has not failed yet, else after a while."""
+        """Tries another instance: at once if one has not failed yet, else after a pause."""
         assert self._tried is not None, "something was tried"
         self._failed.append(self._tried)
         self._exchange.caller.controls.pop(self._exchange.api.backend, None)

@@ -13,21 +13,25 @@ from typing import Final, NamedTuple
 import structlog
 from kafscale.frontdoor.access import DoorAccess
 from kafscale.frontdoor.api import Api
-from kafscale.frontdoor.connection import SCRATCH_BYTES, Limits, Request
-from kafscale.frontdoor.exchange import Caller, Client, Exchange
+from kafscale.frontdoor.connection import SCRATCH_BYTES, FrameTimeouts, Limits, Request
+from kafscale.frontdoor.exchange import NO_ANSWER, Caller, Client, Exchange
 from kafscale.frontdoor.fetch_turns import FetchTurns
-from kafscale.frontdoor.frame_timeouts import FrameTimeouts
-from kafscale.frontdoor.listeners.connection_limits import ConnectionLimits, read_overrides
-from kafscale.frontdoor.listeners.strangers import MEMORY_SHARE, Strangers
+from kafscale.frontdoor.listeners.connection_limits import (
+    UNAUTHENTICATED_MEMORY_SHARE,
+    ConnectionLimits,
+    UnauthenticatedConnections,
+    read_overrides,
+)
 from kafscale.frontdoor.memory import Holder, RequestMemory, Tide, UnsentAnswers
 from kafscale.frontdoor.metrics import FrontdoorMetrics
 from kafscale.frontdoor.quotas.metering import Metering
 from kafscale.frontdoor.refusals import refuse_exchange
-from kafscale.frontdoor.request_log import end_span, log_request, start_span, start_steps
+from kafscale.frontdoor.request_log import end_span, log_request, start_span
 from kafscale.frontdoor.request_order import RequestOrder
 from kafscale.frontdoor.settings import FrontdoorSettings
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import Clock
+from kafscale.runtime.log_storms import Warnings
 from kafscale.runtime.memory_tuning import give_back
 from kafscale.runtime.tracing import Tracer
 from kafscale.wire.apis import ApiKey
@@ -39,12 +43,11 @@ log = structlog.get_logger("kafscale.frontdoor")
 Handler = Callable[[Exchange], None]
 SWEEP_S: Final = 0.25
 IDLE_ROUNDS: Final = 4
-COMPLAINT_EVERY_MS: Final = 10_000
 REQUESTS_SHARE: Final = 0.5
 FETCH: Final = int(ApiKey.FETCH)
 STALE: Final = "access_stale"
 """The reason, in the metric, of connections that were closed because the ACLs are too old."""
-TOO_OLD: Final = "the copy of the ACLs is too old to decide by"
+TOO_OLD: Final = "the cached ACLs are out of date"
 API_VERSIONS: Final = int(ApiKey.API_VERSIONS)
 SASL_KEYS: Final = frozenset({int(ApiKey.SASL_HANDSHAKE), int(ApiKey.SASL_AUTHENTICATE)})
 
@@ -60,13 +63,13 @@ def limits_of(settings: FrontdoorSettings) -> Limits:
 
 def request_memory(
     budget: MemoryBudget, settings: FrontdoorSettings, *, with_logins: bool
-) -> tuple[RequestMemory, Strangers[Client]]:
-    """That of clients, and that of connections that have not logged in yet, if there are logins."""
+) -> tuple[RequestMemory, UnauthenticatedConnections[Client]]:
+    """The memory of clients, and that of unauthenticated connections, if there are logins."""
     address_share = settings.frontdoor_address_memory_percent / 100
     bytes_max = int(budget.bytes_max * REQUESTS_SHARE)
-    strangers_bytes = int(bytes_max * MEMORY_SHARE) if with_logins else 0
-    clients = RequestMemory(bytes_max - strangers_bytes, address_share=address_share)
-    return clients, Strangers(strangers_bytes, address_share=address_share)
+    unknown_bytes = int(bytes_max * UNAUTHENTICATED_MEMORY_SHARE) if with_logins else 0
+    clients = RequestMemory(bytes_max - unknown_bytes, address_share=address_share)
+    return clients, UnauthenticatedConnections(unknown_bytes, address_share=address_share)
 
 
 def connection_limits(settings: FrontdoorSettings) -> ConnectionLimits[Client]:
@@ -83,24 +86,6 @@ class Served(NamedTuple):
     version_max: int
 
 
-class Complaints:
-    """One log line per kind and interval, with the number of those that were left out."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._last_ms: dict[str, int] = {}
-        self._left_out: dict[str, int] = {}
-
-    def log(self, kind: str, **fields: object) -> None:
-        now_ms = self._clock.now_ms()
-        last_ms = self._last_ms.get(kind)
-        if last_ms is not None and now_ms - last_ms < COMPLAINT_EVERY_MS:
-            self._left_out[kind] = self._left_out.get(kind, 0) + 1
-            return
-        self._last_ms[kind] = now_ms
-        log.warning("connection closed", kind=kind, left_out=self._left_out.pop(kind, 0), **fields)
-
-
 class Gateway:
     def __init__(
         self,
@@ -114,16 +99,14 @@ class Gateway:
         metering: Metering,
         metrics: FrontdoorMetrics,
         tracer: Tracer | None,
-        shows_steps: Callable[[Exchange], bool],
         connection_base: int,
         with_logins: bool = False,
         access: DoorAccess | None = None,
     ) -> None:
-        """`served`: by API key. `left` is called when a connection has ended. `with_logins`: of any listener.
-        `shows_steps`: whether a client may see step times."""
+        """`served`: by API key. `left` is called when a connection has ended. `with_logins`: of any listener."""
         self._access, self._served, self._left = access, served, left
         self._budget = budget
-        self._tracer, self._shows_steps = tracer, shows_steps
+        self._tracer = tracer
         self._log_requests = settings.log_level == "debug"  # otherwise nothing is built for a line
         self._next_connection = connection_base
         self._dirty: list[Client] = []
@@ -136,8 +119,8 @@ class Gateway:
         self.settings, self.limits = settings, limits_of(settings)
         self.frame_timeouts = FrameTimeouts(frame_ms_max=settings.connections_max_idle_ms)
         self.clock, self.metrics = clock, metrics
-        self.complaints = Complaints(clock)
-        self.requests, self.strangers = request_memory(budget, settings, with_logins=with_logins)
+        self.warnings = Warnings("kafscale.frontdoor", "connection closed", clock)
+        self.requests, self.unauthenticated = request_memory(budget, settings, with_logins=with_logins)
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         self.connections: set[Client] = set()
         self.draining = False
@@ -145,9 +128,9 @@ class Gateway:
 
     # ---- connections
 
-    def enter(self, connection: Client, address: str, *, stranger: bool) -> int | None:
-        """A number for the connection that no other of this cluster has; None: it must be closed. `stranger`: its
-        listener has TLS or SASL."""
+    def enter(self, connection: Client, address: str, *, unauthenticated: bool) -> int | None:
+        """A number for the connection that no other of this cluster has; None: it must be closed. `unauthenticated`:
+        its listener has TLS or SASL."""
         if self.draining:
             self._refuse(connection, "too many connections", "too_many")
             return None
@@ -160,7 +143,7 @@ class Gateway:
         if not entered:
             self._refuse(connection, "too many connections", "too_many")
             return None
-        if stranger and (oldest := self.strangers.enter(connection, address)) is not None:
+        if unauthenticated and (oldest := self.unauthenticated.enter(connection, address)) is not None:
             oldest.cut_off("too many connections have not authenticated or sent a request", "displaced")
         self.connections.add(connection)
         self.metrics.accepted.inc()
@@ -170,17 +153,17 @@ class Gateway:
 
     def _refuse(self, connection: Client, kind: str, label: str) -> None:
         self.metrics.hung_up.labels(label).inc()
-        self.complaints.log(kind, listener=connection.caller.listener)
+        self.warnings.log(kind, listener=connection.caller.listener)
 
     def has_asked(self, connection: Client) -> None:
-        """Its first whole request is here: its place is its own."""
+        """Its first whole request has arrived: the connection now counts as established."""
         self._connection_limits.settled(connection)
-        self.strangers.leave(connection)
+        self.unauthenticated.leave(connection)
 
     def logged_in(self, connection: Client, holder: Holder) -> RequestMemory:
-        """It is no stranger any more; what it holds counts in this memory from now on."""
+        """Its client has logged in: the connection now counts as established, and its requests use this memory."""
         self.has_asked(connection)
-        self.strangers.memory.leave(holder)
+        self.unauthenticated.memory.leave(holder)
         self._sync()
         return self.requests
 
@@ -191,7 +174,7 @@ class Gateway:
     def leave(self, connection: Client, caller: Caller) -> None:
         self.connections.discard(connection)
         self._connection_limits.leave(connection)
-        self.strangers.leave(connection)
+        self.unauthenticated.leave(connection)
         self._turns.left(caller)
         self.metrics.connections.set(len(self.connections))
         self._left(caller)
@@ -204,10 +187,10 @@ class Gateway:
         header = request.header
         served = self._served.get(header.api_key)
         if served is None:
-            connection.hang_up(f"API key {header.api_key} is not served")
+            connection.close(*NO_ANSWER, reason=f"API key {header.api_key} is not served")
             return
         api = served.api
-        exchange = self._begin(connection, request, api, timed=header.asks_step_times)
+        exchange = self._begin(connection, request, api)
         if header.api_key in self._may_wait and len(connection.exchanges) > 1:
             order = exchange.caller.order = exchange.caller.order or RequestOrder()
             if order.holds(exchange, connection.exchanges.values()):
@@ -215,7 +198,7 @@ class Gateway:
         self._start(exchange, served)
 
     def start_ready(self, caller: Caller) -> None:
-        """Those that wait for no earlier request any more."""
+        """Starts the requests that wait for no earlier request any more."""
         for exchange in () if caller.order is None else caller.order.ready():
             if exchange.unanswered:  # one before it may have ended the connection
                 exchange.begin(self.clock.now_ms())
@@ -235,18 +218,16 @@ class Gateway:
         """A request of a login, which answers it itself (`authentication/`)."""
         return self._begin(connection, request, self._served[request.header.api_key].api)
 
-    def _begin(self, connection: Client, request: Request, api: Api, *, timed: bool = False) -> Exchange:
+    def _begin(self, connection: Client, request: Request, api: Api) -> Exchange:
         deadline_ms = request.arrived_ms + self.settings.frontdoor_request_timeout_ms
         exchange = Exchange(connection, request, api, deadline_ms)
         connection.exchanges[request.slot] = exchange
-        if timed and self._shows_steps(exchange):
-            start_steps(exchange)
-        elif self._tracer is not None:
+        if self._tracer is not None:
             start_span(self._tracer, exchange)
         return exchange
 
     def _refuse_version(self, exchange: Exchange) -> None:
-        """An API we know in a version we lack: the error in a body of that version, if we can write one."""
+        """Refuses a version that is not served: with the error in a body of that version, if one can be written."""
         if exchange.request.silent:
             exchange.hang_up(f"{exchange.api.name} v{exchange.version} with acks=0")
             return
@@ -296,14 +277,15 @@ class Gateway:
     # ---- memory
 
     def hold(self, memory: RequestMemory, holder: Holder, held_bytes: int, *, under_way: bool) -> None:
-        """What a connection's requests hold now. `memory`: that of clients or that of strangers."""
+        """Notes the bytes that a connection's requests hold now. `memory`: that of clients or that of unauthenticated
+        connections."""
         memory.hold(holder, held_bytes, under_way=under_way)
         for victim in memory.victims():
             victim.end()
         self._sync()
 
     def owe(self, caller: Caller, *, unsent_bytes: int, buffered_bytes: int) -> None:
-        """What waits for a connection's client now."""
+        """Notes the bytes that wait for a connection's client now."""
         now_ms = self.clock.now_ms()
         self._answers.update(
             caller.unsent, unsent_bytes=unsent_bytes, buffered_bytes=buffered_bytes, now_ms=now_ms
@@ -339,13 +321,15 @@ class Gateway:
             self._turns.taken(caller)
 
     def let_go(self, memory: RequestMemory, holder: Holder, unsent: UnsentAnswers) -> None:
-        """The connection has ended, and everything that it held with it."""
+        """The connection has ended: releases everything that it held."""
         memory.leave(holder)
         self._answers.leave(unsent)
         self._sync()
 
     def _sync(self) -> None:
-        used_bytes = self.requests.used_bytes + self.strangers.memory.used_bytes + self._answers.used_bytes
+        used_bytes = (
+            self.requests.used_bytes + self.unauthenticated.memory.used_bytes + self._answers.used_bytes
+        )
         delta_bytes = used_bytes - self._budget.used_bytes
         if delta_bytes > 0:
             self._budget.force(delta_bytes)
@@ -373,7 +357,8 @@ class Gateway:
                     connection.sweep(now_ms)
 
     def _shut_out(self) -> None:
-        """Nothing is answered any more, also not what was allowed: the ACLs may have changed since."""
+        """Closes all connections. Requests that were allowed are not answered either: the ACLs may have changed
+        since."""
         for connection in tuple(self.connections):
             connection.cut_off(TOO_OLD, STALE)
 
@@ -383,7 +368,7 @@ class Gateway:
         self._empty = asyncio.Event()
         self.metering.release()
         for connection in tuple(self.connections):
-            connection.end_soon()
+            connection.drain()
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 while self.connections:

@@ -1,4 +1,4 @@
-"""Calls about consumer groups: to the coordinator that has the group's slot, once.
+"""Calls about what lies in one slot, as a consumer group does: to the coordinator that has the slot, once.
 
 Law: a group call is sent at most once, and two calls of one connection never pass each other. An OffsetCommit
 that the front door sent again could overwrite a newer one of the same consumer, and one that it held could
@@ -19,12 +19,11 @@ from typing import Any, Final
 import msgspec
 import structlog
 from kafscale.access.rules import Need
-from kafscale.frontdoor.api import Codes, Refuse, ToGroup, ToGroups
-from kafscale.frontdoor.authorization import Doorkeeper
+from kafscale.frontdoor.api import Codes, Refuse, ToGroups, ToSlot
+from kafscale.frontdoor.authorization import RequestAuthorizer
 from kafscale.frontdoor.backends import Channel
 from kafscale.frontdoor.exchange import Exchange
 from kafscale.frontdoor.fan_out import Share, fan_out
-from kafscale.frontdoor.first_field import group_of
 from kafscale.frontdoor.refusals import failed, refuse_exchange
 from kafscale.frontdoor.routing import Routing
 from kafscale.runtime.clock import Clock, LoopWatch
@@ -38,8 +37,8 @@ GRACE_MS: Final = 10_000
 """Longer than the 5 s that clients add to the rebalance timeout: they give up before we do."""
 
 
-class GroupCaller:
-    """What all group calls share."""
+class SlotCaller:
+    """What all calls to slots share."""
 
     def __init__(
         self,
@@ -48,18 +47,18 @@ class GroupCaller:
         clock: Clock,
         watch: LoopWatch | None,
         wait_ms_max: int,
-        doorkeeper: Doorkeeper,
+        authorizer: RequestAuthorizer,
     ) -> None:
-        self._doorkeeper = doorkeeper
+        self._authorizer = authorizer
         self._routing = routing
         self._clock = clock
         self._watch = watch
         self._wait_ms_max = wait_ms_max
 
-    def call(self, exchange: Exchange, how: ToGroup) -> None:
+    def call(self, exchange: Exchange, how: ToSlot) -> None:
         body, version = exchange.request.body, exchange.version
         try:
-            group = group_of(body, flexible=version >= exchange.api.key.flexible_from)
+            key = how.key_of(body, flexible=version >= exchange.api.key.flexible_from)
             if how.wait_ms is not None:
                 self._wait(exchange, how.wait_ms(body, version))
         except WireError as error:
@@ -68,7 +67,7 @@ class GroupCaller:
         if how.age_ms_max is not None and not self._in_time(exchange, how.age_ms_max):
             refuse_exchange(exchange, how.codes.not_executed)
             return
-        self._pass_on(exchange, self._routing.coordinator(group), how.codes)
+        self._pass_on(exchange, self._routing.coordinator(key), how.codes)
 
     def call_several(self, exchange: Exchange, how: ToGroups, need: Need) -> None:
         """`need`: asked for each group."""
@@ -77,7 +76,7 @@ class GroupCaller:
         except WireError as error:
             exchange.hang_up(str(error))
             return
-        denied = self._doorkeeper.asker(exchange).denied(need, batch.groups)
+        denied = self._authorizer.rights_of(exchange).denied(need, batch.groups)
         batch.deny(denied, need.code)
         places: dict[Channel | None, list[int]] = {}
         for place, group in enumerate(batch.groups):
@@ -124,7 +123,7 @@ class GroupCaller:
 
 
 def pass_back(exchange: Exchange, codes: Codes, replies: Sequence[Reply]) -> None:
-    """The coordinator's answer as it came."""
+    """Answers with the coordinator's own bytes, unread."""
     (reply,) = replies
     outcome = reply.status.outcome
     if outcome is Outcome.ANSWERED:

@@ -56,7 +56,7 @@ class Lane(Generic[P, T]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resend(Generic[P, T]):
-    """Send these now, in this order."""
+    """The parts that must be sent now, in this order."""
 
     target: T
     epoch: LaneEpoch
@@ -86,7 +86,7 @@ class Lanes(Generic[P, T]):
 
     @property
     def full(self) -> bool:
-        """No more parts may be held: a part that cannot be sent at once must be refused."""
+        """Whether no more parts may be held. Then a part that cannot be sent at once must be refused."""
         return self._held >= self._limits.held_max
 
     def __len__(self) -> int:

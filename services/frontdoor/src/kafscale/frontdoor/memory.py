@@ -42,7 +42,7 @@ OVERRUN: Final = 1.25
 
 
 def nobody() -> None:
-    """In place of a callback, when the connection has ended."""
+    """Takes the place of a callback when the connection has ended."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -144,7 +144,7 @@ class RequestMemory:
         return True
 
     def is_pressed(self, holder: Holder) -> bool:
-        """Others wait for what this connection holds."""
+        """Whether others wait for what this connection holds."""
         return any(part.full for part in self._parts(holder))
 
     def victims(self) -> list[Holder]:
@@ -249,12 +249,12 @@ class AnswerMemory:
         else:
             self._waiting.pop(unsent, None)
 
-    def grant(self, unsent: UnsentAnswers, wanted_bytes: int, *, hungry: bool) -> int:
-        """The size of answer that the front door may request. `hungry`: a large answer is likely."""
+    def grant(self, unsent: UnsentAnswers, wanted_bytes: int, *, large_expected: bool) -> int:
+        """The size of answer that the front door may request. `large_expected`: a large answer is likely."""
         wanted_bytes = min(wanted_bytes, self.largest_bytes)
         if wanted_bytes <= SMALL_ANSWER_BYTES:
             return wanted_bytes
-        if not hungry or self.used_bytes + wanted_bytes > RESERVED_SHARE * self.bytes_max:
+        if not large_expected or self.used_bytes + wanted_bytes > RESERVED_SHARE * self.bytes_max:
             return SMALL_ANSWER_BYTES
         unsent.reserved_bytes += wanted_bytes
         self.used_bytes += wanted_bytes

@@ -33,7 +33,7 @@ TEXT_BYTES_MAX: Final = 126
 
 
 def as_api(one: NotServed) -> Api:
-    """It serves no version, so the gateway refuses each."""
+    """An API that serves no version, so the gateway refuses each."""
 
     def refuse(_: memoryview, version: int, code: ErrorCode) -> Sequence[Buffer]:
         return [_answer(one, version, code)]

@@ -3,11 +3,12 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from kafscale.frontdoor.authorization import Doorkeeper
+from kafscale.frontdoor.authorization import RequestAuthorizer
 from kafscale.frontdoor.backends import Live
 from kafscale.frontdoor.fetch_turns import FetchTurns
 from kafscale.frontdoor.forwarding import Forwarder
-from kafscale.frontdoor.group_calls import GroupCaller
+from kafscale.frontdoor.group_calls import SlotCaller
+from kafscale.frontdoor.owner_calls import OwnerCaller
 from kafscale.frontdoor.produce_lanes import LaneSender
 from kafscale.frontdoor.quotas.metering import Metering
 from kafscale.frontdoor.routing import Routing
@@ -29,10 +30,11 @@ class Parts:
     cluster_id: Callable[[], str]
     routing: Routing
     forwarder: Forwarder
-    groups: GroupCaller
+    slots: SlotCaller
+    owners: OwnerCaller
     sender: LaneSender
     turns: FetchTurns
     metering: Metering
-    doorkeeper: Doorkeeper
+    authorizer: RequestAuthorizer
     advertised: Mapping[int, tuple[int, int]]
     produce_timeout_min_ms: int

@@ -30,7 +30,7 @@ TopicKey = str | bytes
 
 
 def failed(index: int, code: ErrorCode) -> ProduceResponsePartition:
-    """No offset is known: every offset says so, a zero would be a claim."""
+    """A result with an error. Its offsets are -1, because 0 would be a real offset."""
     return ProduceResponsePartition(
         index=index, error_code=int(code), base_offset=-1, log_append_time_ms=-1, log_start_offset=-1
     )
@@ -166,7 +166,8 @@ class ProduceCall:
         self._expired(self)
 
     def ended(self) -> None:
-        """Drops the parts, which refer to this call: else only the garbage collector frees it and the connection."""
+        """Drops the parts, which refer to this call. Without this only the garbage collector would free the
+        connection."""
         self.parts = []
         self.shares = []
 

@@ -114,7 +114,7 @@ class LaneSender:
         self._settle(producer, call)
 
     def _start_single(self, producer: Producer, part: ProducePart, now_ms: int) -> None:
-        """The usual request: one partition, so one share and nothing to group."""
+        """Starts the usual request: it has one partition, so one share and nothing to group."""
         lanes, call = producer.lanes, part.call
         if lanes.full:
             call.fail(part, NO_OWNER)
@@ -142,12 +142,12 @@ class LaneSender:
             self._send(producer, Share(call, parts, channel, epoch, whole), now_ms)
 
     def _send(self, producer: Producer, share: Share, now_ms: int) -> None:
-        call = share.call
-        meta = call.exchange.meta(now_ms=now_ms, lane_epoch=share.epoch)
-        share.pending = share.channel.send(call.exchange, meta, call.body(share))
+        call, exchange = share.call, share.call.exchange
+        meta = exchange.meta(now_ms=now_ms, lane_epoch=share.epoch)
+        share.pending = share.channel.send(exchange.api, exchange.span, meta, call.body(share))
         call.shares.append(share)
         if share.channel.congested:
-            call.exchange.pause_for(share.channel)
+            exchange.pause_for(share.channel)
         future = share.pending.future
         if future.done():
             self._take(producer, share, future)
@@ -184,7 +184,7 @@ class LaneSender:
                 assert_never(never)
 
     def _pass_on(self, producer: Producer, share: Share, reply: Reply) -> bool:
-        """The usual case: one owner answered the whole request, and its bytes are the answer."""
+        """Passes the answer on unread, in the usual case: one owner answered the whole request."""
         call = share.call
         if not share.whole or call.exchange.request.silent:
             return False
@@ -235,7 +235,8 @@ class LaneSender:
             producer.lanes.refused(part, now_ms)
 
     def _settle(self, producer: Producer, call: ProduceCall) -> None:
-        """After anything happened to a call: answer it if that was the last, and see to the held ones."""
+        """Call it after any change of a call: answers the call if all parts have results, and looks at the held
+        parts."""
         if call.waiting == 0 and call.exchange.unanswered:
             call.finish()
         if producer.lanes.held_count or (self._holding and producer in self._holding):

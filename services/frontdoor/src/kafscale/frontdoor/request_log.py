@@ -1,12 +1,10 @@
-"""The trace and the log of a request: the root span if it is sampled or its client asked for step times, and a line at
-debug level when it has ended."""
+"""The trace and the log of a request: the root span if it is sampled, and a line at debug level when it has ended."""
 
 from typing import Literal
 
 import structlog
 from kafscale.frontdoor.exchange import Exchange
 from kafscale.runtime.logs import request_ids
-from kafscale.runtime.steps import StepSpan
 from kafscale.runtime.tracing import Tracer, request_attributes
 from kafscale.wire.error_names import error_name
 
@@ -35,7 +33,7 @@ def log_request(exchange: Exchange, outcome: Outcome, duration_ms: int, out_byte
 
 
 def start_span(tracer: Tracer, exchange: Exchange) -> None:
-    """The root, from the last byte in to the answer; nothing for a request that is not sampled."""
+    """Starts the root span, from the last byte of the request to the answer. Does nothing if it is not sampled."""
     span = tracer.start_root(f"{exchange.api.name} v{exchange.version}")
     if span is None:
         return
@@ -47,14 +45,8 @@ def start_span(tracer: Tracer, exchange: Exchange) -> None:
     span.set("kafscale.request_bytes", exchange.request.size)
 
 
-def start_steps(exchange: Exchange) -> None:
-    """The client asked when its request reaches each step."""
-    span = exchange.span = StepSpan("request")
-    exchange.traceparent = span.traceparent
-
-
 def end_span(exchange: Exchange, outcome: Outcome, out_bytes: int) -> None:
-    """Once, however the exchange ended."""
+    """Ends the root span. Call it once, however the exchange ended."""
     span, exchange.span = exchange.span, None
     assert span is not None, "a span ends once"
     span.set("kafscale.outcome", outcome)

@@ -15,27 +15,44 @@ waits begins when it starts. A connection has at most `Limits.requests_max` requ
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
 
-from kafscale.frontdoor.exchange import Exchange
+from kafscale.frontdoor.api import Api
+from kafscale.frontdoor.connection import Request
+
+
+class Ordered(Protocol):
+    """A request that may have to wait; exchange.py has it."""
+
+    @property
+    def api(self) -> Api: ...
+
+    @property
+    def request(self) -> Request: ...
+
+    def wait(self) -> None: ...
+
+
+E = TypeVar("E", bound=Ordered)
 
 
 @dataclass(slots=True, eq=False)
-class _Waiting:
+class _Waiting(Generic[E]):
     """`left`: the earlier requests that it still waits for."""
 
-    exchange: Exchange
+    exchange: E
     left: int
 
 
-class RequestOrder:
-    """Of one connection."""
+class RequestOrder(Generic[E]):
+    """The requests of one connection that wait for earlier ones."""
 
     __slots__ = ("_waiting",)
 
     def __init__(self) -> None:
-        self._waiting: list[_Waiting] = []
+        self._waiting: list[_Waiting[E]] = []
 
-    def holds(self, exchange: Exchange, unanswered: Iterable[Exchange]) -> bool:
+    def holds(self, exchange: E, unanswered: Iterable[E]) -> bool:
         """Whether the request must wait; then `ready` returns it later. `unanswered`: those before it, and itself."""
         left = sum(exchange.api.follows(one.api) for one in unanswered if one is not exchange)
         if left:
@@ -43,14 +60,14 @@ class RequestOrder:
             self._waiting.append(_Waiting(exchange, left))
         return left > 0
 
-    def answered(self, exchange: Exchange) -> None:
+    def answered(self, exchange: E) -> None:
         """A request of the connection is answered, or done without an answer."""
         for one in self._waiting:
             if one.exchange.request.slot > exchange.request.slot and one.exchange.api.follows(exchange.api):
                 one.left -= 1
 
-    def ready(self) -> Sequence[Exchange]:
-        """Those that may start now, in the order of the socket; each is returned once."""
+    def ready(self) -> Sequence[E]:
+        """The requests that may start now, in the order of the socket. Each is returned once."""
         if not self._waiting:
             return ()
         ready = [one.exchange for one in self._waiting if not one.left]

@@ -4,16 +4,19 @@ Produce goes to the owner that `/o/` names while it is registered, else to the n
 to rendezvous over the READY instances, which will claim it. Fetch goes by rendezvous alone, for warm
 caches. A group's calls go to the coordinator that has its slot while it is registered, else to the node that
 the slot was handed to, else to none: another coordinator would only refuse them. Other control calls of a connection
-stay with one READY instance while it is there.
+stay with one READY instance while it is there. `brokers_for` says for which share of the cluster this front door
+answers.
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
 from kafscale.frontdoor.api import Backend
-from kafscale.frontdoor.backends import Channel, Pool
+from kafscale.frontdoor.backends import Channel, Live, Pool
 from kafscale.frontdoor.exchange import Caller
 from kafscale.frontdoor.lanes import LaneKey
+from kafscale.storage.brokers import Broker, brokers_on
 from kafscale.storage.coordination import OwnerRecord
 from kafscale.storage.keys import SlotId, TopicId
 from kafscale.storage.slots import Slot, slot_of
@@ -24,15 +27,15 @@ CACHE_MAX = 200_000
 class Owners(Protocol):
     """The owner records, by topic id and partition."""
 
-    def get(self, key: LaneKey) -> OwnerRecord | None: ...
+    def of(self, key: LaneKey, /) -> OwnerRecord | None: ...
 
-    def subscribe(self, listener: Callable[[LaneKey], None]) -> None: ...
+    def follow(self, listener: Callable[[LaneKey], None]) -> None: ...
 
 
 class Slots(Protocol):
     """The claims of slots."""
 
-    def get(self, slot_id: SlotId) -> Slot | None: ...
+    def of(self, slot_id: SlotId) -> Slot | None: ...
 
     def claimed(self) -> Iterable[Slot]: ...
 
@@ -45,7 +48,7 @@ class Routing:
         self._producers: dict[LaneKey, Channel | None] = {}
         self._fetchers: dict[LaneKey, Channel | None] = {}
         self._listeners: list[Callable[[LaneKey | None], None]] = []
-        owners.subscribe(self._owner_changed)
+        owners.follow(self._owner_changed)
         pools[Backend.PRODUCE].subscribe(self._producers_changed)
         pools[Backend.FETCH].subscribe(self._fetchers.clear)
 
@@ -76,7 +79,7 @@ class Routing:
         return channel
 
     def coordinator(self, group: str) -> Channel | None:
-        record = self._slots.get(slot_of(group))
+        record = self._slots.of(slot_of(group))
         return None if record is None else self._holder(Backend.COORDINATOR, record)
 
     def coordinators(self) -> tuple[Channel, ...] | None:
@@ -102,7 +105,7 @@ class Routing:
         return channel
 
     def _find_producer(self, key: LaneKey) -> Channel | None:
-        record = self._owners.get(key)
+        record = self._owners.of(key)
         holder = None if record is None else self._holder(Backend.PRODUCE, record)
         return holder or self._pools[Backend.PRODUCE].preferred(*key)
 
@@ -123,3 +126,28 @@ class Routing:
         self._producers.clear()
         for listener in self._listeners:
             listener(None)
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerView:
+    """The brokers that the clients of a listener see, and which of them this front door is: None while it is not
+    registered, or leaves.
+
+    Tools ask every broker that Metadata names and join the answers. So each broker must answer only for its own share,
+    by the rules that Metadata and FindCoordinator follow. Front doors with the same address are one broker, whichever
+    of them a client reaches.
+    """
+
+    brokers: tuple[Broker, ...]
+    here: Broker | None
+
+
+def brokers_for(listener: str, front_doors: Live, node_id: int) -> BrokerView:
+    """`node_id`: this front door's own."""
+    instances = front_doors.instances()
+    brokers = brokers_on(listener, instances)
+    own = next(iter(brokers_on(listener, [each for each in instances if each.node_id == node_id])), None)
+    if own is None:
+        return BrokerView(brokers, None)
+    address = (own.host, own.port)
+    return BrokerView(brokers, next((each for each in brokers if (each.host, each.port) == address), None))

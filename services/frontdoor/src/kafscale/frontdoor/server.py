@@ -19,7 +19,6 @@ from kafscale.frontdoor.exchange import AckedRevision
 from kafscale.frontdoor.listeners.entrances import Entrances
 from kafscale.frontdoor.listeners.listeners import ListenersWrong
 from kafscale.frontdoor.listeners.tls_contexts import ListenerTls
-from kafscale.frontdoor.owner_views import OwnersView, SlotsView
 from kafscale.frontdoor.quotas.connection_rates import ConnectionRates
 from kafscale.frontdoor.quotas.metering import window_of
 from kafscale.frontdoor.quotas.usage_page import SharedUsage, UsagePage, page_bytes
@@ -33,6 +32,7 @@ from kafscale.storage.decoy_key import DecoyKeyDamaged
 from kafscale.storage.etcd.client import EtcdClient, EtcdError
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.membership.members import Listener, LiveView
+from kafscale.storage.owner_views import OwnersView, SlotsView
 from kafscale.storage.topics import TopicsView
 
 log = structlog.get_logger("kafscale.frontdoor")
@@ -59,7 +59,7 @@ class BoundListener:
 
     @property
     def where(self) -> Listener:
-        """With the port that we got, where 0 was asked for."""
+        """The address, with the real port where 0 was configured."""
         return Listener(name=self.name, host=self.host, port=self.port)
 
 
@@ -168,8 +168,8 @@ class Service:
         watch_views(
             means.metrics,
             topics=topics.view,
-            owners=self._owners.view,
-            slots=self._slots.view,
+            owners=self._owners,
+            slots=self._slots,
             **{f"live_{role.value}": view.view for role, view in self._live.items()},
             **means.access.views,
         )
@@ -187,8 +187,8 @@ class Service:
     async def load(self) -> None:
         """Returns when every view has been read once."""
         lives = [*self._live.values(), self.front_doors]
-        self._tasks.create_task(self._owners.view.run())
-        self._tasks.create_task(self._slots.view.run())
+        self._tasks.create_task(self._owners.run())
+        self._tasks.create_task(self._slots.run())
         self._tasks.create_task(self._cluster_id.run())
         for live in lives:
             self._tasks.create_task(live.run())
@@ -198,8 +198,8 @@ class Service:
             await self._access.ready()
         self._tasks.create_task(self._entrances.run())
         await self._topics.ready()
-        await self._owners.view.ready()
-        await self._slots.view.ready()
+        await self._owners.ready()
+        await self._slots.ready()
         await self._cluster_id.ready()
         for live in lives:
             await live.loaded()

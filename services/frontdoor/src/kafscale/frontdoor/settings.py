@@ -2,9 +2,14 @@
 
 from typing import Final, Literal, Self
 
-from kafscale.frontdoor.authentication.enabled import MechanismsWrong, all_mechanisms, mechanisms_of
-from kafscale.frontdoor.authentication.key_url import UrlWrong, parse_keys_url
 from kafscale.frontdoor.authentication.mechanisms import OAUTHBEARER
+from kafscale.frontdoor.authentication.sasl_settings import (
+    MechanismsWrong,
+    UrlWrong,
+    all_mechanisms,
+    mechanisms_of,
+    parse_keys_url,
+)
 from kafscale.frontdoor.listeners.connection_limits import read_overrides
 from kafscale.frontdoor.listeners.listener_security import ListenerSecurity, read_securities
 from kafscale.frontdoor.listeners.listeners import ListenersWrong, parse
@@ -118,12 +123,6 @@ class FrontdoorSettings(ServiceSettings):
         description="How long a draining front door still accepts clients after its notice in etcd, so that no client "
         "gets a closed port. Only while another front door is ready.",
     )
-    frontdoor_streams: int = Field(
-        1,
-        ge=1,
-        le=16,
-        description="Streams of each kind to each service instance; a connection uses one of them.",
-    )
     frontdoor_plaintext_services: bool = Field(
         False,
         description="Also connect to services that have no certificate, although this front door has one. Only while a "
@@ -236,4 +235,5 @@ class FrontdoorSettings(ServiceSettings):
 
     def securities(self) -> dict[str, ListenerSecurity]:
         """How each listener is secured, by its name. Raises ListenersWrong, but not after validation."""
-        return read_securities(self._listener_names(), self)
+        texts = {name: value for name, value in self if isinstance(value, str)}
+        return read_securities(self._listener_names(), texts)

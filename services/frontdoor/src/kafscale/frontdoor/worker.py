@@ -69,7 +69,7 @@ def make_page(workers: int) -> int:
 
 
 def open_page(page: int, workers: int) -> memoryview:
-    """The revisions. Aligned eight-byte slots: a reader never sees half of one."""
+    """The shared revisions. Their slots are aligned eight bytes, so a reader never sees half of one."""
     return memoryview(mmap.mmap(page, _revision_bytes(workers))).cast("q")
 
 

@@ -34,9 +34,9 @@ from kafscale.storage.history.history import History
 from kafscale.storage.keys import Keyspace, TopicId
 from kafscale.storage.membership.members import LiveView
 from kafscale.storage.objects import StoreError
+from kafscale.storage.owner_views import OwnersView
 from kafscale.storage.schema import UnreadableValue
 from kafscale.storage.topics import Topic, TopicState, TopicsView
-from kafscale.storage.views import PrefixView
 from kafscale.wire.errors import ErrorCode
 
 log = structlog.get_logger(__name__)
@@ -74,7 +74,7 @@ class World:
     keyspace: Keyspace
     topics: TopicsView
     live: LiveView
-    owners: PrefixView[OwnerRecord]
+    owners: OwnersView
     history: History
     me: str
 
@@ -128,7 +128,7 @@ class Ownership:
         self._fleet_changed()
 
     def record(self, topic_id: TopicId, partition: int) -> OwnerRecord | None:
-        return self.world.owners.items.get(self.world.keyspace.owner(topic_id, partition))
+        return self.world.owners.of((topic_id, partition))
 
     def owned_count(self) -> int:
         return len(self.partitions) - len(self._acquiring)

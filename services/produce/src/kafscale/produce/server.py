@@ -48,10 +48,8 @@ from kafscale.runtime.process import Runtime, ServiceParts
 from kafscale.runtime.process_metrics import watch_views
 from kafscale.runtime.shared_cache import SharedCache
 from kafscale.runtime.stream.server import task_handler
-from kafscale.storage.coordination import OwnerRecord, decode_owner
-from kafscale.storage.etcd.client import KeyValue
 from kafscale.storage.membership.members import LiveView
-from kafscale.storage.views import PrefixView
+from kafscale.storage.owner_views import OwnersView
 from kafscale.wire.apis import ApiKey
 
 ROLE = "produce"
@@ -77,9 +75,7 @@ class ProduceService:
         self._append_order = AppendOrder()
         self._producer_budget = ProducerBudget(runtime.settings.produce_producer_bytes)
         self.live = LiveView(runtime.etcd, runtime.keyspace, ROLE)
-        self.owners: PrefixView[OwnerRecord] = PrefixView(
-            runtime.etcd, runtime.keyspace.owners_prefix(), _decode_owner
-        )
+        self.owners = OwnersView(runtime.etcd, runtime.keyspace)
         self.log_starts = LogStarts(runtime.etcd, runtime.keyspace, lambda: self.ownership.partitions)
         self.settle_requests = SettleRequests(runtime.etcd, runtime.keyspace)
         self.committer = self._committer()
@@ -312,7 +308,3 @@ class ProduceService:
         if self._runtime.history.stopped is not None:
             return  # nothing can be handed over
         await self.handoffs.drain(self._runtime.settings.drain_timeout_ms / 1000)
-
-
-def _decode_owner(kv: KeyValue) -> OwnerRecord:
-    return decode_owner(kv.value)

@@ -15,6 +15,10 @@ WAIT_FIRST_MS: Final = 500
 WAIT_MAX_MS: Final = 30_000
 
 
+class CacheUnavailable(Exception):
+    """The server did not answer, or not usefully. It may or may not have executed the call."""
+
+
 class BreakerState(IntEnum):
     """The numbers are the values of the metric."""
 

@@ -15,7 +15,7 @@ from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.metrics import Metrics
 from kafscale.runtime.settings import MIB
-from kafscale.runtime.shared_cache.breaker import Breaker, BreakerState
+from kafscale.runtime.shared_cache.breaker import Breaker, BreakerState, CacheUnavailable
 from kafscale.runtime.shared_cache.entries import Entries, ObjectName
 from kafscale.wire.buffers import Buffer
 
@@ -52,10 +52,6 @@ class Fill(NamedTuple):
     parts: Sequence[Buffer]
     size: int
     in_ranges: bool
-
-
-class CacheUnavailable(Exception):
-    """The server did not answer, or not usefully. It may or may not have executed the call."""
 
 
 class SharedCacheMetrics:

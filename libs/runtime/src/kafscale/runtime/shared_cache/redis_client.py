@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextvars import Context
 from typing import Final
 
-from kafscale.runtime.shared_cache.cache import CacheUnavailable
+from kafscale.runtime.shared_cache.breaker import CacheUnavailable
 from redis.asyncio import Connection, ConnectionPool
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff

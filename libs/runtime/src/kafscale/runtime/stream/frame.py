@@ -18,7 +18,6 @@ Buffer = bytes | bytearray | memoryview
 FRAME_VERSION: Final = 3
 FLAG_MORE: Final = 1
 FLAG_SIZED: Final = 2
-FLAG_REPORT: Final = 4
 PAYLOAD_BYTES_MAX: Final = 1 << 20
 MESSAGE_BYTES_MAX: Final = 1 << 20
 BODY_BYTES_MAX: Final = 128 << 20
@@ -37,7 +36,6 @@ REQUEST_HEADER: Final = struct.Struct(">BBBBIQQQQIIHHiH")
 REQUEST_FIELDS: Final = struct.Struct(">QQQIIHHiH")
 REVISION: Final = struct.Struct(">Q")
 BODY_SIZE: Final = struct.Struct(">Q")
-REPORT_LENGTH: Final = struct.Struct(">I")
 # The length field counts the bytes behind itself: a frame is this much longer than it says.
 LENGTH_END: Final = 8
 
@@ -87,14 +85,12 @@ class Reply(msgspec.Struct, frozen=True):
     """The body is a view of the received message: hold it no longer than needed.
 
     `reason`: for people, why the stream itself ended the request; empty for what a service answered.
-    `report`: the service's step times (`steps.py`), if the request asked for them.
     """
 
     status: ReplyStatus
     revision: int = 0
     body: memoryview = EMPTY_BODY
     reason: str = ""
-    report: bytes = b""
 
 
 class RequestFrame(msgspec.Struct, frozen=True):

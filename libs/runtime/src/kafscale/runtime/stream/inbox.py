@@ -18,14 +18,12 @@ from kafscale.runtime.stream.frame import (
     CLIENTS_KNOWN,
     COMMON,
     FLAG_MORE,
-    FLAG_REPORT,
     FLAG_SIZED,
     FRAME_VERSION,
     LENGTH_END,
     NULL_LENGTH,
     PAYLOAD_BYTES_MAX,
     REPLY_HEADER,
-    REPORT_LENGTH,
     REQUEST_FIELDS,
     REQUEST_HEADER,
     REVISION,
@@ -42,7 +40,7 @@ from kafscale.runtime.stream.frame import (
     decode_strings,
 )
 
-_FLAGS: Final = frozenset({0, FLAG_MORE, FLAG_MORE | FLAG_SIZED, FLAG_SIZED, FLAG_REPORT})
+_FLAGS: Final = frozenset({0, FLAG_MORE, FLAG_MORE | FLAG_SIZED, FLAG_SIZED})
 OPEN_BODIES_MAX: Final = 16
 # A view keeps its whole message alive, so a small body from a large message is copied.
 SMALL_BODY_BYTES: Final = 4 << 10
@@ -151,13 +149,9 @@ class Inbox:
         if flags & FLAG_SIZED:
             return self._sized_reply(view, flags, (request_id, _STATUSES[status], revision))
         payload = view[REPLY_HEADER.size :]
-        report = b""
-        if flags == FLAG_REPORT:
-            report, payload = _split_report(payload)
-        elif flags or len(payload) > PAYLOAD_BYTES_MAX:
+        if flags or len(payload) > PAYLOAD_BYTES_MAX:
             return self._begin(request_id, (request_id, _STATUSES[status], revision), payload)
-        reply = Reply(_STATUSES[status], revision, self._own_answer(payload), report=report)
-        return ReplyFrame(request_id, reply)
+        return ReplyFrame(request_id, Reply(_STATUSES[status], revision, self._own_answer(payload)))
 
     def _sized_reply(self, view: memoryview, flags: int, head: tuple[int, ReplyStatus, int]) -> Frame | None:
         if not flags & FLAG_MORE or len(view) < REPLY_HEADER.size + BODY_SIZE.size:
@@ -270,17 +264,6 @@ class Inbox:
         if self._is_service:
             return TooLargeFrame(request_id)
         return ReplyFrame(request_id, Reply(ReplyStatus.TOO_LARGE, 0, memoryview(b"")))
-
-
-def _split_report(payload: memoryview) -> tuple[bytes, memoryview]:
-    """The report in front of a reply's body, and the body."""
-    start = REPORT_LENGTH.size
-    if len(payload) < start or len(payload) > PAYLOAD_BYTES_MAX:
-        raise FrameError(f"a report and a body in {len(payload)} bytes")
-    end = start + REPORT_LENGTH.unpack_from(payload)[0]
-    if end > len(payload):
-        raise FrameError(f"a report of {end - start} bytes in a payload of {len(payload)}")
-    return bytes(payload[start:end]), payload[end:]
 
 
 def _decode_texts(extra: bytes) -> tuple[str | None, ...]:

@@ -26,7 +26,7 @@ READS_SIZES: Final = (("kafscale-reads-sizes", "1"),)
 KEEPALIVE_TIME_MS: Final = 5_000
 KEEPALIVE_TIMEOUT_MS: Final = 5_000
 
-# A connection that does not end its handshake is closed after this time. A front door gives up after 2 s (LinkLimits).
+# A connection that does not end its handshake is closed after this time. A front door ends it after 2 s (ClientLimits).
 HANDSHAKE_TIMEOUT_MS: Final = 4_000
 # The most connections to a process: some 20 MB if all are half-open. A front door has two to each service.
 CONNECTIONS_MAX: Final = 1_024
@@ -63,7 +63,7 @@ CHANNEL_OPTIONS: Final = (
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
     # No pauses between attempts, as a channel makes only one. gRPC would take the shortest for the time limit of TCP
-    # connect and TLS handshake (grpc #12830); LinkLimits has the limit.
+    # connect and TLS handshake (grpc #12830); ClientLimits has the limit.
 )
 
 SERVER_OPTIONS: Final = (

@@ -17,14 +17,12 @@ from kafscale.runtime.stream.frame import (
     CLIENTS_KNOWN,
     COMMON,
     FLAG_MORE,
-    FLAG_REPORT,
     FLAG_SIZED,
     FRAME_VERSION,
     LENGTH_END,
     MESSAGE_BYTES_MAX,
     PAYLOAD_BYTES_MAX,
     REPLY_HEADER,
-    REPORT_LENGTH,
     REQUEST_HEADER,
     Buffer,
     FrameError,
@@ -64,7 +62,6 @@ class Waiting:
     taken: bool = False
     dropped: bool = False
     chunks: Iterator[list[Buffer]] | None = None
-    flags: int = 0
     on_taken: Callable[[], None] | None = None
 
 
@@ -98,15 +95,8 @@ class Outbox:
         self._enqueue(waiting)
         return waiting
 
-    def put_reply(
-        self, request_id: int, status: int, revision: int, body: Sequence[Buffer], report: bytes = b""
-    ) -> None:
-        """`report`: the step times of the request. A reply that needs several frames goes without it."""
-        flags, size = 0, body_size(body)
-        if report and size + len(report) + REPORT_LENGTH.size <= self._payload_bytes_max:
-            body = (REPORT_LENGTH.pack(len(report)), report, *body)
-            flags, size = FLAG_REPORT, body_size(body)
-        self._enqueue(Waiting(_REPLY, request_id, body, size, status, revision, flags=flags))
+    def put_reply(self, request_id: int, status: int, revision: int, body: Sequence[Buffer]) -> None:
+        self._enqueue(Waiting(_REPLY, request_id, body, body_size(body), status, revision))
 
     def put_cancel(self, request_id: int) -> None:
         self._enqueue(Waiting(_CANCEL, request_id, (), 0))
@@ -184,7 +174,7 @@ class Outbox:
             self._queue.append(large)
 
     def _take_frame(self, waiting: Waiting, payload_bytes: int, now_ms: int, parts: list[Buffer]) -> int:
-        flags = FLAG_MORE if waiting.left_bytes > payload_bytes else waiting.flags
+        flags = FLAG_MORE if waiting.left_bytes > payload_bytes else 0
         parts.append(self._header(waiting, flags, payload_bytes, now_ms))
         if waiting.on_taken is not None:
             waiting.on_taken()

@@ -229,24 +229,20 @@ class _ServerStream:
         self._open_bytes -= len(request.body) + FRAME_COST_BYTES
         self._stats.replies += 1
         self._count(request)
-        report = b""
         if request.span is not None:
             request.span.set("kafscale.reply", ReplyStatus(status).name)
             request.span.end()
-            report = request.span.report()
         if body_size(body) > self._limits.body_bytes_max:
             self._refuse_size(request.meta, body_size(body))
             status, body = ReplyStatus.TOO_LARGE, ()
-        self._reply(request_id, status, revision, body, report)
+        self._reply(request_id, status, revision, body)
 
     def _refuse_size(self, meta: RequestMeta, size: int) -> None:
         self._stats.too_large += 1
         log.error("answer too large", api_key=meta.api_key, request_id=meta.request_id, size=size)
 
-    def _reply(
-        self, request_id: int, status: int, revision: int, body: Sequence[Buffer], report: bytes = b""
-    ) -> None:
-        self._outbox.put_reply(request_id, status, revision, body, report)
+    def _reply(self, request_id: int, status: int, revision: int, body: Sequence[Buffer]) -> None:
+        self._outbox.put_reply(request_id, status, revision, body)
         self._waits_to_write.set()
 
     def _count(self, request: InboundRequest) -> None:

@@ -1,14 +1,14 @@
 """Objects: the port that services use, its errors, and the adapters behind it."""
 
-from kafscale.storage.objects.memory import MemoryStore
-from kafscale.storage.objects.opening import (
+from kafscale.storage.objects.config import (
     EncryptionKind,
     S3Config,
     S3Encryption,
     StoreConfig,
     StoreKind,
-    open_store,
 )
+from kafscale.storage.objects.memory import MemoryStore
+from kafscale.storage.objects.opening import open_store
 from kafscale.storage.objects.port import (
     DELETES_MAX,
     NO_METADATA,

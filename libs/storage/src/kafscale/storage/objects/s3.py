@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import AbstractAsyncContextManager
 from typing import Final, TypeVar
 
-from kafscale.storage.objects.opening import S3Config, S3Encryption
+from kafscale.storage.objects.config import S3Config, S3Encryption
 from kafscale.storage.objects.port import (
     DELETES_MAX,
     NO_METADATA,

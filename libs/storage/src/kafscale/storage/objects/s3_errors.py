@@ -7,7 +7,7 @@ Only refusals before S3 reads the object are definite. After a lost connection, 
 from typing import Final
 
 import aiohttp
-from kafscale.storage.objects.opening import S3Config
+from kafscale.storage.objects.config import S3Config
 from kafscale.storage.objects.port import (
     ObjectNotFound,
     PreconditionFailed,

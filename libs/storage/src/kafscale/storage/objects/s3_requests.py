@@ -23,7 +23,7 @@ import aiohttp
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http import StreamWriter
 from aiohttp.payload import Payload
-from kafscale.storage.objects.opening import S3Config
+from kafscale.storage.objects.config import S3Config
 from kafscale.storage.objects.port import Buffer, StoreError, StoreRefused, StoreUnavailable
 from kafscale.storage.objects.progress import unacknowledged
 from kafscale.storage.objects.s3_errors import from_answer

@@ -12,7 +12,6 @@ from typing import Final
 
 import structlog
 from kafscale.frontdoor.authentication.credentials import CredentialSource
-from kafscale.frontdoor.authentication.enabled import all_mechanisms, mechanisms_of
 from kafscale.frontdoor.authentication.key_source import KeySource, fetcher
 from kafscale.frontdoor.authentication.login import ListenerLogins
 from kafscale.frontdoor.authentication.machine import Rules, Versions
@@ -25,6 +24,7 @@ from kafscale.frontdoor.authentication.mechanisms import (
     ScramExchange,
 )
 from kafscale.frontdoor.authentication.passwords import RememberedPasswords
+from kafscale.frontdoor.authentication.sasl_settings import all_mechanisms, mechanisms_of
 from kafscale.frontdoor.authentication.steps import Start
 from kafscale.frontdoor.authentication.tokens import TokenRules
 from kafscale.frontdoor.authentication.verifier import THREADS, Verifier

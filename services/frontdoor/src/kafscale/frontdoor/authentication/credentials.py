@@ -17,7 +17,7 @@ class StoredCredential(Protocol):
 
     @property
     def revision(self) -> int:
-        """Another one whenever the credential was written."""
+        """Changes with each write of the credential."""
         ...
 
 
@@ -31,7 +31,7 @@ class CredentialSource(Protocol):
 
     @property
     def decoy_key(self) -> bytes:
-        """Secret, and the same in all front doors of the cluster: it makes the salts of users who do not exist."""
+        """The secret that makes the salts of users who do not exist. All front doors of the cluster have the same."""
         ...
 
     def forms(self, mechanism: ScramMechanism) -> Weights:
@@ -39,7 +39,7 @@ class CredentialSource(Protocol):
         ...
 
     def credential(self, user: str, mechanism: ScramMechanism) -> StoredCredential | None:
-        """None if the user has none, or none that can be read."""
+        """The stored credential. None if the user has none, or none that can be read."""
         ...
 
 
@@ -52,7 +52,7 @@ class Candidate:
 
 
 def candidates(source: CredentialSource, user: str) -> tuple[Candidate, ...]:
-    """One of each mechanism: the stored one or a decoy, which is computed for every user."""
+    """One credential for each mechanism: the stored one or a decoy, which is computed for every user."""
     found: list[Candidate] = []
     for mechanism in ScramMechanism:
         decoy = decoy_credential(mechanism, user, key=source.decoy_key, weights=source.forms(mechanism))

@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import Final, Protocol, Self
 
 import structlog
-from kafscale.frontdoor.authentication.key_url import parse_keys_url
+from kafscale.frontdoor.authentication.sasl_settings import parse_keys_url
 from kafscale.frontdoor.authentication.tokens import KeySet, KeysWrong, parse_keys
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.metrics import Level

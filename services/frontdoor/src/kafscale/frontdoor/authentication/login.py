@@ -75,8 +75,8 @@ class LoginClient(Protocol):
 
     def logged_in(self, principal: Principal, ends_ms: int | None) -> None: ...
 
-    def turned_away(self, kind: str, label: str, *, reason: str, send: bool = False) -> None:
-        """Closes. `label` is the one of the metric. `send`: what is answered leaves before."""
+    def close(self, kind: str, label: str, *, flush: bool = True, **fields: object) -> None:
+        """`label` is the one of the metric. `flush`: the answers that are ready are sent before."""
         ...
 
 
@@ -155,23 +155,19 @@ class Login:
         if rejected.body is not None:
             exchange.error = int(rejected.code)
             exchange.answer(rejected.body)
-        client.turned_away(
-            "authentication failed", "authentication", reason=rejected.refused.cause.value, send=True
-        )
+        client.close("authentication failed", "authentication", reason=rejected.refused.cause.value)
 
     def _hang_up(self, client: LoginClient, action: HangUp) -> None:
         if action.expired:
             self._logins.expired_sessions.inc()
             self._audit(client, "info", "session expired", {})
-            client.turned_away("session expired", "session_expired", reason=action.reason, send=True)
+            client.close("session expired", "session_expired", reason=action.reason)
         elif action.unavailable:
             self._count("unavailable")
             self._audit(client, "warning", "login not possible", {"cause": action.reason})
-            client.turned_away(
-                "login not possible", "authentication_unavailable", reason=action.reason, send=True
-            )
+            client.close("login not possible", "authentication_unavailable", reason=action.reason)
         else:
-            client.turned_away("not a login", "not_authenticated", reason=action.reason, send=True)
+            client.close("not a login", "not_authenticated", reason=action.reason)
 
     # ---- what is said about it
 

@@ -91,7 +91,7 @@ class Pass:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Answered at once. `began`: with this answer the client is logged in."""
+    """The request is answered at once. `began`: with this answer the client is logged in."""
 
     body: list[Buffer]
     code: ErrorCode = ErrorCode.NONE
@@ -100,7 +100,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Reject:
-    """Answered after the delay of failed logins, and then closed. Without a body it is only closed."""
+    """After the delay of failed logins the request is answered, if there is a body, and the connection is closed."""
 
     refused: Refused
     body: list[Buffer] | None = None
@@ -116,7 +116,7 @@ class Await:
 
 @dataclass(frozen=True, slots=True)
 class HangUp:
-    """Closed at once. `unavailable`: the client may be right, and tries again."""
+    """The connection is closed at once. `unavailable`: the client may be right, and tries again."""
 
     reason: str
     expired: bool = False

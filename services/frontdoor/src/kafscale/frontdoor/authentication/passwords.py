@@ -22,7 +22,9 @@ Matches = Callable[[ScramCredential, str], bool]
 
 
 def is_password(found: Sequence[Candidate], password: str, matches: Matches = password_matches) -> bool:
-    """Slow on purpose: for a thread. A user with two credentials may have two passwords."""
+    """Whether the password fits a credential. It is slow on purpose, so call it in a thread. A user with two
+    credentials
+    may have two passwords."""
     results = [(matches(one.credential, password), one.revision is not None) for one in found]
     return any(fits and stored for fits, stored in results)
 
@@ -59,7 +61,7 @@ class RememberedPasswords:
         return hmac.compare_digest(entry.digest, self._digest(user, password))
 
     def remember(self, user: str, password: str, found: Sequence[Candidate], now_ms: int) -> None:
-        """It was right for these credentials, which may have changed since."""
+        """The password was right for these credentials, which may have changed since."""
         self._entries[user] = _Entry(self._digest(user, password), _revisions(found), now_ms + REMEMBERED_MS)
         self._entries.move_to_end(user)
         if len(self._entries) > self._users_max:

@@ -140,7 +140,9 @@ def _algorithms_of(entry: Mapping[str, Any]) -> frozenset[str]:
 def check_token(
     token: str, keys: KeySet, rules: TokenRules, *, authorization_id: str, wall_ms: int
 ) -> Proved | Refused | UnknownKey:
-    """Some milliseconds for a long token: for a thread. `wall_ms`: for the rest of the token's time."""
+    """Checks a token. A long one takes some milliseconds, so call it in a thread. `wall_ms`: for the rest of the
+    token's
+    time."""
     try:
         return _checked(token, keys, rules, authorization_id, wall_ms)
     except _BROKEN as error:

@@ -48,7 +48,8 @@ class ApiVersionsHandler:
         exchange.answer([body])
 
     def answer(self, body: memoryview, version: int) -> tuple[Buffer, ErrorCode]:
-        """Its body, and the error in it. Clients that have not logged in get the same one. Raises WireError."""
+        """The body of the answer, and the error in it. Clients that have not logged in get the same. Raises
+        WireError."""
         if not 0 <= version < len(self._bodies):
             return self._unsupported, ErrorCode.UNSUPPORTED_VERSION
         request = schema.decode_request(body, version)

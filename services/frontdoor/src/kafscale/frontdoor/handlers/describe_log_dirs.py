@@ -12,7 +12,7 @@ from kafscale.frontdoor.api import Api, Area, Backend, Forward, Own
 from kafscale.frontdoor.exchange import Exchange
 from kafscale.frontdoor.parts import Parts
 from kafscale.frontdoor.refusals import refuse_exchange
-from kafscale.frontdoor.virtual_brokers import cast_on
+from kafscale.frontdoor.routing import brokers_for
 from kafscale.storage.brokers import leader_of
 from kafscale.storage.topics import READ_PAUSE_S, Topic
 from kafscale.wire.apis import ApiKey
@@ -56,11 +56,11 @@ class DescribeLogDirsHandler:
         """`believe`: the view of topics is as new as the request."""
         if exchange.caller.gone or not exchange.unanswered:
             return
-        cast = cast_on(exchange.caller.listener, self._front_doors, self._node_id)
-        if cast.here is None or not believe:
+        view = brokers_for(exchange.caller.listener, self._front_doors, self._node_id)
+        if view.here is None or not believe:
             refuse_exchange(exchange, FORWARD.unavailable)
             return
-        here, brokers = cast.here.node_id, cast.brokers
+        here, brokers = view.here.node_id, view.brokers
         share = [
             schema.DescribeLogDirsRequestDescribableDirTopic(
                 topic=topic.name,

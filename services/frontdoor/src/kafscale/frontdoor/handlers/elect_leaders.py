@@ -12,7 +12,7 @@ from kafscale.wire.schema import elect_leaders as schema
 
 
 def refuse(body: memoryview, version: int, code: ErrorCode) -> list[Buffer]:
-    """In each partition as well, since v0 has no other place for it."""
+    """The error is in each partition too, because v0 has no other place for it."""
     request = schema.decode_request(body, version)
     results = [
         schema.ElectLeadersResponseReplicaElectionResult(

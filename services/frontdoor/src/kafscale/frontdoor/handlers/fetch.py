@@ -2,8 +2,8 @@
 · v15 replica state
 One fetch instance may answer everything, so a request that only one is to get goes there as it came, and
 its answer goes to the client while it arrives, unless quotas are set (they change the answer's head). Else
-it is split (see fetch_split.py). Sessions live in the instance that opened them: their requests follow it,
-and when it is gone the client gets FETCH_SESSION_ID_NOT_FOUND and begins anew. While no instance is there:
+it is split (see fetch_split.py). No fetch sessions exist: a request that continues one goes to any instance unsplit,
+which answers FETCH_SESSION_ID_NOT_FOUND, and the client begins anew. While no instance is there:
 NOT_LEADER_OR_FOLLOWER, on which consumers read the metadata again and come back. A connection has one Fetch at
 a time (fetch_turns.py), and where memory is short it is asked for fewer bytes than the client would take. A client over
 its quota gets an empty answer with a throttle time (quotas/client_quotas.py). A wait ends with the session of the
@@ -19,7 +19,6 @@ from kafscale.frontdoor.backends import Channel
 from kafscale.frontdoor.exchange import Exchange
 from kafscale.frontdoor.fetch_split import TOPIC_IDS_FROM, SplitFetch, Wanted, unserved
 from kafscale.frontdoor.parts import Parts
-from kafscale.runtime.stream.frame import Reply
 from kafscale.runtime.stream.options import Stream
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.buffers import Buffer
@@ -28,10 +27,8 @@ from kafscale.wire.schema import fetch as schema
 from kafscale.wire.schema.fetch import FetchRequest
 
 MAX_BYTES_FROM: Final = 3
-SESSIONS_FROM: Final = 7
 REPLICA_STATE_FROM: Final = 15
 NO_SESSION: Final = 0
-SESSIONS_MAX: Final = 8
 WAIT_MS_MAX: Final = 300_000
 UNLIMITED: Final = 0x7FFFFFFF
 GRACE_MS: Final = 10_000
@@ -60,7 +57,7 @@ FORWARD: Final = Forward(
 
 
 def _wait_at(version: int) -> int:
-    """Stands first from v15 on, before that behind the replica id."""
+    """The offset of the wait: it is the first field from v15 on, and behind the replica id before."""
     return 0 if version >= REPLICA_STATE_FROM else 4
 
 
@@ -95,23 +92,12 @@ def max_bytes(body: memoryview, version: int) -> int:
     return UNLIMITED if at is None else int.from_bytes(body[at : at + 4], "big", signed=True)
 
 
-def in_session(body: memoryview, version: int) -> bool:
-    """Whether the request continues a session: its id is behind the answer's size and the isolation level."""
-    at = max_bytes_at(version)
-    return at is not None and version >= SESSIONS_FROM and any(body[at + 5 : at + 9])
-
-
 def limited(body: memoryview, version: int, granted_bytes: int) -> list[Buffer]:
-    """The same request for an answer of so many bytes; before v3 its partitions' own limits must do."""
+    """The same request with `granted_bytes` as its limit. Before v3 a request has no such limit, and stays as it is."""
     at = max_bytes_at(version)
     if at is None or granted_bytes >= max_bytes(body, version):
         return [body]
     return [body[:at], granted_bytes.to_bytes(4, "big"), body[at + 4 :]]
-
-
-def session_of(body: memoryview) -> int:
-    """Of a response: behind the throttle time and the error."""
-    return int.from_bytes(body[6:10], "big", signed=True)
 
 
 class FetchHandler:
@@ -127,7 +113,7 @@ class FetchHandler:
         body, version = exchange.request.body, exchange.version
         bytes_max = max_bytes(body, version)
         if exchange.usage is not None:
-            bytes_max = self._metering.fetch_bytes(exchange, bytes_max, in_session=in_session(body, version))
+            bytes_max = self._metering.fetch_bytes(exchange, bytes_max)
             if not bytes_max:  # over its quota
                 exchange.answer(schema.encode_response(schema.FetchResponse(), version))
                 return
@@ -147,19 +133,16 @@ class FetchHandler:
         except WireError as error:
             exchange.hang_up(str(error))
             return
-        if message.session_id != NO_SESSION:
-            self._follow_session(exchange, body, message.session_id, granted_bytes)
-            return
         wanted = self._by_instance(message, version)
-        if len(wanted) == 1:
+        if not wanted or message.session_id != NO_SESSION:
+            self._forward(exchange, body, self._any, granted_bytes)
+        elif len(wanted) == 1:
             channel = next(iter(wanted))
             self._forward(exchange, body, partial(self._this, channel), granted_bytes)
-        elif wanted:
+        else:
             message.max_bytes = min(message.max_bytes, granted_bytes)
             split = exchange.call = SplitFetch(self._forwarder, exchange, message, wanted)
             split.start()
-        else:
-            self._forward(exchange, body, self._any, granted_bytes)
 
     def _forward(
         self,
@@ -169,7 +152,7 @@ class FetchHandler:
         granted_bytes: int,
     ) -> None:
         asked = limited(body, exchange.version, granted_bytes)
-        self._forwarder.forward(exchange, FORWARD, choose=choose, on_reply=self._remember_session, body=asked)
+        self._forwarder.forward(exchange, FORWARD, choose=choose, body=asked)
 
     def _any(self) -> Channel | None:
         ready = self._pool.ready
@@ -177,30 +160,6 @@ class FetchHandler:
 
     def _this(self, channel: Channel) -> Channel | None:
         return channel if self._pool.has(channel) and channel.instance.is_ready else self._any()
-
-    def _follow_session(
-        self, exchange: Exchange, body: memoryview, session_id: int, granted_bytes: int
-    ) -> None:
-        channel = exchange.caller.fetch_sessions.get(session_id)
-        if channel is None or not self._pool.has(channel):
-            exchange.caller.fetch_sessions.pop(session_id, None)
-            response = schema.FetchResponse(error_code=int(ErrorCode.FETCH_SESSION_ID_NOT_FOUND))
-            exchange.error = response.error_code
-            exchange.answer(schema.encode_response(response, exchange.version))
-            return
-        self._forward(exchange, body, partial(self._this, channel), granted_bytes)
-
-    @staticmethod
-    def _remember_session(exchange: Exchange, reply: Reply, channel: Channel) -> None:
-        if exchange.version < SESSIONS_FROM:
-            return
-        session_id = session_of(reply.body)
-        sessions = exchange.caller.fetch_sessions
-        if session_id == NO_SESSION or session_id in sessions:
-            return
-        while len(sessions) >= SESSIONS_MAX:
-            del sessions[next(iter(sessions))]
-        sessions[session_id] = channel
 
     def _by_instance(self, message: FetchRequest, version: int) -> dict[Channel, list[Wanted]]:
         wanted: dict[Channel, list[Wanted]] = {}

@@ -12,7 +12,6 @@ import msgspec
 import structlog
 from kafscale.access.rules import Need, Side, needs_of
 from kafscale.frontdoor.api import Api, Backend, Forward, Own
-from kafscale.frontdoor.backends import Channel
 from kafscale.frontdoor.exchange import Exchange
 from kafscale.frontdoor.parts import Parts
 from kafscale.frontdoor.refusals import refuse_exchange
@@ -58,10 +57,10 @@ def _refused(key: str, code: ErrorCode) -> schema.FindCoordinatorResponseCoordin
 class FindCoordinatorHandler:
     def __init__(self, parts: Parts) -> None:
         self._forwarder = parts.forwarder
-        self._doorkeeper = parts.doorkeeper
+        self._authorizer = parts.authorizer
 
     def __call__(self, exchange: Exchange) -> None:
-        if not self._doorkeeper.enforces:
+        if not self._authorizer.enforces:
             self._forwarder.forward(exchange, FORWARD)
             return
         try:
@@ -71,7 +70,7 @@ class FindCoordinatorHandler:
             return
         keys = request.coordinator_keys if exchange.version >= BATCHES_FROM else [request.key]
         need = NEED_OF_TYPE.get(request.key_type)
-        denied = self._doorkeeper.asker(exchange).denied(need, keys) if need is not None else ()
+        denied = self._authorizer.rights_of(exchange).denied(need, keys) if need is not None else ()
         if need is None or not denied:
             self._forwarder.forward(exchange, FORWARD)
         elif len(denied) == len(set(keys)):
@@ -103,7 +102,6 @@ def _join(
     need: Need,
     exchange: Exchange,
     reply: Reply,
-    _channel: Channel,
 ) -> None:
     """Answers the exchange, so that the forwarder has nothing left to answer."""
     try:

@@ -13,13 +13,13 @@ from typing import Final
 
 import structlog
 from kafscale.frontdoor.api import Api, Area, Backend, Own
-from kafscale.frontdoor.authorization import group_need
+from kafscale.frontdoor.authorization import need_of_each
 from kafscale.frontdoor.backends import Channel
 from kafscale.frontdoor.exchange import Exchange
 from kafscale.frontdoor.fan_out import Share, fan_out
 from kafscale.frontdoor.parts import Parts
 from kafscale.frontdoor.refusals import refuse_exchange, whole
-from kafscale.frontdoor.virtual_brokers import cast_on
+from kafscale.frontdoor.routing import brokers_for
 from kafscale.runtime.stream.frame import Outcome, Reply
 from kafscale.storage.brokers import coordinator_of
 from kafscale.wire.apis import ApiKey
@@ -28,7 +28,7 @@ from kafscale.wire.schema import list_groups as schema
 
 log = structlog.get_logger("kafscale.frontdoor.groups")
 
-DESCRIBE: Final = group_need(ApiKey.LIST_GROUPS)
+DESCRIBE: Final = need_of_each(ApiKey.LIST_GROUPS)
 UNAVAILABLE: Final = ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
@@ -38,7 +38,7 @@ class ListGroupsHandler:
         self._clock = parts.clock
         self._front_doors = parts.front_doors
         self._node_id = parts.node_id
-        self._doorkeeper = parts.doorkeeper
+        self._authorizer = parts.authorizer
 
     def __call__(self, exchange: Exchange) -> None:
         channels = self._routing.coordinators()
@@ -49,10 +49,10 @@ class ListGroupsHandler:
         fan_out(exchange, self._clock, shares, partial(self._join, exchange, channels))
 
     def _join(self, exchange: Exchange, channels: Sequence[Channel], replies: Sequence[Reply]) -> None:
-        cast = cast_on(exchange.caller.listener, self._front_doors, self._node_id)
+        view = brokers_for(exchange.caller.listener, self._front_doors, self._node_id)
         answers = [self._read(exchange, reply) for reply in replies]
         refused = next((answer.error_code for answer in answers if answer.error_code), 0)
-        if refused or cast.here is None:
+        if refused or view.here is None:
             refuse_exchange(exchange, ErrorCode(refused or UNAVAILABLE))
             return
         groups: dict[str, schema.ListGroupsResponseListedGroup] = {}
@@ -61,13 +61,13 @@ class ListGroupsHandler:
                 # While a slot moves both may name its groups: the new owner knows better.
                 if group.group_id not in groups or self._routing.coordinator(group.group_id) is channel:
                     groups[group.group_id] = group
-        hidden = self._doorkeeper.asker(exchange).denied(DESCRIBE, groups)
+        hidden = self._authorizer.rights_of(exchange).denied(DESCRIBE, groups)
         response = schema.ListGroupsResponse(
             throttle_time_ms=max(answer.throttle_time_ms for answer in answers),
             groups=[
                 group
                 for name, group in groups.items()
-                if name not in hidden and coordinator_of(name, cast.brokers) == cast.here
+                if name not in hidden and coordinator_of(name, view.brokers) == view.here
             ],
         )
         exchange.answer(schema.encode_response(response, exchange.version))

@@ -6,10 +6,10 @@ throws on COORDINATOR_NOT_AVAILABLE. The error is at the top, in v0-1 with each 
 
 from typing import Final
 
-from kafscale.frontdoor.api import Api, Area, Backend, Codes, Own, ToGroup, ToGroups
-from kafscale.frontdoor.authorization import group_need
+from kafscale.frontdoor.api import Api, Area, Backend, Codes, Own, ToGroups, ToSlot
+from kafscale.frontdoor.authorization import need_of_each
 from kafscale.frontdoor.exchange import Exchange
-from kafscale.frontdoor.first_field import group_of
+from kafscale.frontdoor.key_fields import group_of
 from kafscale.frontdoor.parts import Parts
 from kafscale.frontdoor.refusals import failed, refuse_exchange
 from kafscale.wire.apis import ApiKey
@@ -45,9 +45,9 @@ def _unserved_topic(
     return schema.OffsetFetchResponseTopic(name=topic.name, partitions=partitions)
 
 
-DESCRIBE: Final = group_need(ApiKey.OFFSET_FETCH)
+DESCRIBE: Final = need_of_each(ApiKey.OFFSET_FETCH)
 CODES: Final = Codes(not_executed=ErrorCode.NOT_COORDINATOR)
-GROUP: Final = ToGroup(codes=CODES)
+GROUP: Final = ToSlot(codes=CODES)
 GROUPS: Final = ToGroups(
     schema=schema,
     asked="groups",
@@ -60,14 +60,14 @@ GROUPS: Final = ToGroups(
 
 class OffsetFetchHandler:
     def __init__(self, parts: Parts) -> None:
-        self._groups = parts.groups
-        self._doorkeeper = parts.doorkeeper
+        self._slots = parts.slots
+        self._authorizer = parts.authorizer
 
     def __call__(self, exchange: Exchange) -> None:
         if exchange.version >= BATCHES_FROM:
-            self._groups.call_several(exchange, GROUPS, DESCRIBE)
-        elif not self._doorkeeper.enforces or self._allowed(exchange):
-            self._groups.call(exchange, GROUP)
+            self._slots.call_several(exchange, GROUPS, DESCRIBE)
+        elif not self._authorizer.enforces or self._allowed(exchange):
+            self._slots.call(exchange, GROUP)
 
     def _allowed(self, exchange: Exchange) -> bool:
         """False: the exchange has its answer, or its connection is closed."""
@@ -78,7 +78,7 @@ class OffsetFetchHandler:
         except WireError as error:
             exchange.hang_up(str(error))
             return False
-        if self._doorkeeper.asker(exchange).allows(DESCRIBE, group):
+        if self._authorizer.rights_of(exchange).allows(DESCRIBE, group):
             return True
         refuse_exchange(exchange, DESCRIBE.code)
         return False

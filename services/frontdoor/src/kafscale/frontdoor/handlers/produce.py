@@ -92,7 +92,7 @@ class ProduceHandler:
         self._clock = parts.clock
         self._sender = parts.sender
         self._topics = parts.topics
-        self._doorkeeper = parts.doorkeeper
+        self._authorizer = parts.authorizer
         self._timeout_min_ms = parts.produce_timeout_min_ms
 
     def __call__(self, exchange: Exchange) -> None:
@@ -128,7 +128,7 @@ class ProduceHandler:
     def _refusal(self, exchange: Exchange, message: ProduceRequest) -> ErrorCode | None:
         """The error of the whole request."""
         transaction = message.transactional_id
-        if transaction is not None and not self._doorkeeper.asker(exchange).allows(
+        if transaction is not None and not self._authorizer.rights_of(exchange).allows(
             WRITE_TRANSACTION, transaction
         ):
             return WRITE_TRANSACTION.code
@@ -136,14 +136,14 @@ class ProduceHandler:
 
     def _deny(self, call: ProduceCall) -> None:
         """Answers for the topics that the client may not write. Topics by id that the view lacks have no name yet."""
-        if not self._doorkeeper.enforces:
+        if not self._authorizer.enforces:
             return
         names = {
             call.topic_key(part.topic): self._name(part.topic, call.version)
             for part in call.parts
             if part.result is None
         }
-        asker = self._doorkeeper.asker(call.exchange)
+        asker = self._authorizer.rights_of(call.exchange)
         denied = asker.denied(WRITE_TOPIC, (name for name in names.values() if name is not None))
         for part in call.parts if denied else ():
             if part.result is None and names[call.topic_key(part.topic)] in denied:

@@ -16,7 +16,7 @@ Next = Callable[[Peername | None], asyncio.BufferedProtocol]
 
 
 class Arrivals:
-    """Those of one kind and one process that wait."""
+    """The connections of one kind that wait in this process."""
 
     def __init__(self) -> None:
         self._waiting: dict[Arrival, None] = {}
@@ -60,7 +60,7 @@ class Arrival(asyncio.BufferedProtocol):
         return self._transport is not None and not self._transport.is_closing()
 
     def wait(self, seconds: float, then: Callable[[], None]) -> None:
-        """Until `then` is called, or the connection is lost."""
+        """Waits until `then` is called, or the connection is lost."""
         self._arrivals.enter(self)
         self._timer = asyncio.get_running_loop().call_later(seconds, then)
 
@@ -78,7 +78,7 @@ class Arrival(asyncio.BufferedProtocol):
             successor.buffer_updated(len(early))
 
     def make_room(self) -> None:
-        """A newer one needs the place."""
+        """Ends, because a newer connection needs the place."""
         self.abort()
 
     def abort(self) -> None:

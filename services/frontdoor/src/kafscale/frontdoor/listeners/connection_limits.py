@@ -3,6 +3,11 @@
 Law: a connection that has not sent a whole request keeps its place until another connection needs it. When no place is
 left, the oldest such connection is closed, of the same address if the address is full. A new connection is refused only
 if all others have sent a request.
+
+On listeners with TLS or SASL the clients of some connections are not known yet (`UnauthenticatedConnections`). Law:
+these connections cannot stall clients, because the bytes of their unfinished logins do not count in the memory for
+requests. There are at most `UNAUTHENTICATED_MAX` of them. A further one takes the place of the oldest, of the same
+address if that address has its share of the places. So silent connections do not keep out those that log in at once.
 """
 
 from collections.abc import Hashable, Mapping
@@ -10,9 +15,13 @@ from ipaddress import ip_address
 from typing import Final, Generic, TypeVar
 
 from kafscale.frontdoor.listeners.listeners import ListenersWrong, plain_address
+from kafscale.frontdoor.memory import RequestMemory
 
 C = TypeVar("C", bound=Hashable)
 
+UNAUTHENTICATED_MAX: Final = 1_000
+UNAUTHENTICATED_MEMORY_SHARE: Final = 1 / 16
+"""Of the memory for requests, if any listener has logins."""
 OVERRIDES: Final = "KAFSCALE_MAX_CONNECTIONS_PER_IP_OVERRIDES"
 
 
@@ -74,7 +83,7 @@ class ConnectionLimits(Generic[C]):
                 del self._newcomers[address]
 
     def leave(self, connection: C) -> None:
-        """Nothing when it has left already."""
+        """Does nothing if the connection has left already."""
         if connection not in self._addresses:
             return
         self.settled(connection)
@@ -88,3 +97,28 @@ class ConnectionLimits(Generic[C]):
         self._counts[address] = self._counts.get(address, 0) + 1
         self._order[connection] = None
         self._newcomers.setdefault(address, {})[connection] = None
+
+
+class UnauthenticatedConnections(Generic[C]):
+    """A connection is one of them until it has logged in, or without SASL until it has sent a whole request."""
+
+    def __init__(
+        self, memory_bytes: int, *, address_share: float, connections_max: int = UNAUTHENTICATED_MAX
+    ) -> None:
+        """`address_share`: of the places and of the memory for large frames, that one address may have."""
+        self.memory = RequestMemory(memory_bytes, address_share=address_share)
+        address_max = max(1, int(connections_max * address_share))
+        self._places: ConnectionLimits[C] = ConnectionLimits(connections_max, address_max)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def enter(self, connection: C, address: str) -> C | None:
+        """The connection that lost its place, which must be closed."""
+        entered, displaced = self._places.enter(connection, address)
+        assert entered, "each of them can be displaced"
+        return displaced
+
+    def leave(self, connection: C) -> None:
+        """The connection has logged in or ended. Does nothing if it has left already."""
+        self._places.leave(connection)

@@ -23,7 +23,7 @@ from kafscale.runtime.metrics import Metrics
 
 
 class Entrances:
-    """Those of one process. `run` keeps the certificates current."""
+    """The entrances of one process. `run` keeps the certificates current."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class Entrances:
         self.certificates = CertificateWatch(tls, metrics)
 
     def factory(self, listener: str) -> Callable[[], asyncio.BufferedProtocol]:
-        """For the server of this listener."""
+        """The factory of protocols for the server of this listener."""
         security = self._securities[listener]
         behind = partial(self._paced.behind, listener, partial(self._connection, security))
         if security.proxy_protocol:
@@ -73,6 +73,6 @@ class Entrances:
             await self.certificates.run()
 
     def close(self) -> None:
-        """The connections that are not one of the gateway's yet."""
+        """Closes the connections that the gateway does not know yet."""
         self.arrivals.close()
         self._paced.close()

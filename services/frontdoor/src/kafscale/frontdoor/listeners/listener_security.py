@@ -15,15 +15,12 @@ from dataclasses import dataclass
 from enum import Enum
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 from kafscale.access.mapping import MappingRule, MappingRuleWrong, parse_rules, principal_name
 from kafscale.access.principals import ANONYMOUS, Principal, user
 from kafscale.frontdoor.listeners.certificate_names import subject_name
 from kafscale.frontdoor.listeners.listeners import ListenersWrong
-
-if TYPE_CHECKING:
-    from kafscale.frontdoor.settings import FrontdoorSettings
 
 MAP: Final = "KAFSCALE_LISTENER_SECURITY_PROTOCOL_MAP"
 SSL: Final = "KAFSCALE_SSL_"
@@ -128,13 +125,13 @@ def plain_listener(name: str) -> ListenerSecurity:
     return ListenerSecurity(name=name, protocol=SecurityProtocol.PLAINTEXT)
 
 
-def read_securities(names: Iterable[str], settings: "FrontdoorSettings") -> dict[str, ListenerSecurity]:
-    """For each listener, by name. Raises ListenersWrong."""
+def read_securities(names: Iterable[str], settings: Mapping[str, str]) -> dict[str, ListenerSecurity]:
+    """The security of each listener, by its name. `settings`: their texts by name. Raises ListenersWrong."""
     names = tuple(names)
-    protocols = _protocols(names, settings.listener_security_protocol_map)
+    protocols = _protocols(names, settings["listener_security_protocol_map"])
     encrypted = [name for name in names if protocols[name].uses_tls]
     tls = _TlsTexts(encrypted, names, settings)
-    proxies = values_by_listener(PROXY, settings.proxy_protocol, names)
+    proxies = values_by_listener(PROXY, settings["proxy_protocol"], names)
     if None in proxies or "" in proxies.values():
         raise ListenersWrong(f"{PROXY}: write NAME=network;network, with the name of a listener")
     return {
@@ -195,16 +192,16 @@ def _protocols(names: Iterable[str], text: str) -> dict[str, SecurityProtocol]:
 class _TlsTexts:
     """The settings `ssl.*`, each by listener."""
 
-    def __init__(self, encrypted: Iterable[str], names: Iterable[str], settings: "FrontdoorSettings") -> None:
+    def __init__(self, encrypted: Iterable[str], names: Iterable[str], settings: Mapping[str, str]) -> None:
         texts = {
-            "CERTIFICATE": settings.ssl_certificate,
-            "KEY": settings.ssl_key,
-            "KEY_PASSWORD_FILE": settings.ssl_key_password_file,
-            "CA": settings.ssl_ca,
-            "CLIENT_AUTH": settings.ssl_client_auth,
-            "PRINCIPAL_MAPPING_RULES": settings.ssl_principal_mapping_rules,
-            "ENABLED_PROTOCOLS": settings.ssl_enabled_protocols,
-            "CIPHER_SUITES": settings.ssl_cipher_suites,
+            "CERTIFICATE": settings["ssl_certificate"],
+            "KEY": settings["ssl_key"],
+            "KEY_PASSWORD_FILE": settings["ssl_key_password_file"],
+            "CA": settings["ssl_ca"],
+            "CLIENT_AUTH": settings["ssl_client_auth"],
+            "PRINCIPAL_MAPPING_RULES": settings["ssl_principal_mapping_rules"],
+            "ENABLED_PROTOCOLS": settings["ssl_enabled_protocols"],
+            "CIPHER_SUITES": settings["ssl_cipher_suites"],
         }
         self._values = {key: values_by_listener(SSL + key, text, names) for key, text in texts.items()}
         for key, values in self._values.items():

@@ -63,7 +63,7 @@ class ProxyArrival(Arrival):
         if not self.is_open:
             return
         self._gateway.metrics.hung_up.labels("proxy_protocol").inc()
-        self._gateway.complaints.log(
+        self._gateway.warnings.log(
             "no PROXY protocol header", listener=self._security.name, proxy=self._proxy, reason=reason
         )
         self.abort()

@@ -95,7 +95,7 @@ def _password(settings: TlsSettings) -> bytes:
 
 
 def _end_of(certificate: Path) -> float:
-    """Of the first certificate in the file, which is the listener's own."""
+    """When the first certificate in the file expires, which is the listener's own."""
     from cryptography import x509  # megabytes, for listeners with TLS only
 
     try:

@@ -80,7 +80,7 @@ class TlsStream(asyncio.Transport, asyncio.BufferedProtocol):
         self._connection.connection_made(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        # A stranger holds what it sent before its handshake begins, so it may send one record.
+        # An unauthenticated connection holds what it sent before its handshake begins, so it may send one record.
         return self._scratch if self._stage is Stage.OPEN else self._scratch[:RECORD_BYTES]
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -171,7 +171,7 @@ class TlsStream(asyncio.Transport, asyncio.BufferedProtocol):
         self._stage = Stage.CLOSED
         self._turns.leave(self)
         self._count(outcome)
-        self._connection.turned_away("TLS handshake failed", "tls_handshake", reason=reason)
+        self._connection.close("TLS handshake failed", "tls_handshake", flush=False, reason=reason)
 
     def _count(self, outcome: str) -> None:
         self._outcomes.labels(self._tls.name, outcome).inc()
@@ -254,7 +254,7 @@ class TlsStream(asyncio.Transport, asyncio.BufferedProtocol):
     def _broken(self, error: ssl.SSLError) -> None:
         self._send()
         self._stage = Stage.CLOSED
-        self._connection.turned_away("TLS broken", "tls_broken", reason=_reason(error))
+        self._connection.close("TLS broken", "tls_broken", flush=False, reason=_reason(error))
 
     # ---- to the client
 
@@ -268,7 +268,7 @@ class TlsStream(asyncio.Transport, asyncio.BufferedProtocol):
         self._encrypt()
 
     def _encrypt(self) -> None:
-        """As much as the socket may have, and lets the connection write while nothing is left."""
+        """Encrypts as much as the socket may have. The connection may write while nothing is left."""
         socket = self._socket
         if socket is None or self._stage is not Stage.OPEN:
             return

@@ -48,7 +48,7 @@ class Usage:
         self.began_ns = 0
 
     def throttle_ms(self, now_ms: int) -> int:
-        """What is left of the throttle time."""
+        """The rest of the throttle time."""
         return max(0, self.throttled_until_ms - now_ms)
 
 
@@ -104,20 +104,15 @@ class ClientQuotas:
         """The request is a Produce. It counts when it arrives, as the bytes are here."""
         self._charge(usage, QuotaKey.PRODUCER_BYTE_RATE, request_bytes, now_ms)
 
-    def fetch_bytes(self, usage: Usage, wanted_bytes: int, now_ms: int, *, in_session: bool) -> int:
-        """How large the answer of a Fetch may be. 0: the client is over its quota, and gets an empty answer.
-
-        `in_session`: the instance that holds the session counts its requests, so it gets all of them.
-        """
+    def fetch_bytes(self, usage: Usage, wanted_bytes: int, now_ms: int) -> int:
+        """How large the answer of a Fetch may be. 0: the client is over its quota, and gets an empty answer."""
         limit, rate = self._meter(usage, QuotaKey.CONSUMER_BYTE_RATE, now_ms)
         if limit is None or rate is None:
             return wanted_bytes
         throttle_ms = rate.throttle_ms(limit.value, now_ms, at_most_ms=THROTTLE_MS_MAX)
-        if throttle_ms and not in_session:
+        if throttle_ms:
             self._throttle(usage, QuotaKey.CONSUMER_BYTE_RATE, throttle_ms, now_ms)
             return 0
-        if throttle_ms:
-            return 1  # the first batch is always returned
         return max(1, min(wanted_bytes, fetch_bytes_max(rate, limit.value, self._window, now_ms)))
 
     def fetched(self, usage: Usage, answer_bytes: int, now_ms: int) -> None:

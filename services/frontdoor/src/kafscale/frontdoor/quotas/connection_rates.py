@@ -41,7 +41,7 @@ def read_rates(text: str, names: Iterable[str]) -> dict[str | None, int]:
 
 
 class ConnectionRates:
-    """Of one process."""
+    """The rates of connections to one process."""
 
     def __init__(self, rates: Mapping[str | None, int], table: QuotaTable, window: Window) -> None:
         """`rates`: those of `read_rates`. `table` has those of addresses."""

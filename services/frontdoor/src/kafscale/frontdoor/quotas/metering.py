@@ -5,11 +5,17 @@ Laws: without a quota for any client nothing is measured, and a request costs on
 A request that is held was sent to no service. Requests behind it on its connection wait too, so that none passes it.
 All requests that are held may have `held_bytes_max` together, or one may have any size; beyond that the connection is
 closed. So the requests of clients over their quota do not take the memory of others.
+
+Throttle times are written into the answers of services, which the front door does not decode otherwise. Most answers
+begin with theirs. The generated codec knows which: an empty answer with a certain throttle time is encoded, and begins
+with it or not. The others are decoded and encoded again; that happens only to a client that is throttled.
 """
 
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import lru_cache
+from struct import Struct
 from time import perf_counter_ns
 from typing import Final
 
@@ -17,12 +23,13 @@ from kafscale.access.quota import QuotaKey, QuotaTable
 from kafscale.access.quota_rates import Window
 from kafscale.frontdoor.exchange import Caller, Exchange
 from kafscale.frontdoor.quotas.client_quotas import THROTTLE_MS_MAX, ClientQuotas, Usage
-from kafscale.frontdoor.quotas.throttle_time import throttle_time_of, with_throttle_time
 from kafscale.frontdoor.quotas.usage_page import SharedUsage
 from kafscale.frontdoor.settings import FrontdoorSettings
 from kafscale.runtime.clock import Clock
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.buffers import Buffer
+from kafscale.wire.errors import WireError
+from kafscale.wire.schema import MODULES, module_of
 
 PRODUCE: Final = int(ApiKey.PRODUCE)
 FETCH: Final = int(ApiKey.FETCH)
@@ -31,6 +38,9 @@ MUTATIONS: Final = frozenset(map(int, (ApiKey.CREATE_TOPICS, ApiKey.CREATE_PARTI
 """Admin counts the mutations, and its answers carry the throttle time."""
 HELD_SHARE: Final = 1 / 16
 """The share of the front door's memory that requests may have that are held."""
+FIELD: Final = "throttle_time_ms"
+INT: Final = Struct(">i")
+MARK: Final = 0x1A2B3C4D
 
 
 def window_of(settings: FrontdoorSettings) -> Window:
@@ -69,7 +79,7 @@ class Metering:
                     self._quotas.other_used(other, key, meter, amount, now_ms)
 
     def run(self, exchange: Exchange, handle: Callable[[Exchange], None]) -> None:
-        """In place of the handler, while quotas are set."""
+        """Takes the place of the handler while quotas are set."""
         caller = exchange.caller
         if caller.held is not None:
             exchange.wait()
@@ -93,7 +103,9 @@ class Metering:
         usage.end_work(self._work_clock())
 
     def _owed_ms(self, usage: Usage, api_key: int) -> int:
-        """A Fetch is answered empty instead. All that it would wait for is a sample of request_percentage."""
+        """How long the request must wait for the quotas of its client. A Fetch over its quota is answered empty
+        instead, so it
+        waits only for request_percentage."""
         keys = [QuotaKey.REQUEST_PERCENTAGE]
         if api_key == PRODUCE:
             keys.append(QuotaKey.PRODUCER_BYTE_RATE)
@@ -119,7 +131,7 @@ class Metering:
         self._held_bytes += size
 
     def _resume(self, hold: "Hold") -> None:
-        """Its time is over, or its client has left. Asks again: other requests may have used the quota meanwhile."""
+        """The wait is over, or the client has left. Asks again: other requests may have used the quota meanwhile."""
         if self._holds is not None:
             self._holds.discard(hold)
         self._held_bytes -= hold.size
@@ -137,12 +149,12 @@ class Metering:
         for hold in holds:
             hold.end()
 
-    def fetch_bytes(self, exchange: Exchange, wanted_bytes: int, *, in_session: bool) -> int:
+    def fetch_bytes(self, exchange: Exchange, wanted_bytes: int) -> int:
         """How large the answer may be. 0: it must be empty, now."""
         usage = exchange.usage
         if usage is None:
             return wanted_bytes
-        return self._quotas.fetch_bytes(usage, wanted_bytes, self._clock.now_ms(), in_session=in_session)
+        return self._quotas.fetch_bytes(usage, wanted_bytes, self._clock.now_ms())
 
     def answered(self, exchange: Exchange, body: Sequence[Buffer]) -> Sequence[Buffer]:
         """The answer with its throttle time. It is sent at once, and then the client is muted (KIP-219)."""
@@ -192,7 +204,7 @@ class Mute:
         self._until_ms = 0
 
     def extend(self, until_ms: int, now_ms: int) -> None:
-        """Never shortens it."""
+        """Moves the end of the mute, never to an earlier time."""
         if until_ms <= self._until_ms:
             return
         self.cancel()
@@ -204,3 +216,52 @@ class Mute:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+def throttle_time_of(api_key: int, version: int, body: Sequence[Buffer]) -> int:
+    """The throttle time of an answer that begins with it; 0 for others."""
+    start = b"".join(bytes(memoryview(part)[: INT.size]) for part in body[:2])
+    return INT.unpack_from(start)[0] if _begins_with_it(api_key, version) and len(start) >= INT.size else 0
+
+
+def with_throttle_time(
+    api_key: int, version: int, body: Sequence[Buffer], throttle_ms: int
+) -> Sequence[Buffer]:
+    """The answer with this throttle time, if it is longer than its own. An answer that has no such field stays, and so
+    does that of an API that is not served, which has no codec."""
+    if api_key not in MODULES:
+        return body
+    if _begins_with_it(api_key, version):
+        if throttle_time_of(api_key, version, body) >= throttle_ms:
+            return body
+        first = memoryview(body[0])
+        if len(first) >= INT.size:
+            return [INT.pack(throttle_ms), first[INT.size :], *body[1:]]
+    return _encoded_again(api_key, version, body, throttle_ms)
+
+
+def _encoded_again(api_key: int, version: int, body: Sequence[Buffer], throttle_ms: int) -> Sequence[Buffer]:
+    codec = module_of(api_key)
+    try:
+        answer = codec.decode_response(b"".join(map(bytes, body)), version)
+    except WireError:
+        return body  # an error in a version that is not served: ApiVersions answers in version 0
+    if throttle_ms <= getattr(answer, FIELD, throttle_ms):
+        return body
+    answer.throttle_time_ms = throttle_ms
+    encoded: Sequence[Buffer] = codec.encode_response(answer, version)
+    return encoded
+
+
+@lru_cache(maxsize=1_024)
+def _begins_with_it(api_key: int, version: int) -> bool:
+    """Whether answers of this API and version begin with the throttle time. A version that is not served has none."""
+    codec = module_of(api_key)
+    response = getattr(codec, f"{codec.NAME}Response")
+    if FIELD not in response.__struct_fields__:
+        return False
+    try:
+        encoded = b"".join(map(bytes, codec.encode_response(response(throttle_time_ms=MARK), version)))
+    except WireError:
+        return False
+    return encoded.startswith(INT.pack(MARK))

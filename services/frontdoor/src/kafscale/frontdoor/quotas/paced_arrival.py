@@ -87,7 +87,7 @@ class PacedArrival(Arrival):
             self._leave()
         elif closes:
             self._gateway.metrics.hung_up.labels(TOO_FAST).inc()
-            self._gateway.complaints.log("too many new connections", listener=self._listener)
+            self._gateway.warnings.log("too many new connections", listener=self._listener)
             self.abort()
         else:
             successor = self._successor = self._make_next(self._peername)

@@ -26,13 +26,13 @@ def page_bytes(workers: int) -> int:
 
 
 def meter_number(key: QuotaKey, meter: Meter) -> int:
-    """The same in each process; never 0, which is that of a free place."""
+    """The number of a meter, equal in each process. It is never 0, which marks a free place."""
     user, client_id = ("-" if name is None else f"={name}" for name in meter)
     return xxh64_intdigest("\0".join((key.value, user, client_id)).encode()) or 1
 
 
 class UsagePart:
-    """One writer, any number of readers."""
+    """A part of the page with one writer and any number of readers."""
 
     __slots__ = ("_amounts", "_numbers", "_writes")
 
@@ -63,7 +63,7 @@ class UsagePart:
 
 
 class UsageReader:
-    """What is new in one part since the last look."""
+    """Reads what has changed in one part since the last look."""
 
     __slots__ = ("_part", "_seen", "_writes")
 

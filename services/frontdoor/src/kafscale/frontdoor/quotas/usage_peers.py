@@ -35,7 +35,7 @@ def encode_totals(totals: Mapping[int, float]) -> bytes:
 
 
 def decode_totals(body: Buffer) -> dict[int, float]:
-    """What is left over at the end is ignored."""
+    """Reads totals. Bytes that are left over at the end are ignored."""
     entries: Iterator[Any] = _ENTRY.iter_unpack(memoryview(body)[: len(body) // _ENTRY.size * _ENTRY.size])
     return dict(entries)
 
@@ -58,7 +58,7 @@ class _Peer:
 
 
 class UsagePeers:
-    """Of one front door, in the process that has its registration."""
+    """The other front doors, as the registered process of this front door knows them."""
 
     def __init__(self, page: UsagePage, front_doors: Live, own_id: str, connect: Connect) -> None:
         """`own_id`: that of this front door's instance."""
