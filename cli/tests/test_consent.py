@@ -150,9 +150,9 @@ def test_a_command_of_kafka_s_api_speaks_of_the_groups_that_its_user_may_see(
     client: Any = None
     found = [SimpleNamespace(name="t", partitions=[SimpleNamespace(id=0)])]
     going = [Going(topic="t", partition=0, start=0, end=2)]
-    monkeypatch.setattr("kafscale.cli.kafka.topics.find_topics", lambda *_: found)
-    monkeypatch.setattr("kafscale.cli.kafka.topics.bounds_of", lambda *_: going)
-    monkeypatch.setattr("kafscale.cli.kafka.groups.readers_of", lambda *_: {})
+    monkeypatch.setattr("kafscale.client.topics.find_topics", lambda *_: found)
+    monkeypatch.setattr("kafscale.client.topics.bounds_of", lambda *_: going)
+    monkeypatch.setattr("kafscale.client.groups.readers_of", lambda *_: {})
     log: Any = SimpleNamespace(start=0, at=2)
     for plan in (topics._doomed(client, ["t"]), offsets._doomed(client, "t", {("t", 0): log})):
         assert plan.facts()[-1] == "no group that you may see would lose records that it has not read"

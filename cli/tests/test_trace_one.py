@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
-from kafscale.cli.kafka.request import Timed
 from kafscale.cli.trace_one import BadReport, Step, steps_of, table
+from kafscale.client.request import Timed
 
 SERVICE = [["request begun", 30], ["request ended", 70]]
 

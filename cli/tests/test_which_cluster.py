@@ -115,7 +115,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         found.extend(settings.etcd_endpoints)
         raise Asked
 
-    monkeypatch.setattr("kafscale.cli.kafka.client.Client", note)
+    monkeypatch.setattr("kafscale.client.admin_client.Client", note)
     monkeypatch.setattr("kafscale.cli.clusters.connect_etcd", connect)
     return found
 

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from kafscale.cli.lazy import Lazy, LazyGroup
-from kafscale.cli.options import COMPLETE_VARIABLE, DEFAULT_DATA_DIR, ROLES, SecurityProtocol, StoreKind
+from kafscale.cli.options import COMPLETE_VARIABLE, DEFAULT_DATA_DIR, ROLES, StoreKind
 from kafscale.cli.targets import checked_namespace
 from kafscale.cli.terminal import fail, fail_usage, report
+from kafscale.client.protocol import SecurityProtocol
 from kafscale.runtime.addresses import PORT_MAX
 
 if TYPE_CHECKING:

@@ -77,7 +77,7 @@ def add(
 ) -> None:
     """Add ACLs. Example: kafscale acls add --allow-principal User:alice --operation read --topic orders"""
     from kafscale.cli.acl_options import WrongOptions, bindings_of
-    from kafscale.cli.kafka.acls import create_acls
+    from kafscale.client.acls import create_acls
 
     resources = _resources(topic, group, transactional_id, cluster, resource_pattern_type)
     entries = _entries(
@@ -120,7 +120,7 @@ def remove(
     Example: kafscale acls remove --topic orders
     """
     from kafscale.cli.acl_options import WrongOptions, filters_to_remove
-    from kafscale.cli.kafka.acls import delete_acls
+    from kafscale.client.acls import delete_acls
 
     resources = _resources(topic, group, transactional_id, cluster, resource_pattern_type)
     entries = _entries(allow_principal, deny_principal, allow_host, deny_host, operation)
@@ -153,7 +153,7 @@ def list_(
 ) -> None:
     """Show ACLs. Example: kafscale acls list --topic orders --resource-pattern-type match"""
     from kafscale.cli.acl_options import filters_of
-    from kafscale.cli.kafka.acls import list_acls
+    from kafscale.client.acls import list_acls
 
     resources = _resources(topic, group, transactional_id, cluster, resource_pattern_type)
     with kafka(bootstrap_server, data_dir, command_config) as client:

@@ -31,7 +31,7 @@ def list_(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Show all consumer groups. Example: kafscale groups list"""
-    from kafscale.cli.kafka.groups import list_all_groups
+    from kafscale.client.groups import list_all_groups
 
     with kafka(bootstrap_server, data_dir, command_config) as client:
         rows = list_all_groups(client)
@@ -52,7 +52,7 @@ def describe(
 
     `kafscale lag` shows more: lag in bytes and time, rates, and records that will expire unread.
     """
-    from kafscale.cli.kafka.groups import describe_group
+    from kafscale.client.groups import describe_group
 
     with kafka(bootstrap_server, data_dir, command_config) as client:
         rows = describe_group(client, group)
@@ -78,8 +78,8 @@ def delete(
 
     Shows the offsets, and asks. If one of the groups does not exist or has members, none is deleted.
     """
-    from kafscale.cli.kafka.client import before_deletion, one_by_one
-    from kafscale.cli.kafka.groups import delete_group, offsets_to_delete
+    from kafscale.client.admin_client import before_deletion, one_by_one
+    from kafscale.client.groups import delete_group, offsets_to_delete
 
     way, names = chosen_way(dry_run=dry_run, yes=yes), list(dict.fromkeys(group))
     with kafka(bootstrap_server, data_dir, command_config) as client:
@@ -117,7 +117,7 @@ def reset_offsets(
     A time selects the first record of that time or later, else the end. A time without zone is UTC.
     Shows the offsets and the records that the group would skip, and asks. A group that does not exist is created.
     """
-    from kafscale.cli.kafka.groups import commit_offsets, planned_offsets
+    from kafscale.client.groups import commit_offsets, planned_offsets
 
     target, way = target_of(to), chosen_way(dry_run=dry_run, yes=yes)
     with kafka(bootstrap_server, data_dir, command_config) as client:

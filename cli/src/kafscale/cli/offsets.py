@@ -22,8 +22,8 @@ from kafscale.cli.terminal import Output, OutputOption, counted, fail_usage, not
 from kafscale.cli.times import now_ms
 
 if TYPE_CHECKING:
-    from kafscale.cli.kafka.client import Client
-    from kafscale.cli.kafka.topics import TopicPart
+    from kafscale.client.admin_client import Client
+    from kafscale.client.topics import TopicPart
 
 
 def offsets(
@@ -68,7 +68,7 @@ def delete_records(
     """
     position, numbers = _parsed("--before", before, partition)
     way = chosen_way(dry_run=dry_run, yes=yes)
-    from kafscale.cli.kafka.log_starts import delete_before
+    from kafscale.client.log_starts import delete_before
 
     with kafka(bootstrap_server, data_dir, command_config) as client:
         found = _located(client, [topic], position, numbers)
@@ -83,7 +83,7 @@ def delete_records(
 
 def _doomed(client: Client, topic: str, going: dict[TopicPart, Log]) -> Doomed:
     """`records` of a row: the number of offsets. A compacted topic may have fewer records."""
-    from kafscale.cli.kafka.groups import readers_of
+    from kafscale.client.groups import readers_of
     from kafscale.lake.unread import Going, unread
 
     parts = [
@@ -121,7 +121,7 @@ def _parsed(option: str, text: str, partitions: list[str] | None) -> tuple[Posit
 def _located(
     client: Client, topics: list[str], position: Position, numbers: frozenset[int] | None
 ) -> dict[TopicPart, Log]:
-    from kafscale.cli.kafka.topics import find_topics
+    from kafscale.client.topics import find_topics
 
     places = [
         (topic.name, number)

@@ -34,23 +34,6 @@ class StoreKind(StrEnum):
     S3 = "s3"
 
 
-class SecurityProtocol(StrEnum):
-    """The protocols of a listener, by Kafka's names."""
-
-    PLAINTEXT = "PLAINTEXT"
-    SSL = "SSL"
-    SASL_PLAINTEXT = "SASL_PLAINTEXT"
-    SASL_SSL = "SASL_SSL"
-
-    @property
-    def encrypts(self) -> bool:
-        return self in (SecurityProtocol.SSL, SecurityProtocol.SASL_SSL)
-
-    @property
-    def logs_in(self) -> bool:
-        return self in (SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL)
-
-
 @dataclass(frozen=True, slots=True)
 class Target:
     """What --data-dir, --namespace and --store say of a cluster's etcd and object store, for `clusters.opened`."""

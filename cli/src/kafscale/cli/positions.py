@@ -15,8 +15,8 @@ import typer
 from kafscale.cli.times import WAYS, parse_time
 
 if TYPE_CHECKING:
-    from kafscale.cli.kafka.client import Client
-    from kafscale.cli.kafka.topics import TopicPart
+    from kafscale.client.admin_client import Client
+    from kafscale.client.topics import TopicPart
 
 PARTITIONS_MAX: Final = 1_000_000
 _BEGINNING: Final = ("beginning", "start", "earliest")
@@ -89,7 +89,7 @@ class Log:
 
 def located(client: Client, places: Iterable[TopicPart], position: Position) -> dict[TopicPart, Log]:
     """Raises KafkaTrouble."""
-    from kafscale.cli.kafka.topics import EARLIEST, LATEST, NO_OFFSET, offsets_at
+    from kafscale.client.topics import EARLIEST, LATEST, NO_OFFSET, offsets_at
 
     wanted = list(places)
     starts, ends = offsets_at(client, wanted, EARLIEST), offsets_at(client, wanted, LATEST)

@@ -18,8 +18,8 @@ from kafscale.cli.terminal import fail, fail_usage, notice
 
 if TYPE_CHECKING:
     from kafscale.cli.clusters import Bucket, Cluster
-    from kafscale.cli.kafka.client import Client
-    from kafscale.cli.kafka.security import ClientSecurity
+    from kafscale.client.admin_client import Client
+    from kafscale.client.security import ClientSecurity
     from kafscale.lake.catalog import Lake
 
 DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
@@ -183,9 +183,9 @@ def place_of(given: str | None, data_dir: Path | None, command_config: Path | No
     is the cluster that runs on DEFAULT_DATA_DIR, else Kafka's default port here. A data directory that is named and on
     which no cluster runs is an error: a command must not reach another cluster instead.
     """
-    from kafscale.cli.kafka.properties import PropertiesWrong
-    from kafscale.cli.kafka.security import OPEN, read_security
-    from kafscale.cli.kafka.tokens import TokenTrouble
+    from kafscale.client.properties import PropertiesWrong
+    from kafscale.client.security import OPEN, read_security
+    from kafscale.client.tokens import TokenTrouble
 
     if given is None and data_dir is None and command_config is None:
         command_config = _profile_in_use()
@@ -234,8 +234,8 @@ def _profile_in_use() -> Path | None:
 @contextmanager
 def kafka(bootstrap: str | None, data_dir: Path | None, command_config: Path | None) -> Iterator[Client]:
     """A client of that cluster. Its errors end the process with their sentences."""
-    from kafscale.cli.kafka.client import Client, KafkaTrouble
     from kafscale.cli.positions import PositionWrong
+    from kafscale.client.admin_client import Client, KafkaTrouble
 
     place = place_of(bootstrap, data_dir, command_config)
     try:

@@ -20,7 +20,7 @@ from kafscale.cli.targets import BootstrapOption, CommandConfigOption, DataDirOp
 from kafscale.cli.terminal import Output, OutputOption, fail_usage, notice, show_rows
 
 if TYPE_CHECKING:
-    from kafscale.cli.kafka.client import Client
+    from kafscale.client.admin_client import Client
 
 TopicArgument = Annotated[str, typer.Argument(help="Name of the topic.")]
 
@@ -39,7 +39,7 @@ def list_(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Show all topics. Example: kafscale topics list --output json"""
-    from kafscale.cli.kafka.topics import list_topics
+    from kafscale.client.topics import list_topics
 
     with kafka(bootstrap_server, data_dir, command_config) as client:
         rows = list_topics(client)
@@ -58,7 +58,7 @@ def describe(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Show the partitions of topics: leader, epoch, first offset, end. Example: kafscale topics describe orders"""
-    from kafscale.cli.kafka.topics import describe_topics
+    from kafscale.client.topics import describe_topics
 
     with kafka(bootstrap_server, data_dir, command_config) as client:
         rows = describe_topics(client, topic)
@@ -80,7 +80,7 @@ def create(
     command_config: CommandConfigOption = None,
 ) -> None:
     """Create a topic. Example: kafscale topics create orders -p 12 -c retention.ms=86400000"""
-    from kafscale.cli.kafka.topics import create_topic
+    from kafscale.client.topics import create_topic
 
     configs = pairs(config or [], "--config")
     with kafka(bootstrap_server, data_dir, command_config) as client:
@@ -98,7 +98,7 @@ def alter(
     command_config: CommandConfigOption = None,
 ) -> None:
     """Add partitions to a topic. Partitions cannot be removed. Example: kafscale topics alter orders -p 24"""
-    from kafscale.cli.kafka.topics import add_partitions
+    from kafscale.client.topics import add_partitions
 
     with kafka(bootstrap_server, data_dir, command_config) as client:
         add_partitions(client, topic, partitions)
@@ -120,8 +120,8 @@ def delete(
     Shows the records and the groups that have not read them, and asks. If one of the topics does not exist, none is
     deleted.
     """
-    from kafscale.cli.kafka.client import one_by_one
-    from kafscale.cli.kafka.topics import delete_topic
+    from kafscale.client.admin_client import one_by_one
+    from kafscale.client.topics import delete_topic
 
     way, names = chosen_way(dry_run=dry_run, yes=yes), list(dict.fromkeys(topic))
     with kafka(bootstrap_server, data_dir, command_config) as client:
@@ -133,9 +133,9 @@ def delete(
 def _doomed(client: Client, names: list[str]) -> Doomed:
     """Raises KafkaTrouble for a topic that does not exist. If the records or the groups cannot be read, the plan says
     so: a damaged topic can be deleted too."""
-    from kafscale.cli.kafka.client import KafkaTrouble, before_deletion
-    from kafscale.cli.kafka.groups import readers_of
-    from kafscale.cli.kafka.topics import bounds_of, find_topics
+    from kafscale.client.admin_client import KafkaTrouble, before_deletion
+    from kafscale.client.groups import readers_of
+    from kafscale.client.topics import bounds_of, find_topics
     from kafscale.lake.unread import unread
 
     with before_deletion():

@@ -21,8 +21,8 @@ from kafscale.cli.targets import BootstrapOption, CommandConfigOption, DataDirOp
 from kafscale.cli.terminal import Output, OutputOption, notice, show_rows
 
 if TYPE_CHECKING:
-    from kafscale.cli.kafka.client import Client
-    from kafscale.cli.kafka.request import Connection, Timed
+    from kafscale.client.admin_client import Client
+    from kafscale.client.request import Connection, Timed
 
 COLUMNS: Final = ("process", "step", "at_ms", "took_ms", "took_p90_ms", "clock")
 CLIENT, FRONT_DOOR = "client", "frontdoor"
@@ -117,7 +117,7 @@ class Plan:
 
 def measure(client: Client, plan: Plan) -> list[list[Step]]:
     """Raises KafkaTrouble."""
-    from kafscale.cli.kafka.client import KafkaTrouble
+    from kafscale.client.admin_client import KafkaTrouble
 
     try:
         return asyncio.run(_measure(client, plan))
@@ -129,8 +129,8 @@ def measure(client: Client, plan: Plan) -> list[list[Step]]:
 
 
 async def _measure(client: Client, plan: Plan) -> list[list[Step]]:
-    from kafscale.cli.kafka.client import KafkaTrouble
-    from kafscale.cli.kafka.request import connected
+    from kafscale.client.admin_client import KafkaTrouble
+    from kafscale.client.request import connected
     from kafscale.runtime.steps import machine
 
     address = await _leader(client, plan)
@@ -152,8 +152,8 @@ async def _measure(client: Client, plan: Plan) -> list[list[Step]]:
 
 
 async def _leader(client: Client, plan: Plan) -> tuple[str, int]:
-    from kafscale.cli.kafka.client import failure
-    from kafscale.cli.kafka.request import request
+    from kafscale.client.admin_client import failure
+    from kafscale.client.request import request
     from kafscale.wire.errors import ErrorCode
     from kafscale.wire.schema import metadata
 
@@ -174,7 +174,7 @@ async def _leader(client: Client, plan: Plan) -> tuple[str, int]:
 
 async def _send(connection: Connection, plan: Plan) -> Timed:
     """One record. Raises KafkaTrouble if it is refused."""
-    from kafscale.cli.kafka.client import failure
+    from kafscale.client.admin_client import failure
     from kafscale.wire.errors import ErrorCode
     from kafscale.wire.records import Record, build_batch
     from kafscale.wire.schema import produce

@@ -25,8 +25,7 @@ from typing import Any, TypeVar
 from kafscale.cli.datadir import DataDir, Endpoints, started_etcd
 from kafscale.cli.disk import Disk, DiskWatch
 from kafscale.cli.forked import ForkClient
-from kafscale.cli.kafka.request import wait_for_brokers
-from kafscale.cli.options import ROLES, SERVICES, SecurityProtocol, StoreKind
+from kafscale.cli.options import ROLES, SERVICES, StoreKind
 from kafscale.cli.supervisor import (
     STEADY_AFTER_S,
     Child,
@@ -37,6 +36,8 @@ from kafscale.cli.supervisor import (
     restart_backoff,
 )
 from kafscale.cli.up_plan import UpPlan, service_program
+from kafscale.client.protocol import SecurityProtocol
+from kafscale.client.request import wait_for_brokers
 from kafscale.runtime.addresses import join_address
 from kafscale.runtime.etcd_binary import EtcdFailed, EtcdProcess
 from kafscale.runtime.memory_tuning import MALLOC_ENV

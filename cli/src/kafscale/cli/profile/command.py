@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Annotated, Final
 
 import typer
-from kafscale.cli.options import SecurityProtocol
 from kafscale.cli.passwords import PasswordFileOption, password_from
 from kafscale.cli.profile.store import BOOTSTRAP, SHOWN, Profiles, ProfileTrouble, profiles
 from kafscale.cli.terminal import Output, OutputOption, fail, fail_usage, notice, show_rows
+from kafscale.client.protocol import SecurityProtocol
 
 HIDDEN: Final = "(hidden)"
 LOGIN_MODULES: Final = {
@@ -92,8 +92,8 @@ def create(
 
 
 def _copied(path: Path) -> dict[str, str]:
-    from kafscale.cli.kafka.properties import PropertiesWrong
-    from kafscale.cli.kafka.security import read_settings
+    from kafscale.client.properties import PropertiesWrong
+    from kafscale.client.security import read_settings
 
     try:
         settings = read_settings(path)
@@ -114,7 +114,7 @@ def _add_security(
 
 
 def _add_login(settings: dict[str, str], user: str, mechanism: str, password_file: Path | None) -> None:
-    from kafscale.cli.kafka.properties import format_jaas
+    from kafscale.client.properties import format_jaas
 
     if (module := LOGIN_MODULES.get(mechanism.upper())) is None:
         raise fail_usage(f"--mechanism: '{mechanism}' is not one of {', '.join(LOGIN_MODULES)}")
@@ -127,8 +127,8 @@ def _add_login(settings: dict[str, str], user: str, mechanism: str, password_fil
 
 
 def _check(settings: dict[str, str]) -> None:
-    from kafscale.cli.kafka.properties import PropertiesWrong
-    from kafscale.cli.kafka.security import security_of
+    from kafscale.client.properties import PropertiesWrong
+    from kafscale.client.security import security_of
 
     if BOOTSTRAP not in settings:
         raise fail_usage("--bootstrap-server is missing")
@@ -196,7 +196,7 @@ def delete(name: NameArgument) -> None:
 
 @contextmanager
 def _troubles() -> Iterator[None]:
-    from kafscale.cli.kafka.properties import PropertiesWrong
+    from kafscale.client.properties import PropertiesWrong
 
     try:
         yield

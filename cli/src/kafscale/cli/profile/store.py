@@ -17,8 +17,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from kafscale.cli.kafka.properties import ENCODING, format_properties
-from kafscale.cli.kafka.security import read_settings
+from kafscale.client.properties import ENCODING, format_properties
+from kafscale.client.security import read_settings
 
 HOME: Final = "KAFSCALE_CONFIG_HOME"
 SUFFIX: Final = ".properties"

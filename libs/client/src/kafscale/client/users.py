@@ -16,9 +16,9 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 from kafscale.access.scram_credentials import SALT_BITS, salt_of
-from kafscale.cli.kafka.by_hand import asked
-from kafscale.cli.kafka.client import Client, KafkaTrouble, failure
-from kafscale.cli.kafka.topics import Row
+from kafscale.client.admin_client import Client, KafkaTrouble, failure
+from kafscale.client.by_hand import asked
+from kafscale.client.topics import Row
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import describe_user_scram_credentials as api
 
@@ -82,7 +82,7 @@ def store_password(
 ) -> None:
     """One request for each mechanism: Kafka refuses to alter a user twice in one request.
 
-    With salts as Kafka's own tools draw them: the 64 bytes of librdkafka would show every client who used this command.
+    With salts as Kafka's own tools draw them: the 64 bytes of librdkafka would show every client who used this library.
     """
     for mechanism in mechanisms:
         info = ScramCredentialInfo(_MECHANISMS[mechanism], iterations)

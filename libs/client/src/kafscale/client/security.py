@@ -1,6 +1,6 @@
-"""How a command connects to a cluster: the settings of --command-config, for librdkafka and for requests by hand.
+"""How a client connects to a cluster: the settings that Kafka's tools take, for librdkafka and for requests by hand.
 
-Law: a setting that says whom the command trusts, or as whom it logs in, is honoured or refused, never ignored. Other
+Law: a setting that says whom the client trusts, or as whom it logs in, is honoured or refused, never ignored. Other
 settings of Java's clients (timeouts, sizes, lists of suites) are ignored. No repr and no error contains a secret.
 """
 
@@ -12,15 +12,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from kafscale.cli.kafka.properties import (
+from kafscale.client.properties import (
     ENCODING,
     LoginModule,
     PropertiesWrong,
     parse_jaas,
     parse_properties,
 )
-from kafscale.cli.kafka.tokens import TokenSource, TokenTrouble, fetch_token
-from kafscale.cli.options import SecurityProtocol
+from kafscale.client.protocol import SecurityProtocol
+from kafscale.client.tokens import TokenSource, TokenTrouble, fetch_token
 
 if TYPE_CHECKING:
     import ssl

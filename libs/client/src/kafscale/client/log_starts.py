@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from confluent_kafka import TopicPartition
-from kafscale.cli.kafka.client import Client
-from kafscale.cli.kafka.topics import TopicPart
+from kafscale.client.admin_client import Client
+from kafscale.client.topics import TopicPart
 
 
 def delete_before(client: Client, offsets: Mapping[TopicPart, int]) -> dict[TopicPart, int]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kafscale.cli.kafka.client import Client
-from kafscale.cli.kafka.topics import Row
+from kafscale.client.admin_client import Client
+from kafscale.client.topics import Row
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from kafscale.cli.kafka.client import Client, KafkaTrouble
-from kafscale.cli.kafka.request import A, Api, Q, request
+from kafscale.client.admin_client import Client, KafkaTrouble
+from kafscale.client.request import A, Api, Q, request
 from kafscale.runtime.addresses import join_address
 
 

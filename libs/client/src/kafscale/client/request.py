@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from time import monotonic_ns
 from typing import Final, Protocol, TypeVar
 
-from kafscale.cli.kafka.login import LoginFailed, bearer, tokens_of
-from kafscale.cli.kafka.security import OAUTH, OPEN, ClientSecurity, PasswordLogin
-from kafscale.cli.kafka.tokens import TokenSource, TokenTrouble, fetch_token
+from kafscale.client.login import LoginFailed, bearer, tokens_of
+from kafscale.client.security import OAUTH, OPEN, ClientSecurity, PasswordLogin
+from kafscale.client.tokens import TokenSource, TokenTrouble, fetch_token
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode, WireError
 from kafscale.wire.headers import decode_response_header, encode_request_header, step_times_in

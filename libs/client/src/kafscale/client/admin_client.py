@@ -14,8 +14,8 @@ from typing import Any, Final, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
-from kafscale.cli.kafka.security import OPEN, ClientSecurity
-from kafscale.cli.options import SecurityProtocol
+from kafscale.client.protocol import SecurityProtocol
+from kafscale.client.security import OPEN, ClientSecurity
 from kafscale.lake.unknown import NO_GROUP, NO_TOPIC
 from kafscale.runtime.addresses import split_address
 from kafscale.storage.backoff import Backoff

@@ -7,7 +7,7 @@ from typing import Any
 from confluent_kafka.admin import UserScramCredentialUpsertion
 from kafscale.access.decoys import form_of
 from kafscale.access.scram_credentials import ScramCredential, ScramMechanism, salt_of
-from kafscale.cli.kafka.users import store_password
+from kafscale.client.users import store_password
 
 
 class FakeClient:

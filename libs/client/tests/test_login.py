@@ -16,11 +16,11 @@ from pathlib import Path
 import pytest
 from kafscale.access.scram import Authenticated, Challenge, ScramServer
 from kafscale.access.scram_credentials import ScramMechanism, credential_of_password
-from kafscale.cli.kafka.login import LoginFailed, bearer, tokens_of
-from kafscale.cli.kafka.request import request
-from kafscale.cli.kafka.security import ClientSecurity, PasswordLogin, Pem
-from kafscale.cli.kafka.tokens import FILE_LIFETIME_S, TokenSource, TokenTrouble, fetch_token
-from kafscale.cli.options import SecurityProtocol
+from kafscale.client.login import LoginFailed, bearer, tokens_of
+from kafscale.client.protocol import SecurityProtocol
+from kafscale.client.request import request
+from kafscale.client.security import ClientSecurity, PasswordLogin, Pem
+from kafscale.client.tokens import FILE_LIFETIME_S, TokenSource, TokenTrouble, fetch_token
 from kafscale.testkit.authority import Authority
 from kafscale.wire.headers import decode_request_header
 from kafscale.wire.schema import list_groups, sasl_authenticate, sasl_handshake

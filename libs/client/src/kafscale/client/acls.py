@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from confluent_kafka import admin
 from kafscale.access.acl import AclBinding, AclFilter, Operation, PatternType, Permission, ResourceType
 from kafscale.access.principals import Principal
-from kafscale.cli.kafka.client import Client
+from kafscale.client.admin_client import Client
 
 _WHAT = "the ACLs"
 

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import MemberDescription
-from kafscale.cli.kafka.by_hand import asked_of_all
-from kafscale.cli.kafka.client import Client, failure, patiently
-from kafscale.cli.kafka.topics import (
+from kafscale.client.admin_client import Client, failure, patiently
+from kafscale.client.by_hand import asked_of_all
+from kafscale.client.topics import (
     EARLIEST,
     LATEST,
     NO_OFFSET,

@@ -1,4 +1,4 @@
-"""The commands' Kafka client: what it retries, and the sentence for each way in which no server answers."""
+"""The Kafka client of the command: what it retries, and the sentence for each way in which no server answers."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from socketserver import StreamRequestHandler, ThreadingTCPServer
 
 import pytest
-from kafscale.cli.kafka.client import Client, KafkaTrouble, Passing, failure, patiently
-from kafscale.cli.kafka.request import BadAnswer, request_metadata
-from kafscale.cli.kafka.topics import list_topics
+from kafscale.client.admin_client import Client, KafkaTrouble, Passing, failure, patiently
+from kafscale.client.request import BadAnswer, request_metadata
+from kafscale.client.topics import list_topics
 from kafscale.runtime.ports import free_port
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.errors import ErrorCode

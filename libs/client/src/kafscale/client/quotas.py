@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from kafscale.cli.kafka.by_hand import asked
-from kafscale.cli.kafka.client import Client, KafkaTrouble, failure
-from kafscale.cli.kafka.topics import Row
+from kafscale.client.admin_client import Client, KafkaTrouble, failure
+from kafscale.client.by_hand import asked
+from kafscale.client.topics import Row
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import alter_client_quotas as alter
 from kafscale.wire.schema import describe_client_quotas as describe

@@ -23,7 +23,7 @@ from confluent_kafka.admin import (
     ResourceType,
     TopicDescription,
 )
-from kafscale.cli.kafka.client import ANSWER_TIMEOUT_S, Client, patiently
+from kafscale.client.admin_client import ANSWER_TIMEOUT_S, Client, patiently
 from kafscale.lake.unread import Going
 
 SERVERS_CHOICE: Final = -1

@@ -1,4 +1,4 @@
-"""The client's side of SASL, for requests that the command writes itself. Pure: tokens in, tokens out.
+"""The client's side of SASL, for requests that `request.py` writes. Pure: tokens in, tokens out.
 
 Law: the client has logged in only when the server has proved that it knows the user's keys (SCRAM). A server cannot
 make the client compute without end.
@@ -13,7 +13,7 @@ from hmac import compare_digest
 from typing import Final
 
 from kafscale.access.scram_credentials import ITERATIONS_DEFAULT, ScramMechanism, credential_of_salted
-from kafscale.cli.kafka.security import PasswordLogin
+from kafscale.client.security import PasswordLogin
 
 ITERATIONS_MAX: Final = 1_000_000
 
