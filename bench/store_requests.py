@@ -33,7 +33,7 @@ from typing import Final
 from kafscale.cli.cost.load import MB, Load, Requests, Tuning
 from kafscale.cli.cost.measure import Measured, measure
 from kafscale.cli.cost.model import reads_of_slices_per_s, with_bundles, without_bundles
-from kafscale.cli.status.gather import scrape
+from kafscale.operations.status.gather import scrape
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.keys import Keyspace
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kafscale.cli.clusters import Cluster
 from kafscale.cli.fsck.run import Fsck
 from kafscale.cli.rollforward.report import rows, warnings
 from kafscale.cli.rollforward.run import Look, carry_out, look
+from kafscale.operations.clusters import Cluster
 from kafscale.runtime.settings import ServiceSettings
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.heads import Head, decode_head, decode_meta

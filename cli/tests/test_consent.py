@@ -11,21 +11,10 @@ from typing import Any
 import pytest
 import typer
 from kafscale.cli import consent, offsets, topics
-from kafscale.cli.consent import (
-    GROUPS_NAMED_MAX,
-    ROWS_ASKED_MAX,
-    SEEN_BY_CLIENT,
-    Doomed,
-    DryRunOption,
-    Way,
-    YesOption,
-    agreed,
-    chosen_way,
-    loss_sentence,
-    way_of,
-)
+from kafscale.cli.consent import ROWS_ASKED_MAX, DryRunOption, Way, YesOption, agreed, chosen_way, way_of
 from kafscale.cli.terminal import Output, OutputOption
 from kafscale.lake.unread import Going
+from kafscale.operations.consent import Doomed
 from typer.testing import CliRunner, Result
 
 LOSS = {"group": "billing", "topic": "t", "partition": 0, "committed": 3, "start": 10, "records": 7_000}
@@ -131,16 +120,6 @@ def test_nobody_is_asked_about_nothing() -> None:
     done = run(doomed(0, []), terminal=True)
     assert (done.exit_code, done.stdout) == (0, "")
     assert "0 things: there is nothing to do" in done.stderr
-
-
-def test_groups_are_named_once_and_those_that_lose_most_come_first() -> None:
-    losses = [{"group": group, "records": count} for group, count in (("b", 1), ("a", 5), ("b", 1_000))]
-    assert loss_sentence(losses) == "groups that would lose records that they have not read: b 1,001, a 5"
-    assert loss_sentence([], "would skip") == "no group would skip records that it has not read"
-    seen = "no group that you may see would lose records that it has not read"
-    assert loss_sentence([], nobody=SEEN_BY_CLIENT) == seen
-    many = [{"group": f"g{number:02}", "records": 1} for number in range(GROUPS_NAMED_MAX + 3)]
-    assert loss_sentence(many).endswith(f"g{GROUPS_NAMED_MAX - 1:02} 1, and 3 more groups")
 
 
 def test_a_command_of_kafka_s_api_speaks_of_the_groups_that_its_user_may_see(

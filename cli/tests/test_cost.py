@@ -16,7 +16,7 @@ from kafscale.cli.cost.draw import COLUMNS, rows_of
 from kafscale.cli.cost.load import Load, Prices, Requests, Tuning, bill
 from kafscale.cli.cost.measure import Heads, loads_per_s, measure
 from kafscale.cli.cost.model import both
-from kafscale.cli.status.picture import Totals
+from kafscale.operations.status.picture import Totals
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.heads import Head
 from kafscale.storage.keys import Keyspace

@@ -12,12 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kafscale.cli.__main__ import app
-from kafscale.cli.datadir import DataDir, Endpoints
-from kafscale.cli.profile.store import Profiles
-from kafscale.cli.targets import Place, place_of
+from kafscale.cli.targets import place_of
 from kafscale.client.properties import format_jaas, format_properties, parse_jaas, parse_properties
 from kafscale.client.protocol import SecurityProtocol
 from kafscale.client.security import OPEN, PasswordLogin, read_security
+from kafscale.operations.bootstrap import Place
+from kafscale.operations.datadir import DataDir, Endpoints
+from kafscale.operations.profiles import Profiles
 from kafscale.testkit.authority import Authority
 from typer.testing import CliRunner, Result
 

@@ -10,7 +10,7 @@ from kafscale.cli.rollforward import metadata as metadata_module
 from kafscale.cli.rollforward.plan import EPOCHS_SKIPPED
 from kafscale.cli.rollforward.report import rows, warnings
 from kafscale.cli.rollforward.segments import Rejected, is_settled, seg_of_stored
-from kafscale.cli.targets import Trouble
+from kafscale.operations.sentences import Trouble
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.heads import (
     decode_epoch_floor,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 
 import pytest
-from kafscale.cli.clusters import Cluster as Opened
 from kafscale.cli.fsck.run import Fsck
 from kafscale.cli.rollforward.report import warnings
 from kafscale.cli.rollforward.run import carry_out, look
+from kafscale.operations.clusters import Cluster as Opened
 from kafscale.runtime.etcd_binary import EtcdProcess
 from kafscale.runtime.settings import ServiceSettings
 from kafscale.storage.etcd.client import EtcdClient

@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from kafscale.cli.lazy import Lazy, LazyGroup
-from kafscale.cli.options import COMPLETE_VARIABLE, DEFAULT_DATA_DIR, ROLES, StoreKind
+from kafscale.cli.options import COMPLETE_VARIABLE
 from kafscale.cli.targets import checked_namespace
 from kafscale.cli.terminal import fail, fail_usage, report
 from kafscale.client.protocol import SecurityProtocol
+from kafscale.operations.services import ROLES
+from kafscale.operations.target import DEFAULT_DATA_DIR, StoreKind
 from kafscale.runtime.addresses import PORT_MAX
 
 if TYPE_CHECKING:
@@ -190,7 +192,7 @@ def _show_version(wanted: bool) -> None:
 
 def _names_of_profiles() -> list[str]:
     """For a shell that completes a line."""
-    from kafscale.cli.profile.store import profiles
+    from kafscale.operations.profiles import profiles
 
     return profiles().names()
 
@@ -335,9 +337,9 @@ def _supervise(plan: UpPlan, channel: socket.socket) -> int:
     from dataclasses import replace
     from tempfile import TemporaryDirectory
 
-    from kafscale.cli.datadir import DataDirBusy, DataDirUnusable
     from kafscale.cli.forked import ForkClient
     from kafscale.cli.up import CannotStart, Up
+    from kafscale.operations.datadir import DataDirBusy, DataDirUnusable
     from kafscale.runtime.etcd_binary import EtcdFailed
     from kafscale.runtime.etcd_program import EtcdMissing
 

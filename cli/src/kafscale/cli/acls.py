@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from kafscale.cli.targets import BootstrapOption, CommandConfigOption, DataDirOption, kafka
-from kafscale.cli.terminal import Output, OutputOption, counted, fail, fail_usage, notice, show_rows
+from kafscale.cli.terminal import Output, OutputOption, fail, fail_usage, notice, show_rows
+from kafscale.operations.sentences import counted
 
 if TYPE_CHECKING:
     from kafscale.access.acl import AclBinding

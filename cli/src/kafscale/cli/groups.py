@@ -8,9 +8,10 @@ from functools import partial
 from typing import Annotated, Any
 
 import typer
-from kafscale.cli.consent import Doomed, DryRunOption, YesOption, agreed, chosen_way, listed
+from kafscale.cli.consent import DryRunOption, YesOption, agreed, chosen_way
 from kafscale.cli.targets import BootstrapOption, CommandConfigOption, DataDirOption, kafka
 from kafscale.cli.terminal import Output, OutputOption, fail, fail_usage, notice, show_rows
+from kafscale.operations.consent import Doomed, listed
 
 EARLIEST, LATEST = -2, -1
 RESET_COLUMNS = ("topic", "partition", "before", "after")

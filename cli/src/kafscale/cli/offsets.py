@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from kafscale.cli.consent import SEEN_BY_CLIENT, Doomed, DryRunOption, Row, YesOption, agreed, chosen_way
-from kafscale.cli.positions import (
+from kafscale.cli.consent import DryRunOption, YesOption, agreed, chosen_way
+from kafscale.cli.options import PartitionsOption
+from kafscale.cli.targets import BootstrapOption, CommandConfigOption, DataDirOption, kafka
+from kafscale.cli.terminal import Output, OutputOption, fail_usage, notice, show_rows
+from kafscale.operations.consent import SEEN_BY_CLIENT, Doomed, Row
+from kafscale.operations.positions import (
     HELP,
     Log,
-    PartitionsOption,
     Position,
     PositionWrong,
     chosen,
@@ -17,9 +20,8 @@ from kafscale.cli.positions import (
     parse_partitions,
     parse_position,
 )
-from kafscale.cli.targets import BootstrapOption, CommandConfigOption, DataDirOption, kafka
-from kafscale.cli.terminal import Output, OutputOption, counted, fail_usage, notice, show_rows
-from kafscale.cli.times import now_ms
+from kafscale.operations.sentences import counted
+from kafscale.operations.times import now_ms
 
 if TYPE_CHECKING:
     from kafscale.client.admin_client import Client

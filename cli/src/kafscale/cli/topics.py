@@ -6,18 +6,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from kafscale.cli.consent import (
-    SEEN_BY_CLIENT,
-    Doomed,
-    DryRunOption,
-    Row,
-    YesOption,
-    agreed,
-    chosen_way,
-    listed,
-)
+from kafscale.cli.consent import DryRunOption, YesOption, agreed, chosen_way
 from kafscale.cli.targets import BootstrapOption, CommandConfigOption, DataDirOption, kafka
 from kafscale.cli.terminal import Output, OutputOption, fail_usage, notice, show_rows
+from kafscale.operations.consent import SEEN_BY_CLIENT, Doomed, Row, listed
 
 if TYPE_CHECKING:
     from kafscale.client.admin_client import Client

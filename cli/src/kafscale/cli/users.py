@@ -7,7 +7,6 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from kafscale.cli.options import Target
 from kafscale.cli.passwords import PasswordFileOption, password_from
 from kafscale.cli.targets import (
     BootstrapOption,
@@ -18,10 +17,11 @@ from kafscale.cli.targets import (
     on_cluster,
 )
 from kafscale.cli.terminal import Output, OutputOption, fail, fail_usage, notice, show_rows
+from kafscale.operations.target import Target
 
 if TYPE_CHECKING:
     from kafscale.access.scram_credentials import ScramCredential
-    from kafscale.cli.clusters import Cluster
+    from kafscale.operations.clusters import Cluster
 
 app = typer.Typer(
     name="users",
@@ -177,7 +177,7 @@ def _create_in_etcd(
     user: str, password: str, mechanisms: Sequence[Mechanism], iterations: int, target: Target
 ) -> bool:
     """A data directory that does not exist is made, as `kafscale up` makes it."""
-    from kafscale.cli.datadir import DataDir, DataDirBusy, DataDirUnusable
+    from kafscale.operations.datadir import DataDir, DataDirBusy, DataDirUnusable
     from kafscale.storage.access_keys import AccessKeys
     from kafscale.storage.user_writes import create_user
 

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from kafscale.cli.lake.options import seconds
-from kafscale.cli.options import StoreKind, Target
-from kafscale.cli.targets import DataDirOption, NamespaceOption, StoreOption, Trouble, on_cluster, on_store
+from kafscale.cli.targets import DataDirOption, NamespaceOption, StoreOption, on_cluster, on_store
 from kafscale.cli.terminal import Output, OutputOption, notice, show_rows
+from kafscale.operations.sentences import Trouble
+from kafscale.operations.target import StoreKind, Target
 
 if TYPE_CHECKING:
-    from kafscale.cli.clusters import Bucket, Cluster
+    from kafscale.operations.clusters import Bucket, Cluster
 
 app = typer.Typer(
     name="backup", help="Store snapshots of etcd in the object store, and read them.", no_args_is_help=True

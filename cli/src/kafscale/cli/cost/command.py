@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from kafscale.cli.cost.load import MB, Load, Prices, Requests, Tuning
-from kafscale.cli.status.command import EtcdOption, settings_of
-from kafscale.cli.targets import DataDirOption, NamespaceOption, finished
-from kafscale.cli.terminal import Output, OutputOption, counted, notice, screen, show_rows
+from kafscale.cli.targets import DataDirOption, EtcdOption, NamespaceOption, finished, settings_of
+from kafscale.cli.terminal import Output, OutputOption, notice, screen, show_rows
+from kafscale.operations.sentences import counted
 
 if TYPE_CHECKING:
     from kafscale.cli.cost.measure import Measured
@@ -95,8 +95,8 @@ def _computed(context: typer.Context) -> dict[str, Requests]:
 async def _measure(
     data_dir: Path | None, endpoints: str | None, namespace: str | None, seconds: float
 ) -> Measured:
-    from kafscale.cli.clusters import opened_etcd
     from kafscale.cli.cost.measure import measure
+    from kafscale.operations.clusters import opened_etcd
     from kafscale.storage.keys import Keyspace
 
     settings = settings_of(data_dir, endpoints, namespace)

@@ -9,9 +9,9 @@ from typing import Final
 
 from kafscale.cli.cost.changes import Changes, slice_bytes_of
 from kafscale.cli.cost.load import Requests
-from kafscale.cli.status.gather import rates, readable, scrape
-from kafscale.cli.status.picture import Totals, newest
-from kafscale.cli.targets import Trouble
+from kafscale.operations.sentences import Trouble
+from kafscale.operations.status.gather import rates, readable, scrape
+from kafscale.operations.status.picture import Totals, newest
 from kafscale.storage.etcd.client import EtcdClient, KeyValue
 from kafscale.storage.etcd.errors import WatchCompacted
 from kafscale.storage.etcd.ops import EventKind, WatchEvent

@@ -15,7 +15,8 @@ from kafscale.cli.dump.rows import (
     rest_of,
     time_of,
 )
-from kafscale.cli.terminal import Output, OutputOption, counted, fail, fail_usage, report, show_rows
+from kafscale.cli.terminal import Output, OutputOption, fail, fail_usage, report, show_rows
+from kafscale.operations.sentences import counted
 
 if TYPE_CHECKING:
     from kafscale.cli.dump.read import Segment

@@ -8,23 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from kafscale.cli.consent import chosen_way
-from kafscale.cli.options import StoreKind, Target
 from kafscale.cli.rollforward.command import roll_forward, topic_names
 from kafscale.cli.targets import DataDirOption, NamespaceOption, StoreOption, on_cluster
-from kafscale.cli.terminal import (
-    Output,
-    OutputOption,
-    counted,
-    fail,
-    fail_usage,
-    progressing,
-    report,
-    show_rows,
-)
+from kafscale.cli.terminal import Output, OutputOption, fail, fail_usage, progressing, report, show_rows
+from kafscale.operations.sentences import counted
+from kafscale.operations.target import StoreKind, Target
 
 if TYPE_CHECKING:
-    from kafscale.cli.clusters import Cluster
     from kafscale.cli.fsck.run import Verdict
+    from kafscale.operations.clusters import Cluster
 
 
 ForwardOption = Annotated[

@@ -6,10 +6,9 @@ import json
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from kafscale.cli.consent import Doomed, DryRunOption, YesOption, agreed, chosen_way
+from kafscale.cli.consent import DryRunOption, YesOption, agreed, chosen_way
 from kafscale.cli.lake.engine import Engine, EngineOption, run_job
 from kafscale.cli.lake.options import GraceOption, TopicOption, job_arguments, seconds
-from kafscale.cli.options import StoreKind, Target
 from kafscale.cli.targets import DataDirOption, NamespaceOption, StoreOption, on_lake
 from kafscale.cli.terminal import (
     Output,
@@ -19,6 +18,8 @@ from kafscale.cli.terminal import (
     progressing,
     show_rows,
 )
+from kafscale.operations.consent import Doomed
+from kafscale.operations.target import StoreKind, Target
 
 if TYPE_CHECKING:
     from kafscale.lake.catalog import Lake

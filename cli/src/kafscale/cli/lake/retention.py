@@ -10,10 +10,9 @@ from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
-from kafscale.cli.consent import Doomed, DryRunOption, Way, YesOption, agreed, chosen_way
+from kafscale.cli.consent import DryRunOption, Way, YesOption, agreed, chosen_way
 from kafscale.cli.lake.engine import Engine, EngineOption, run_job
 from kafscale.cli.lake.options import GraceOption, TopicOption, job_arguments, seconds
-from kafscale.cli.options import StoreKind, Target
 from kafscale.cli.targets import DataDirOption, NamespaceOption, StoreOption, on_lake
 from kafscale.cli.terminal import (
     Output,
@@ -24,6 +23,8 @@ from kafscale.cli.terminal import (
     progressing,
     show_rows,
 )
+from kafscale.operations.consent import Doomed
+from kafscale.operations.target import StoreKind, Target
 
 if TYPE_CHECKING:
     from kafscale.lake.catalog import Lake

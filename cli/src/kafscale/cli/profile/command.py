@@ -9,9 +9,9 @@ from typing import Annotated, Final
 
 import typer
 from kafscale.cli.passwords import PasswordFileOption, password_from
-from kafscale.cli.profile.store import BOOTSTRAP, SHOWN, Profiles, ProfileTrouble, profiles
 from kafscale.cli.terminal import Output, OutputOption, fail, fail_usage, notice, show_rows
 from kafscale.client.protocol import SecurityProtocol
+from kafscale.operations.profiles import BOOTSTRAP, SHOWN, Profiles, ProfileTrouble, profiles
 
 HIDDEN: Final = "(hidden)"
 LOGIN_MODULES: Final = {
@@ -92,8 +92,7 @@ def create(
 
 
 def _copied(path: Path) -> dict[str, str]:
-    from kafscale.client.properties import PropertiesWrong
-    from kafscale.client.security import read_settings
+    from kafscale.client.properties import PropertiesWrong, read_settings
 
     try:
         settings = read_settings(path)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from kafscale.cli.targets import NamespaceOption, Trouble, finished
+from kafscale.cli.targets import NamespaceOption, finished
 from kafscale.cli.terminal import fail_usage, notice, report
 from kafscale.storage.rights.roles import Role
 
@@ -44,7 +44,7 @@ def etcd_roles(
     if apply:
         finished(_apply(roles, passwords, namespace, enable_auth=enable_auth))
         return
-    from kafscale.cli.rights.script import script
+    from kafscale.operations.rights.script import script
     from kafscale.storage.keys import Keyspace
 
     typer.echo(script(Keyspace(_settings(namespace).namespace), roles), nl=False)
@@ -53,8 +53,8 @@ def etcd_roles(
 async def _apply(
     roles: list[Role], passwords: Path | None, namespace: str | None, *, enable_auth: bool
 ) -> None:
-    from kafscale.cli.clusters import opened_etcd
-    from kafscale.cli.rights.apply import ROOT, Apply, CannotApply, passwords_in
+    from kafscale.operations.clusters import opened_etcd
+    from kafscale.operations.rights.apply import ROOT, Apply, passwords_in
     from kafscale.storage.etcd.users import EtcdUsers
     from kafscale.storage.keys import Keyspace
 
@@ -63,11 +63,8 @@ async def _apply(
         users = EtcdUsers(etcd.access)
         try:
             found = passwords_in(passwords, [*roles, ROOT])
-            await Apply(users, Keyspace(settings.namespace), found, report).run(
-                roles, enable_auth=enable_auth
-            )
-        except CannotApply as trouble:
-            raise Trouble(str(trouble)) from trouble
+            apply = Apply(users, Keyspace(settings.namespace), found, report)
+            await apply.run(roles, enable_auth=enable_auth)
         finally:
             await users.close()
 
@@ -92,7 +89,7 @@ def s3_policy(
 
 
 def _settings(namespace: str | None) -> ServiceSettings:
-    from kafscale.cli.clusters import named
+    from kafscale.operations.clusters import named
     from kafscale.runtime.settings import ServiceSettings
     from kafscale.runtime.settings_load import BadSettings, read_settings
 

@@ -15,8 +15,8 @@ from kafscale.admin import plan as topic_txns
 from kafscale.cli.rollforward.plan import PartitionPlan
 from kafscale.cli.rollforward.segments import Filler
 from kafscale.cli.rollforward.topics import Metadata, Plan, TopicChange
-from kafscale.cli.targets import Trouble
 from kafscale.lake.concurrency import gather_bounded
+from kafscale.operations.sentences import Trouble
 from kafscale.storage.etcd.client import Compare, Delete, EtcdClient, Put, Txn
 from kafscale.storage.heads import (
     OwnerRecord,

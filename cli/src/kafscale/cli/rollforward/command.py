@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import typer
-from kafscale.cli.consent import Doomed, Way, agreed
-from kafscale.cli.terminal import Output, counted, notice, progressing
-from kafscale.cli.times import now_ms
+from kafscale.cli.consent import Way, agreed
+from kafscale.cli.terminal import Output, notice, progressing
+from kafscale.operations.consent import Doomed
+from kafscale.operations.sentences import counted
+from kafscale.operations.times import now_ms
 
 if TYPE_CHECKING:
-    from kafscale.cli.clusters import Cluster
+    from kafscale.operations.clusters import Cluster
     from kafscale.storage.keys import TopicId
 
 TOPIC_ID_DIGITS = 32

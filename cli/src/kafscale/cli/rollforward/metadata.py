@@ -7,7 +7,7 @@ from typing import Final
 
 from kafscale.cli.rollforward.plan import Known
 from kafscale.cli.rollforward.topics import Metadata, Where
-from kafscale.cli.targets import Trouble
+from kafscale.operations.sentences import Trouble
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.heads import Head, Meta, decode_epoch_floor, decode_head, decode_meta
 from kafscale.storage.keys import Keyspace

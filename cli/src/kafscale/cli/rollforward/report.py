@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from kafscale.cli.consent import Row
 from kafscale.cli.rollforward.plan import PartitionPlan
 from kafscale.cli.rollforward.topics import Bucket, Metadata, Plan, TopicChange
+from kafscale.operations.consent import Row
 from kafscale.storage.topics import Topic
 
 COLUMNS: Final = ("topic", "partition", "change", "log_start", "end", "records", "unsettled", "epoch")

@@ -6,13 +6,13 @@ import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from kafscale.cli.clusters import Cluster
 from kafscale.cli.rollforward.apply import apply
 from kafscale.cli.rollforward.bucket import BucketReader
 from kafscale.cli.rollforward.listing import Progress
 from kafscale.cli.rollforward.metadata import read_metadata, require_stopped
 from kafscale.cli.rollforward.topics import Bucket, Metadata, NameTaken, Plan, plan_cluster
-from kafscale.cli.targets import Trouble
+from kafscale.operations.clusters import Cluster
+from kafscale.operations.sentences import Trouble
 from kafscale.storage.history.history import History
 from kafscale.storage.keys import TopicId
 

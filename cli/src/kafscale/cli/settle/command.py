@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from kafscale.cli.lake.options import seconds
-from kafscale.cli.options import StoreKind, Target
-from kafscale.cli.targets import DataDirOption, NamespaceOption, StoreOption, Trouble, on_cluster
-from kafscale.cli.terminal import Output, OutputOption, counted, fail, notice, progressing, show_rows
+from kafscale.cli.targets import DataDirOption, NamespaceOption, StoreOption, on_cluster
+from kafscale.cli.terminal import Output, OutputOption, fail, notice, progressing, show_rows
+from kafscale.operations.sentences import Trouble, counted
+from kafscale.operations.target import StoreKind, Target
 
 if TYPE_CHECKING:
-    from kafscale.cli.clusters import Cluster
     from kafscale.cli.settle.run import Outcome
+    from kafscale.operations.clusters import Cluster
 
 COLUMNS: Final = ("topic", "partition", "slices", "bytes", "why")
 

@@ -16,8 +16,8 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from kafscale.cli.terminal import Progress
 from kafscale.lake.unknown import NO_TOPIC
+from kafscale.operations.sentences import Progress
 from kafscale.storage.etcd.client import EtcdClient, EtcdError, KeyValue, Range
 from kafscale.storage.heads import decode_head, decode_owner
 from kafscale.storage.keys import Keyspace, TopicId, UnknownKey

@@ -1,4 +1,5 @@
-"""Java's files of settings: `client.properties` (java.util.Properties) and the JAAS line in it. Pure.
+"""Java's files of settings: `client.properties` (java.util.Properties) and the JAAS line in it. Pure, but for
+`read_settings`.
 
 Law: a file means here what it means to Kafka's own tools. No error contains a value, because values are passwords.
 """
@@ -8,8 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
+FILE_BYTES_MAX: Final = 1 << 20
 ENCODING: Final = "latin-1"
 """Java reads such a file in this encoding; other characters are written as \\uXXXX."""
 _LINE_ENDS: Final = re.compile(r"\r\n|\r|\n")
@@ -42,6 +45,21 @@ class LoginModule:
     name: str
     """The class, without its package: `ScramLoginModule`."""
     options: dict[str, str] = field(repr=False)
+
+
+def read_settings(path: Path) -> dict[str, str]:
+    """Raises PropertiesWrong. The text names the file."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(FILE_BYTES_MAX + 1)
+    except OSError as error:
+        raise PropertiesWrong(f"{path}: {error.strerror}") from error
+    if len(content) > FILE_BYTES_MAX:
+        raise PropertiesWrong(f"{path}: more than {FILE_BYTES_MAX} bytes")
+    try:
+        return parse_properties(content.decode(ENCODING))
+    except PropertiesWrong as wrong:
+        raise PropertiesWrong(f"{path}: {wrong}") from wrong
 
 
 def parse_properties(text: str) -> dict[str, str]:

@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from kafscale.client.properties import (
-    ENCODING,
     LoginModule,
     PropertiesWrong,
     parse_jaas,
-    parse_properties,
+    read_settings,
 )
 from kafscale.client.protocol import SecurityProtocol
 from kafscale.client.tokens import TokenSource, TokenTrouble, fetch_token
@@ -25,7 +24,6 @@ from kafscale.client.tokens import TokenSource, TokenTrouble, fetch_token
 if TYPE_CHECKING:
     import ssl
 
-FILE_BYTES_MAX: Final = 1 << 20
 OAUTH: Final = "OAUTHBEARER"
 _MODULES: Final = {
     "PLAIN": "PlainLoginModule",
@@ -135,21 +133,6 @@ def read_security(path: Path) -> ClientSecurity:
     except PropertiesWrong as wrong:
         raise PropertiesWrong(f"{path}: {wrong}") from wrong
     return security
-
-
-def read_settings(path: Path) -> dict[str, str]:
-    """Raises PropertiesWrong. The text names the file."""
-    try:
-        with path.open("rb") as file:
-            content = file.read(FILE_BYTES_MAX + 1)
-    except OSError as error:
-        raise PropertiesWrong(f"{path}: {error.strerror}") from error
-    if len(content) > FILE_BYTES_MAX:
-        raise PropertiesWrong(f"{path}: more than {FILE_BYTES_MAX} bytes")
-    try:
-        return parse_properties(content.decode(ENCODING))
-    except PropertiesWrong as wrong:
-        raise PropertiesWrong(f"{path}: {wrong}") from wrong
 
 
 def security_of(settings: Mapping[str, str]) -> ClientSecurity:

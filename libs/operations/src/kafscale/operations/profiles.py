@@ -17,8 +17,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from kafscale.client.properties import ENCODING, format_properties
-from kafscale.client.security import read_settings
+from kafscale.client.properties import ENCODING, format_properties, read_settings
+from kafscale.operations.sentences import Trouble
 
 HOME: Final = "KAFSCALE_CONFIG_HOME"
 SUFFIX: Final = ".properties"
@@ -38,7 +38,7 @@ SHOWN: Final = (
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
-class ProfileTrouble(Exception):
+class ProfileTrouble(Trouble):
     """The text is a sentence for the user, without a secret."""
 
 

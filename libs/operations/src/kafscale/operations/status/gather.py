@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Final, TypeVar
 
-from kafscale.cli.status.picture import (
+from kafscale.operations.status.picture import (
     NO_ANSWER,
     READY,
     Kept,
@@ -21,7 +21,7 @@ from kafscale.cli.status.picture import (
     newest,
     paint,
 )
-from kafscale.cli.status.unsettled import read_unsettled
+from kafscale.operations.status.unsettled import read_unsettled
 from kafscale.storage.cluster_record import decode_cluster_id
 from kafscale.storage.etcd.client import EtcdClient, KeyValue
 from kafscale.storage.heads import decode_owner

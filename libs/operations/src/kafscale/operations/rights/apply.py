@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from kafscale.operations.sentences import Trouble
 from kafscale.storage.etcd.passwords import read_password
 from kafscale.storage.etcd.users import EtcdUsers
 from kafscale.storage.keys import Keyspace
@@ -23,7 +24,7 @@ ROOT: Final = "root"
 Report = Callable[[str], None]
 
 
-class CannotApply(Exception):
+class CannotApply(Trouble):
     """Something is missing. Nothing was changed. The text is a sentence."""
 
 

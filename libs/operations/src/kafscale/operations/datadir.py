@@ -25,7 +25,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from kafscale.cli.disk import Disk, Use
+from kafscale.operations.disk import Disk, Use
+from kafscale.operations.sentences import Trouble
 from kafscale.runtime.debian_packages import Programs
 from kafscale.runtime.etcd_binary import QUOTA_BYTES, EtcdFailed, EtcdProcess, socket_folder
 from kafscale.runtime.etcd_program import Ran, Report, find_etcd, read_ran, version_of, write_ran
@@ -35,7 +36,7 @@ PRIVATE_FOLDER: Final = 0o700
 PRIVATE_FILE: Final = 0o600
 
 
-class DataDirBusy(Exception):
+class DataDirBusy(Trouble):
     """Another supervisor uses the directory."""
 
     def __init__(self, path: Path, pid: str) -> None:
@@ -45,11 +46,11 @@ class DataDirBusy(Exception):
         )
 
 
-class DataDirUnusable(Exception):
+class DataDirUnusable(Trouble):
     """The directory cannot be used as it is. The text says what is wrong and what to do."""
 
 
-class NotRunning(Exception):
+class NotRunning(Trouble):
     """No cluster runs on the directory, or it is not ready yet."""
 
     def __init__(self, path: Path, *, locked: bool) -> None:
@@ -219,6 +220,14 @@ class DataDir:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+
+
+def full_disk(root: Path | None) -> str | None:
+    """A sentence, if a cluster runs on this directory and a disk of it is full."""
+    if root is None or (running := DataDir(root).running()) is None:
+        return None
+    disks = DataDir(root).disks(with_records=bool(running.object_dir))
+    return next((full for disk in disks if (full := disk.full()) is not None), None)
 
 
 @asynccontextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kafscale.cli.positions import (
+from kafscale.operations.positions import (
     Base,
     Position,
     PositionWrong,
@@ -14,7 +14,7 @@ from kafscale.cli.positions import (
     parse_partitions,
     parse_position,
 )
-from kafscale.cli.times import parse_time
+from kafscale.operations.times import parse_time
 
 NOW_MS = 1_769_850_000_000
 EIGHT_MS = 1_769_846_400_000

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from kafscale.cli.options import SERVICES, UPKEEP, WHAT_THEY_DO
-from kafscale.cli.status.unsettled import Unsettled
-from kafscale.cli.terminal import counted
+from kafscale.operations.sentences import counted
+from kafscale.operations.services import SERVICES, UPKEEP, WHAT_THEY_DO
+from kafscale.operations.status.unsettled import Unsettled
 from kafscale.runtime.addresses import join_address, split_address
 from kafscale.storage.membership.records import Instance
 

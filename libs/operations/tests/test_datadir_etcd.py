@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from kafscale.cli.datadir import DataDir, started_etcd
+from kafscale.operations.datadir import DataDir, started_etcd
 from kafscale.runtime.etcd_program import EtcdMissing, version_of
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.testkit.etcd import etcd_program, newer_etcd_program

@@ -1,35 +1,18 @@
-"""`kafscale status` counts the slices that no owner has settled, of every partition."""
+"""The picture counts the slices that no owner has settled, of every partition."""
 
 from __future__ import annotations
 
 import pytest
-from kafscale.cli.status import unsettled
-from kafscale.cli.status.draw import heading
-from kafscale.cli.status.gather import look
-from kafscale.cli.status.picture import Kept, paint
-from kafscale.cli.status.unsettled import Unsettled, read_unsettled
+from kafscale.operations.status import unsettled
+from kafscale.operations.status.gather import look
+from kafscale.operations.status.picture import paint
+from kafscale.operations.status.unsettled import Unsettled, read_unsettled
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects import MemoryStore
 from kafscale.testkit.logbuilder import LogBuilder, create_topic, records
 
-NOW_MS = 1_000_000
-
-
-def kept(found: Unsettled) -> Kept:
-    return Kept(
-        namespace="n",
-        cluster_id="id",
-        etcd=("e",),
-        instances=(),
-        topics=1,
-        partitions=3,
-        groups=0,
-        partition_owners=(),
-        slot_owners=(),
-        unsettled=found,
-        now_ms=NOW_MS,
-    )
+from .pictures import NOW_MS, with_slices
 
 
 async def test_the_slices_of_all_partitions_are_counted_and_segments_are_not(
@@ -59,15 +42,18 @@ async def test_the_slices_of_all_partitions_are_counted_and_segments_are_not(
 
 
 def test_the_oldest_slice_has_an_age() -> None:
-    picture = paint(kept(Unsettled(slices=2, bytes=3_000, oldest_created_ms=NOW_MS - 240_999)), {}, 1.0)
+    picture = paint(
+        with_slices(Unsettled(slices=2, bytes=3_000, oldest_created_ms=NOW_MS - 240_999)), {}, 1.0
+    )
     assert (picture.slices, picture.slice_bytes, picture.oldest_slice_s) == (2, 3_000, 240)
-    assert heading(picture)[-1] == "2 slices of bundles not settled yet, 3.0KB, the oldest 4m old"
 
 
 def test_the_clock_of_an_instance_may_be_ahead() -> None:
-    assert paint(kept(Unsettled(slices=1, oldest_created_ms=NOW_MS + 5_000)), {}, 1.0).oldest_slice_s == 0
+    assert (
+        paint(with_slices(Unsettled(slices=1, oldest_created_ms=NOW_MS + 5_000)), {}, 1.0).oldest_slice_s == 0
+    )
 
 
-def test_without_slices_no_line_and_no_age() -> None:
-    picture = paint(kept(Unsettled()), {}, 1.0)
-    assert (picture.slices, picture.oldest_slice_s, len(heading(picture))) == (0, None, 3)
+def test_without_slices_no_age() -> None:
+    picture = paint(with_slices(Unsettled()), {}, 1.0)
+    assert (picture.slices, picture.oldest_slice_s) == (0, None)

@@ -7,9 +7,9 @@ import errno
 from pathlib import Path
 
 import pytest
-from kafscale.cli import disk
-from kafscale.cli.datadir import DataDir
-from kafscale.cli.disk import (
+from kafscale.operations import disk
+from kafscale.operations.datadir import DataDir
+from kafscale.operations.disk import (
     ETCD_PIECE_BYTES,
     FIRST_BYTES,
     KEPT_BYTES_MAX,

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from kafscale.cli.datadir import DataDir, started_etcd
-from kafscale.cli.options import DEFAULT_DATA_DIR, StoreKind, Target
+from kafscale.operations.datadir import DataDir, started_etcd
+from kafscale.operations.sentences import Trouble
+from kafscale.operations.target import DEFAULT_DATA_DIR, StoreKind, Target
 from kafscale.runtime.dependencies import connect_etcd, etcd_need, open_object_store
 from kafscale.runtime.settings import ServiceSettings
 from kafscale.runtime.settings_load import read_settings
@@ -27,7 +28,7 @@ NO_ETCD: Final = "http://127.0.0.1:2379"
 ETCD_PAUSE_S: Final = 0.5
 
 
-class NoCluster(Exception):
+class NoCluster(Trouble):
     """There is no cluster at that place, or its etcd does not answer."""
 
 
@@ -115,6 +116,18 @@ def _settings(data: DataDir, endpoint: str, namespace: str | None, store: StoreK
         "object_dir": data.objects if store is StoreKind.DIR else None,
     }
     return read_settings(ServiceSettings, given)
+
+
+def etcd_settings(data_dir: Path | None, endpoints: str | None, namespace: str | None) -> ServiceSettings:
+    """For operations that need etcd alone. The given endpoints, or those of the cluster that runs on the directory, or
+    those of the KAFSCALE_* settings. Raises NotRunning, DataDirUnusable and BadSettings."""
+    found = named(namespace)
+    if endpoints is not None:
+        found |= {"etcd_endpoints": endpoints}
+    elif (root := chosen_dir(data_dir)) is not None:
+        running = DataDir(root).must_run()
+        found = {"namespace": running.namespace} | found | {"etcd_endpoints": running.etcd}
+    return read_settings(ServiceSettings, found)
 
 
 def named(namespace: str | None) -> dict[str, object]:

@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from kafscale.cli.datadir import DataDir, DataDirBusy, DataDirUnusable, Endpoints
-from kafscale.cli.disk import Disk, Use
+from kafscale.operations.datadir import DataDir, DataDirBusy, DataDirUnusable, Endpoints
+from kafscale.operations.disk import Disk, Use
 
 ENDPOINTS = Endpoints(
     bootstrap_servers="127.0.0.1:1", etcd="http://127.0.0.1:2", namespace="n", object_dir="o", pid=os.getpid()
@@ -31,7 +31,7 @@ def test_a_second_user_is_refused_with_the_first_ones_process(tmp_path: Path) ->
 def test_the_lock_goes_with_a_process_that_is_killed(tmp_path: Path) -> None:
     script = (
         "import os, pathlib, signal\n"
-        "from kafscale.cli.datadir import DataDir\n"
+        "from kafscale.operations.datadir import DataDir\n"
         f"DataDir(pathlib.Path({str(tmp_path)!r})).acquire()\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )

@@ -9,10 +9,9 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Final
 
-import typer
-from kafscale.cli.times import WAYS, parse_time
+from kafscale.operations.times import WAYS, parse_time
 
 if TYPE_CHECKING:
     from kafscale.client.admin_client import Client
@@ -23,10 +22,6 @@ _BEGINNING: Final = ("beginning", "start", "earliest")
 _END: Final = ("end", "latest")
 _RANGE: Final = re.compile(r"(\d{1,10})(?:-(\d{1,10}))?")
 HELP: Final = "beginning, end, N, +N (after the beginning), -N (before the end), @TIME. TIME is " + WAYS
-PartitionsOption = Annotated[
-    list[str] | None,
-    typer.Option("--partition", "-p", metavar="LIST", help="Only these partitions, such as 0,2,5-7."),
-]
 
 
 class PositionWrong(ValueError):
