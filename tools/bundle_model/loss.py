@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import cache
 from typing import NamedTuple
 
-from kafscale.cli.rollforward.chain import Piece, chain_of
+from kafscale.operations.rollforward.chain import Piece, chain_of
 from kafscale.storage.heads import EpochStart, Seg
 
 from tools.bundle_model.state import (

@@ -71,7 +71,7 @@ class Commands(LazyGroup):
             "Show the requests to S3 and their price: for a load, or what a running cluster does now.",
         ),
         "fsck": Lazy(
-            "kafscale.cli.fsck.command:fsck",
+            "kafscale.cli.fsck:fsck",
             CLUSTER,
             "Check that etcd and the object store agree; exits 1 if they do not.",
         ),
@@ -81,7 +81,7 @@ class Commands(LazyGroup):
             "Send records of zeros one at a time, and print the median time of each step of their way.",
         ),
         "settle": Lazy(
-            "kafscale.cli.settle.command:settle",
+            "kafscale.cli.settle:settle",
             CLUSTER,
             "Move the records in bundles into segments now, and wait until none is left; exits 1 if some are.",
         ),
@@ -91,12 +91,12 @@ class Commands(LazyGroup):
             "Free space in a full etcd (NOSPACE) and clear its alarm.",
         ),
         "etcd-roles": Lazy(
-            "kafscale.cli.rights.command:etcd_roles",
+            "kafscale.cli.rights:etcd_roles",
             CLUSTER,
             "Print the etcd roles and users of all processes as etcdctl commands, or give them to an etcd.",
         ),
         "s3-policy": Lazy(
-            "kafscale.cli.rights.command:s3_policy",
+            "kafscale.cli.rights:s3_policy",
             CLUSTER,
             "Print the IAM policy of a role for the bucket, as JSON.",
         ),
@@ -125,7 +125,7 @@ class Commands(LazyGroup):
             "Set, list and remove quotas: how much a user, a client id or an address may use.",
         ),
         "backup": Lazy(
-            "kafscale.cli.backup.command:app",
+            "kafscale.cli.backup:app",
             CLUSTER,
             "Store snapshots of etcd in the object store, and read them.",
         ),
@@ -161,7 +161,7 @@ class Commands(LazyGroup):
             "kafscale.cli.completion:completion", SHELL, "Print the completion script for a shell."
         ),
         "profile": Lazy(
-            "kafscale.cli.profile.command:app",
+            "kafscale.cli.profile:app",
             SHELL,
             "Name clusters: their addresses and logins, for all commands that use the Kafka protocol.",
         ),
