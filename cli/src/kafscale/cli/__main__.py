@@ -66,7 +66,7 @@ class Commands(LazyGroup):
         ),
         "brokers": Lazy("kafscale.cli.brokers:brokers", CLUSTER, "Show the brokers of a cluster."),
         "cost": Lazy(
-            "kafscale.cli.cost.command:cost",
+            "kafscale.cli.cost:cost",
             CLUSTER,
             "Show the requests to S3 and their price: for a load, or what a running cluster does now.",
         ),

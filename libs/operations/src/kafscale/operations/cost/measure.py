@@ -7,8 +7,8 @@ import time
 from dataclasses import dataclass
 from typing import Final
 
-from kafscale.cli.cost.changes import Changes, slice_bytes_of
-from kafscale.cli.cost.load import Requests
+from kafscale.operations.cost.changes import Changes, slice_bytes_of
+from kafscale.operations.cost.load import Requests
 from kafscale.operations.sentences import Trouble
 from kafscale.operations.status.gather import rates, readable, scrape
 from kafscale.operations.status.picture import Totals, newest

@@ -11,8 +11,8 @@ from typing import Any, cast
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kafscale.cli.cost.load import MONTH_S, Load, Prices, Requests, Tuning, bill
-from kafscale.cli.cost.model import (
+from kafscale.operations.cost.load import MONTH_S, Load, Prices, Requests, Tuning, bill
+from kafscale.operations.cost.model import (
     OBJECTS_PER_CHECKPOINT,
     SEGMENTS_PER_CHECKPOINT,
     bundles_per_s,
@@ -22,7 +22,7 @@ from kafscale.cli.cost.model import (
     with_bundles,
     without_bundles,
 )
-from kafscale.cli.cost.settling import Entry, Limit, Partition, Run, Slices, folded, mean_run
+from kafscale.operations.cost.settling import Entry, Limit, Partition, Run, Slices, folded, mean_run
 from kafscale.produce.log.folding import Kept, KeptBudget, foldable
 from kafscale.produce.log.settling import is_full
 from kafscale.produce.server import BUNDLES_PER_S

@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import cast
 
-from kafscale.cli.cost.load import Tuning
+from kafscale.operations.cost.load import Tuning
 from kafscale.produce.log.flight import OpenBuffer
 from kafscale.produce.log.folding import Kept, KeptBudget, foldable
 from kafscale.produce.log.model import Limits

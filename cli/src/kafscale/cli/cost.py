@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from kafscale.cli.cost.load import MB, Load, Prices, Requests, Tuning
 from kafscale.cli.targets import DataDirOption, EtcdOption, NamespaceOption, finished, settings_of
 from kafscale.cli.terminal import Output, OutputOption, notice, screen, show_rows
+from kafscale.operations.cost.load import MB, Load, Prices, Requests, Tuning
 from kafscale.operations.sentences import counted
 
 if TYPE_CHECKING:
-    from kafscale.cli.cost.measure import Measured
+    from kafscale.operations.cost.measure import Measured
+    from rich.table import Table
 
 TUNING = Tuning()
 PRICES = Prices()
@@ -86,7 +87,7 @@ def _given(values: type[Load | Tuning | Prices], context: typer.Context) -> dict
 
 
 def _computed(context: typer.Context) -> dict[str, Requests]:
-    from kafscale.cli.cost.model import both
+    from kafscale.operations.cost.model import both
 
     load = Load(bytes_per_s=context.params["rate_mb"] * MB, **_given(Load, context))
     return both(load, Tuning(**_given(Tuning, context)))
@@ -95,8 +96,8 @@ def _computed(context: typer.Context) -> dict[str, Requests]:
 async def _measure(
     data_dir: Path | None, endpoints: str | None, namespace: str | None, seconds: float
 ) -> Measured:
-    from kafscale.cli.cost.measure import measure
     from kafscale.operations.clusters import opened_etcd
+    from kafscale.operations.cost.measure import measure
     from kafscale.storage.keys import Keyspace
 
     settings = settings_of(data_dir, endpoints, namespace)
@@ -117,10 +118,36 @@ def _counted(measured: Measured) -> dict[str, Requests]:
 
 
 def _show(cases: dict[str, Requests], prices: Prices, output: Output) -> None:
-    from kafscale.cli.cost.draw import COLUMNS, rows_of, table
+    from kafscale.operations.cost.rows import COLUMNS, rows_of
 
     rows = rows_of(cases, prices)
     if output is Output.TABLE:
         screen().print(table(rows))
     else:
         show_rows(COLUMNS, rows, output)
+
+
+def table(rows: list[dict[str, Any]]) -> Table:
+    from kafscale.operations.cost.rows import COLUMNS
+    from rich.table import Table
+
+    shown = Table(box=None, header_style="bold")
+    for name in COLUMNS:
+        shown.add_column(name, justify="left" if name in ("case", "per") else "right", overflow="fold")
+    for row in rows:
+        shown.add_row(*(_cell(name, row[name]) for name in COLUMNS))
+    return shown
+
+
+def _cell(name: str, value: Any) -> str:
+    from kafscale.operations.cost.rows import DOLLARS
+
+    match value:
+        case None:
+            return ""
+        case float():
+            return f"{value:,.2f}" if name in DOLLARS or name == "redundant_gb" else f"{value:,.1f}"
+        case int():
+            return f"{value:,}"
+        case _:
+            return str(value)

@@ -1,14 +1,11 @@
-"""The rows of `kafscale cost`: each case per second and per month. Pure, but for the table."""
+"""The rows of a cost: each case per second and per month. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from kafscale.cli.cost.load import GB, MONTH_S, Prices, Requests, bill
-
-if TYPE_CHECKING:
-    from rich.table import Table
+from kafscale.operations.cost.load import GB, MONTH_S, Prices, Requests, bill
 
 COLUMNS: Final = (
     "case",
@@ -45,26 +42,3 @@ def rows_of(cases: Mapping[str, Requests], prices: Prices) -> list[dict[str, Any
         rows.append(same | {"per": "second"} | second | dict.fromkeys(DOLLARS))
         rows.append(same | {"per": "month"} | month | paid)
     return rows
-
-
-def table(rows: list[dict[str, Any]]) -> Table:
-    from rich.table import Table
-
-    shown = Table(box=None, header_style="bold")
-    for name in COLUMNS:
-        shown.add_column(name, justify="left" if name in ("case", "per") else "right", overflow="fold")
-    for row in rows:
-        shown.add_row(*(_cell(name, row[name]) for name in COLUMNS))
-    return shown
-
-
-def _cell(name: str, value: Any) -> str:
-    match value:
-        case None:
-            return ""
-        case float():
-            return f"{value:,.2f}" if name in DOLLARS or name == "redundant_gb" else f"{value:,.1f}"
-        case int():
-            return f"{value:,}"
-        case _:
-            return str(value)

@@ -8,7 +8,7 @@ import random
 from collections.abc import Iterator
 from itertools import count
 
-from kafscale.cli.cost.load import Tuning
+from kafscale.operations.cost.load import Tuning
 from kafscale.produce.bundles.gather import Gather, GatherLimits, Want
 from kafscale.produce.log.flush import NEVER, FlushBudget, FlushLimits, FlushPolicy, TokenBucket
 

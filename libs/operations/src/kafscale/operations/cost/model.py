@@ -20,8 +20,8 @@ from __future__ import annotations
 from math import exp
 from typing import Final
 
-from kafscale.cli.cost.load import Load, Requests, Tuning
-from kafscale.cli.cost.settling import Limit, Run, Slices, mean_run
+from kafscale.operations.cost.load import Load, Requests, Tuning
+from kafscale.operations.cost.settling import Limit, Run, Slices, mean_run
 from kafscale.produce.bundles.gather import GatherLimits
 from kafscale.produce.log.model import Limits
 from kafscale.runtime.committer import JOBS_PER_REQUEST_MAX
