@@ -199,7 +199,7 @@ def test_deleting_records_shows_first_and_asks_for_yes(
         "kafscale.client.log_starts.delete_before", lambda _, offsets: deleted.append(offsets)
     )
     kafka.ok("produce doomed -p 1", b"a\nb\nc\n")
-    monkeypatch.setattr("kafscale.client.groups.readers_of", lambda *_: {("slow", "doomed"): {1: 1}})
+    monkeypatch.setattr("kafscale.operations.deletions.readers_of", lambda *_: {("slow", "doomed"): {1: 1}})
     refused = kafka.run("delete-records doomed --before end")
     assert (refused.exit_code, "nobody can be asked here" in refused.stderr) == (2, True)
     dry = kafka.run("delete-records doomed --before 2 --dry-run --output json")
@@ -225,7 +225,7 @@ def test_deleting_records_asks_a_person(
 ) -> None:
     deleted: list[object] = []
     monkeypatch.setattr("kafscale.client.log_starts.delete_before", lambda *words: deleted.append(words))
-    monkeypatch.setattr("kafscale.client.groups.readers_of", lambda *_: {})
+    monkeypatch.setattr("kafscale.operations.deletions.readers_of", lambda *_: {})
     monkeypatch.setattr("kafscale.cli.consent.on_terminal", lambda: True)
     kafka.ok("produce asked -p 1", b"a\nb\nc\n")
     done = kafka.run("delete-records asked --before end", answer.encode())

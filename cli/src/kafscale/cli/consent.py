@@ -1,7 +1,7 @@
 """Show, ask, do: no command destroys anything in silence.
 
 A command that deletes or overwrites has the options --dry-run and --yes. It first calls `chosen_way`, then makes its
-plan, a `Doomed`, then calls `agreed`, and does what was shown if the answer is yes. The laws:
+plan, a `ChangePlan`, then calls `agreed`, and does what was shown if the answer is yes. The laws:
 
 - --dry-run changes nothing, also together with --yes.
 - If nobody can be asked, a command without --yes ends with exit code 2, before it sends anything.
@@ -19,7 +19,7 @@ from typing import Annotated, Final, assert_never
 
 import typer
 from kafscale.cli.terminal import Output, fail_usage, notice, plain, show_rows, show_table
-from kafscale.operations.consent import LOSS_COLUMNS, Doomed
+from kafscale.operations.consent import LOSS_COLUMNS, ChangePlan
 from kafscale.runtime.redaction import harmless
 
 ROWS_ASKED_MAX: Final = 20
@@ -70,45 +70,45 @@ def on_terminal() -> bool:
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
-def agreed(way: Way, doomed: Doomed, output: Output) -> bool:
+def agreed(way: Way, plan: ChangePlan, output: Output) -> bool:
     """Shows the plan, and says whether to do it. A person who declines ends the command with exit code 1."""
     match way:
         case Way.SHOW:
-            _show(doomed, output)
+            _show(plan, output)
             return False
         case Way.DO:
-            for fact in doomed.facts():
+            for fact in plan.facts():
                 notice(fact)
             return True
         case Way.ASK:
-            return _ask(doomed)
+            return _ask(plan)
         case _:
             assert_never(way)
 
 
-def _show(doomed: Doomed, output: Output) -> None:
+def _show(plan: ChangePlan, output: Output) -> None:
     if output is Output.JSON:
-        losses = {} if doomed.losses is None else {"losses": doomed.losses}
-        typer.echo(json.dumps(plain({"plan": doomed.rows, **doomed.more, **losses}), indent=1))
+        losses = {} if plan.losses is None else {"losses": plan.losses}
+        typer.echo(json.dumps(plain({"plan": plan.rows, **plan.more, **losses}), indent=1))
     else:
-        show_rows(doomed.columns, doomed.rows, output)
-    for fact in doomed.facts():
+        show_rows(plan.columns, plan.rows, output)
+    for fact in plan.facts():
         notice(fact)
-    if doomed.losses and output is Output.TABLE:
-        show_rows(LOSS_COLUMNS, doomed.losses, output)
+    if plan.losses and output is Output.TABLE:
+        show_rows(LOSS_COLUMNS, plan.losses, output)
     notice("nothing was changed")
 
 
-def _ask(doomed: Doomed) -> bool:
-    if not doomed.rows:
-        notice(f"{harmless(doomed.what)}: there is nothing to do")
+def _ask(plan: ChangePlan) -> bool:
+    if not plan.rows:
+        notice(f"{harmless(plan.what)}: there is nothing to do")
         return False
-    show_table(doomed.columns, doomed.rows[:ROWS_ASKED_MAX], err=True)
-    if len(doomed.rows) > ROWS_ASKED_MAX:
-        notice(f"and {len(doomed.rows) - ROWS_ASKED_MAX:,} more rows, which --dry-run shows")
-    for fact in doomed.facts():
+    show_table(plan.columns, plan.rows[:ROWS_ASKED_MAX], err=True)
+    if len(plan.rows) > ROWS_ASKED_MAX:
+        notice(f"and {len(plan.rows) - ROWS_ASKED_MAX:,} more rows, which --dry-run shows")
+    for fact in plan.facts():
         notice(fact)
-    typer.echo(f"{harmless(doomed.question)} [y/N]: ", nl=False, err=True)
+    typer.echo(f"{harmless(plan.question)} [y/N]: ", nl=False, err=True)
     if not is_yes(sys.stdin.readline()):  # typer.confirm would write a blank to standard output
         notice("nothing was changed")
         raise typer.Exit(1)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 from kafscale.cli.consent import Way, agreed
 from kafscale.cli.terminal import Output, notice, progressing
-from kafscale.operations.consent import Doomed
+from kafscale.operations.consent import ChangePlan
 from kafscale.operations.sentences import counted
 from kafscale.operations.times import now_ms
 
@@ -54,7 +54,7 @@ async def roll_forward(cluster: Cluster, way: Way, names: Mapping[TopicId, str],
     if not shown:
         notice("roll-forward: etcd lists everything that the bucket holds; nothing to change")
         return True
-    plan = Doomed(
+    plan = ChangePlan(
         what=f"roll-forward: {counted(len(shown), 'change')} of topics and heads in etcd",
         question="Write this to etcd?",
         columns=COLUMNS,

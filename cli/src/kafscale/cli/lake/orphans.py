@@ -18,7 +18,7 @@ from kafscale.cli.terminal import (
     progressing,
     show_rows,
 )
-from kafscale.operations.consent import Doomed
+from kafscale.operations.consent import ChangePlan
 from kafscale.operations.target import StoreKind, Target
 
 if TYPE_CHECKING:
@@ -57,15 +57,15 @@ def orphans(
                 return OrphanSummary(**json.loads(run_job("orphans", words, target)))
 
     found = collect(dry=True)
-    if agreed(way, _doomed(found), output):
+    if agreed(way, _plan_of(found), output):
         found = collect(dry=False)
         show_rows(COLUMNS, found.orphans, output)
         notice(f"deleted {_counted(found)}")
     _report(found)
 
 
-def _doomed(found: OrphanSummary) -> Doomed:
-    return Doomed(
+def _plan_of(found: OrphanSummary) -> ChangePlan:
+    return ChangePlan(
         what=_counted(found),
         question="Delete them?",
         columns=COLUMNS,

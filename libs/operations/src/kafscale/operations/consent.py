@@ -1,6 +1,6 @@
-"""What a deletion would destroy, as a person must see it before it is done. Pure.
+"""What an operation would destroy or change, as a person must see it before it is done. Pure.
 
-An operation that deletes or overwrites makes its plan first, a `Doomed`. A person sees it, and only then says yes.
+An operation that deletes or overwrites makes its `ChangePlan` first. A person sees it, and only then says yes.
 """
 
 from __future__ import annotations
@@ -17,14 +17,13 @@ GROUPS_NAMED_MAX: Final = 10
 
 Row = dict[str, Any]
 
-
 SEEN_BY_CLIENT: Final = "no group that you may see"
-"""For `Doomed.nobody`, if the groups were listed by Kafka's API."""
+"""For `ChangePlan.nobody`, if the groups were listed by Kafka's API."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Doomed:
-    """What a command would destroy.
+class ChangePlan:
+    """What an operation would destroy or change.
 
     `what`: a sentence without a full stop, as "3 segments of 2 logs, 100 bytes". `question`: as "Delete them?".
     `losses`: rows with LOSS_COLUMNS; None if no group can lose records. `losing`: what happens to the groups.
