@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from itertools import count
 
 from kafscale.operations.cost.load import Tuning
-from kafscale.produce.bundles.gather import Gather, GatherLimits, Want
+from kafscale.produce.bundles.gather import Gather, GatherLimits
 from kafscale.produce.log.flush import NEVER, FlushBudget, FlushLimits, FlushPolicy, TokenBucket
+from kafscale.produce.log.model import Want
 
 BURST = 20
 

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 
+from kafscale.log.heads import EpochStart, Head, ManifestRef, Meta, Seg
 from kafscale.operations.rollforward.chain import Piece
 from kafscale.operations.rollforward.plan import Found, Known
-from kafscale.storage.heads import EpochStart, Head, ManifestRef, Meta, Seg
 from kafscale.storage.keys import Keyspace, TopicId
 
 KEYS = Keyspace("test")

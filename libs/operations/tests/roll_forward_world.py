@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kafscale.log.heads import Head, decode_head, decode_meta
 from kafscale.operations.clusters import Cluster
 from kafscale.operations.fsck.run import Fsck
 from kafscale.operations.rollforward.report import rows, warnings
 from kafscale.operations.rollforward.run import Look, carry_out, look
 from kafscale.runtime.settings import ServiceSettings
 from kafscale.storage.etcd.client import EtcdClient
-from kafscale.storage.heads import Head, decode_head, decode_meta
 from kafscale.storage.keys import Keyspace, TopicId
 from kafscale.storage.objects import MemoryStore
 from kafscale.storage.topics import Topic, decode_topic

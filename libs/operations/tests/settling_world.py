@@ -11,12 +11,11 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import cast
 
+from kafscale.log.heads import Head, Seg
 from kafscale.operations.cost.load import Tuning
 from kafscale.produce.log.flight import OpenBuffer
-from kafscale.produce.log.folding import Kept, KeptBudget, foldable
 from kafscale.produce.log.model import Limits
-from kafscale.produce.log.settling import is_full, ripening_ms
-from kafscale.storage.heads import Head, Seg
+from kafscale.produce.log.settling import Kept, KeptBudget, foldable, is_full, ripening_ms
 
 LIMITS = Limits()
 MARK_BITS = 16

@@ -8,13 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from kafscale.log.heads import Head
 from kafscale.operations.cost.changes import Changes, slice_bytes_of
 from kafscale.operations.cost.load import Prices, Requests
 from kafscale.operations.cost.measure import Heads, loads_per_s, measure
 from kafscale.operations.cost.rows import rows_of
 from kafscale.operations.status.picture import Totals
 from kafscale.storage.etcd.client import EtcdClient
-from kafscale.storage.heads import Head
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.membership.records import Instance, InstanceState
 from kafscale.storage.objects import MemoryStore

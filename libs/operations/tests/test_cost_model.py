@@ -21,7 +21,7 @@ from kafscale.operations.cost.model import (
     without_bundles,
 )
 from kafscale.operations.cost.settling import Limit, Partition, Run, Slices, mean_run
-from kafscale.produce.log.folding import KeptBudget
+from kafscale.produce.log.settling import KeptBudget
 from kafscale.produce.server import BUNDLES_PER_S
 from kafscale.produce.settings import ProduceSettings
 

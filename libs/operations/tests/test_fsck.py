@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 import pytest
+from kafscale.log.heads import encode_head, encode_meta
 from kafscale.operations.fsck.run import Fsck, Verdict
 from kafscale.storage.etcd.client import EtcdClient
-from kafscale.storage.heads import encode_head, encode_meta
 from kafscale.storage.keys import Keyspace, TopicId
 from kafscale.storage.objects import MemoryStore
 from kafscale.testkit.logbuilder import LogBuilder, create_topic, records

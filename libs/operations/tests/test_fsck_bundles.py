@@ -6,14 +6,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 
 import pytest
+from kafscale.log.bundle import BUNDLE_HEADER_SIZE, Directory, parse_bundle
+from kafscale.log.heads import SEGMENTS_TAG, Seg, encode_head, encode_segs
+from kafscale.log.manifests import Manifest, encode_manifest
 from kafscale.operations.fsck.bundle_checks import NamedSlice, check_directory
 from kafscale.operations.fsck.bundles import ANOTHER_CLUSTER
 from kafscale.operations.fsck.run import Fsck, Verdict
-from kafscale.storage.bundle import BUNDLE_HEADER_SIZE, Directory, parse_bundle
 from kafscale.storage.etcd.client import EtcdClient
-from kafscale.storage.heads import SEGMENTS_TAG, Seg, encode_head, encode_segs
 from kafscale.storage.keys import META_CLUSTER, BundleId, Keyspace
-from kafscale.storage.manifests import Manifest, encode_manifest
 from kafscale.storage.objects import MemoryStore, ObjectInfo
 from kafscale.store.v1 import store_pb2 as pb
 from kafscale.testkit.logbuilder import LogBuilder, create_topic, records

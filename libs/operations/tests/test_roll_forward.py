@@ -6,17 +6,16 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 
 import pytest
+from kafscale.log.heads import encode_head
+from kafscale.log.places import place_of
+from kafscale.log.segment import BatchInfo, build_segment, verify_segment
 from kafscale.operations.rollforward import metadata as metadata_module
 from kafscale.operations.rollforward.plan import EPOCHS_SKIPPED
 from kafscale.operations.rollforward.report import rows, warnings
 from kafscale.operations.rollforward.segments import Rejected, is_settled, seg_of_stored
 from kafscale.operations.sentences import Trouble
+from kafscale.storage.coordination import decode_owner
 from kafscale.storage.etcd.client import EtcdClient
-from kafscale.storage.heads import (
-    decode_epoch_floor,
-    decode_owner,
-    encode_head,
-)
 from kafscale.storage.keys import META_ATTEMPT, META_TOPIC_ID, Keyspace
 from kafscale.storage.objects import (
     NO_METADATA,
@@ -27,10 +26,8 @@ from kafscale.storage.objects import (
     Metadata,
     ObjectInfo,
 )
-from kafscale.storage.places import place_of
 from kafscale.storage.recovery_keys import deletion_mark
-from kafscale.storage.segment import BatchInfo, build_segment, verify_segment
-from kafscale.storage.topics import TopicState, encode_topic
+from kafscale.storage.topics import TopicState, decode_epoch_floor, encode_topic
 from kafscale.testkit.logbuilder import create_topic, records
 from kafscale.wire.records import build_batch
 

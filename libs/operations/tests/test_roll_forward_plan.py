@@ -8,6 +8,9 @@ from random import Random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kafscale.log.heads import EpochStart, Head, Meta, Seg, encode_head
+from kafscale.log.manifests import encode_manifest
+from kafscale.log.segment import verify_segment, walk_batches
 from kafscale.operations.rollforward.chain import Chain, Piece, Span, chain_of
 from kafscale.operations.rollforward.plan import (
     EPOCHS_SKIPPED,
@@ -19,9 +22,6 @@ from kafscale.operations.rollforward.plan import (
     plan_partition,
 )
 from kafscale.operations.rollforward.segments import OFFSETS_MAX
-from kafscale.storage.heads import EpochStart, Head, Meta, Seg, encode_head
-from kafscale.storage.manifests import encode_manifest
-from kafscale.storage.segment import verify_segment, walk_batches
 
 from .lost_etcd import KEYS, TOPIC_ID, LostEtcd, known, seg_of
 

@@ -8,9 +8,10 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
+from kafscale.log.heads import Head, encode_head
 from kafscale.operations.settle import NEWER, CannotSettle, Left, Outcome, Settle
+from kafscale.storage.coordination import OwnerRecord, encode_owner
 from kafscale.storage.etcd.client import EtcdClient
-from kafscale.storage.heads import Head, OwnerRecord, encode_head, encode_owner
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects import MemoryStore
 from kafscale.testkit.logbuilder import LogBuilder, create_topic, records

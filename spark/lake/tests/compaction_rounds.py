@@ -11,8 +11,8 @@ from kafscale.lake.columns import Wanted
 from kafscale.lake.compaction.report import Report
 from kafscale.lake.compaction.run import Bounds, Round
 from kafscale.lake.scan import scan
+from kafscale.log.heads import Meta, decode_head, decode_meta
 from kafscale.operations.fsck.run import Fsck
-from kafscale.storage.heads import Meta, decode_head, decode_meta
 from kafscale.storage.keys import index_beside
 from kafscale.testkit.logbuilder import LogBuilder
 from kafscale.wire.records import Codec, Record, records_in

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from kafscale.log.heads import Head, Seg
 from kafscale.produce.log.flight import OpenBuffer
-from kafscale.produce.log.folding import FOLD_BYTES_MAX, Kept, KeptBudget, foldable
-from kafscale.storage.heads import Head, Seg
+from kafscale.produce.log.settling import FOLD_BYTES_MAX, Kept, KeptBudget, foldable
 
 RECORDS = b"r" * 100
 

@@ -19,8 +19,8 @@ from kafscale.cli.terminal import Output, OutputOption, fail, fail_usage, report
 from kafscale.operations.sentences import Trouble, counted
 
 if TYPE_CHECKING:
+    from kafscale.log.segment import SegmentIndex
     from kafscale.operations.dump.read import Segment
-    from kafscale.storage.segment import SegmentIndex
 
 
 def dump(

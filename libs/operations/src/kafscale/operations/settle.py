@@ -17,9 +17,10 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from kafscale.lake.unknown import NO_TOPIC
+from kafscale.log.heads import decode_head
 from kafscale.operations.sentences import Progress, Trouble
+from kafscale.storage.coordination import decode_owner
 from kafscale.storage.etcd.client import EtcdClient, EtcdError, KeyValue, Range
-from kafscale.storage.heads import decode_head, decode_owner
 from kafscale.storage.keys import Keyspace, TopicId, UnknownKey
 from kafscale.storage.schema import UnreadableValue
 from kafscale.storage.topics import decode_topic

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from kafscale.log.heads import Head
 from kafscale.operations.cost.load import Requests
 from kafscale.operations.cost.model import MERGES, OBJECTS_PER_SEGMENT, READS_PER_CHECKPOINT
-from kafscale.storage.heads import Head
 
 
 @dataclass(slots=True)

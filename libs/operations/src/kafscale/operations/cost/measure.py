@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import Final
 
+from kafscale.log.heads import Head, decode_head
 from kafscale.operations.cost.changes import Changes, slice_bytes_of
 from kafscale.operations.cost.load import Requests
 from kafscale.operations.sentences import Trouble
@@ -15,7 +16,6 @@ from kafscale.operations.status.picture import Totals, newest
 from kafscale.storage.etcd.client import EtcdClient, KeyValue
 from kafscale.storage.etcd.errors import WatchCompacted
 from kafscale.storage.etcd.ops import EventKind, WatchEvent
-from kafscale.storage.heads import Head, decode_head
 from kafscale.storage.keys import Keyspace, prefix_end
 from kafscale.storage.membership.records import Instance, decode_live
 from kafscale.storage.schema import UnreadableValue

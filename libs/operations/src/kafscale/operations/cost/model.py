@@ -20,12 +20,12 @@ from __future__ import annotations
 from math import exp
 from typing import Final
 
+from kafscale.log.manifests import MERGE_WIDTH
 from kafscale.operations.cost.load import Load, Requests, Tuning
 from kafscale.operations.cost.settling import Limit, Run, Slices, mean_run
 from kafscale.produce.bundles.gather import GatherLimits
 from kafscale.produce.log.model import Limits
 from kafscale.runtime.committer import JOBS_PER_REQUEST_MAX
-from kafscale.storage.manifests import MERGE_WIDTH
 
 OBJECTS_PER_SEGMENT: Final = 2
 """`.kfs` and `.index`."""

@@ -13,11 +13,10 @@ from math import ceil, exp, sqrt
 from random import Random
 from typing import Final
 
+from kafscale.log.heads import Head, Seg
 from kafscale.produce.log.flight import OpenBuffer
-from kafscale.produce.log.folding import Kept, KeptBudget, foldable
 from kafscale.produce.log.model import Limits
-from kafscale.produce.log.settling import is_full, ripening_ms
-from kafscale.storage.heads import Head, Seg
+from kafscale.produce.log.settling import Kept, KeptBudget, foldable, is_full, ripening_ms
 
 TAIL_ENTRIES_MAX: Final = Limits().checkpoint_at
 """A tail of so many entries is settled if it begins with a slice."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from kafscale.storage.segment import (
+from kafscale.log.segment import (
     FOOTER_SIZE,
     HEADER_SIZE,
     BatchSpan,

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from kafscale.operations.dump.read import Segment, attempt, read_segment
-from kafscale.storage.bundle import (
+from kafscale.log.bundle import (
     BUNDLE_HEADER_SIZE,
     TRAILER_SIZE,
     SliceEntry,
@@ -20,8 +19,7 @@ from kafscale.storage.bundle import (
     parse_trailer,
     read_entries,
 )
-from kafscale.storage.keys import BundleId
-from kafscale.storage.segment import (
+from kafscale.log.segment import (
     FOOTER_MAGIC,
     FOOTER_SIZE,
     HEADER_SIZE,
@@ -29,6 +27,8 @@ from kafscale.storage.segment import (
     SegmentError,
     read_batch_span,
 )
+from kafscale.operations.dump.read import Segment, attempt, read_segment
+from kafscale.storage.keys import BundleId
 from kafscale.wire.batches import crc32c
 
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from kafscale.log.bundle import Directory, SliceEntry
+from kafscale.log.heads import Seg
 from kafscale.operations.fsck.checks import Partition, Problem
-from kafscale.storage.bundle import Directory, SliceEntry
-from kafscale.storage.heads import Seg
 from kafscale.storage.keys import BundleId, TopicId
 
 

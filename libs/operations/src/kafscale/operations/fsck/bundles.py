@@ -11,19 +11,18 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Final
 
+from kafscale.log.bundle import Directory, Standings
+from kafscale.log.bundle_directory import read_directory
+from kafscale.log.heads import decode_head
+from kafscale.log.segment import SegmentError
 from kafscale.operations.fsck.bundle_checks import NamedSlice, check_directory
 from kafscale.operations.fsck.checks import Problem
 from kafscale.operations.sentences import Progress
-from kafscale.storage.bundle import Directory
-from kafscale.storage.bundle_directory import read_directory
 from kafscale.storage.cluster_record import read_cluster_id
 from kafscale.storage.etcd.client import EtcdClient
-from kafscale.storage.heads import decode_head
 from kafscale.storage.keys import META_CLUSTER, BundleId, Keyspace
 from kafscale.storage.objects import ObjectInfo, ObjectNotFound, ObjectStore, PreconditionFailed
 from kafscale.storage.schema import UnreadableValue
-from kafscale.storage.segment import SegmentError
-from kafscale.storage.standings import Standings
 
 HEADS_PER_READ: Final = 500
 BUNDLES_AT_ONCE: Final = 16

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from kafscale.storage.heads import Head, Meta, Seg
-from kafscale.storage.segment import SegmentError, find_position, parse_index, verify_segment, walk_batches
+from kafscale.log.heads import Head, Meta, Seg
+from kafscale.log.segment import SegmentError, find_position, parse_index, verify_segment, walk_batches
 from kafscale.wire.records import read_batch_header
 
 

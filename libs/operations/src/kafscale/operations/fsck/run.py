@@ -6,18 +6,18 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from kafscale.log.heads import Head, Meta, Seg, decode_head, decode_meta
+from kafscale.log.manifests import decode_manifest
+from kafscale.log.places import Place, index_of, place_of
 from kafscale.operations.fsck.bundle_checks import NamedSlice, check_slices
 from kafscale.operations.fsck.bundles import BundleCheck, BundleCounts, is_named
 from kafscale.operations.fsck.checks import Partition, Problem, check_index, check_offsets, check_segment
 from kafscale.operations.sentences import Progress
 from kafscale.storage.etcd.client import EtcdClient, Range
-from kafscale.storage.heads import Head, Meta, Seg, decode_head, decode_meta
 from kafscale.storage.history.history import History
 from kafscale.storage.history.witness import WentBack
 from kafscale.storage.keys import META_TOPIC_ID, Keyspace, TopicId
-from kafscale.storage.manifests import decode_manifest
 from kafscale.storage.objects import ObjectNotFound, ObjectStore, PreconditionFailed
-from kafscale.storage.places import Place, index_of, place_of
 from kafscale.storage.schema import UnreadableValue
 from kafscale.storage.topics import Topic, TopicState, decode_topic
 

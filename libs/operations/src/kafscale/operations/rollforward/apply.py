@@ -13,24 +13,18 @@ from typing import Final
 
 from kafscale.admin import plan as topic_txns
 from kafscale.lake.concurrency import gather_bounded
+from kafscale.log.heads import Seg, encode_head, encode_meta
+from kafscale.log.manifests import encode_manifest
+from kafscale.log.meta_swap import send
 from kafscale.operations.rollforward.plan import PartitionPlan
 from kafscale.operations.rollforward.segments import Filler
 from kafscale.operations.rollforward.topics import Metadata, Plan, TopicChange
 from kafscale.operations.sentences import Trouble
+from kafscale.storage.coordination import OwnerRecord, encode_owner
 from kafscale.storage.etcd.client import Compare, Delete, EtcdClient, Put, Txn
-from kafscale.storage.heads import (
-    OwnerRecord,
-    Seg,
-    encode_epoch_floor,
-    encode_head,
-    encode_meta,
-    encode_owner,
-)
 from kafscale.storage.keys import META_TOPIC_ID, Keyspace, TopicId, index_beside
-from kafscale.storage.manifests import encode_manifest
-from kafscale.storage.meta_swap import send
 from kafscale.storage.objects import IfAbsent, ObjectStore
-from kafscale.storage.topics import Topic, encode_topic
+from kafscale.storage.topics import Topic, encode_epoch_floor, encode_topic
 
 WRITES_AT_ONCE: Final = 8
 

@@ -12,15 +12,17 @@ from collections.abc import Iterable
 from typing import Final
 
 from kafscale.lake.concurrency import gather_bounded
+from kafscale.log.bundle import Directory
+from kafscale.log.bundle_directory import read_directory
+from kafscale.log.heads import Seg
+from kafscale.log.manifests import decode_manifest
+from kafscale.log.segment import SegmentError
 from kafscale.operations.rollforward.chain import Piece
 from kafscale.operations.rollforward.listing import Listing, TreeSegment, read_listing
 from kafscale.operations.rollforward.plan import Found
 from kafscale.operations.rollforward.segments import Rejected, is_settled, seg_of_slice, seg_of_stored
 from kafscale.operations.rollforward.topics import Bucket, Metadata, Where
 from kafscale.operations.sentences import Progress
-from kafscale.storage.bundle import Directory
-from kafscale.storage.bundle_directory import read_directory
-from kafscale.storage.heads import Seg
 from kafscale.storage.keys import (
     META_ATTEMPT,
     META_EPOCH,
@@ -29,10 +31,8 @@ from kafscale.storage.keys import (
     Keyspace,
     TopicId,
 )
-from kafscale.storage.manifests import decode_manifest
 from kafscale.storage.objects import ObjectInfo, ObjectNotFound, ObjectStore, PreconditionFailed
 from kafscale.storage.schema import UnreadableValue
-from kafscale.storage.segment import SegmentError
 
 READS_AT_ONCE: Final = 16
 SEGMENTS_AT_ONCE: Final = 8

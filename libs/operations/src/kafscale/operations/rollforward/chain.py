@@ -23,7 +23,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from kafscale.storage.heads import EpochStart, Seg
+from kafscale.log.heads import EpochStart, Seg
 
 _FAR: Final = 1 << 63
 """No offset is as high."""

@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
+from kafscale.log.heads import Head, Meta, decode_head, decode_meta
 from kafscale.operations.rollforward.plan import Known
 from kafscale.operations.rollforward.topics import Metadata, Where
 from kafscale.operations.sentences import Trouble
 from kafscale.storage.etcd.client import EtcdClient
-from kafscale.storage.heads import Head, Meta, decode_epoch_floor, decode_head, decode_meta
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.recovery_keys import epoch_floors_prefix, parse_epoch_floor, parse_meta
 from kafscale.storage.schema import UnreadableValue
-from kafscale.storage.topics import Topic, decode_topic
+from kafscale.storage.topics import Topic, decode_epoch_floor, decode_topic
 
 KEYS_PER_READ: Final = 500
 LOOK_AGAIN_S: Final = 0.5

@@ -12,11 +12,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from kafscale.log.heads import EPOCHS_MAX, EpochStart, Head, ManifestRef, Meta, Seg
+from kafscale.log.manifests import MERGE_WIDTH, Manifest, epoch_starts, ref_to
 from kafscale.operations.rollforward.chain import Chain, Piece, chain_of
 from kafscale.operations.rollforward.segments import OFFSETS_MAX, Filler, fillers
-from kafscale.storage.heads import EPOCHS_MAX, EpochStart, Head, ManifestRef, Meta, Seg
 from kafscale.storage.keys import Keyspace, TopicId
-from kafscale.storage.manifests import MERGE_WIDTH, Manifest, epoch_starts, ref_to
 
 EPOCHS_SKIPPED: Final = 1_000_000
 """A claim that left no object is not seen, so its epoch may be higher than all that are. Each claim takes seconds. A

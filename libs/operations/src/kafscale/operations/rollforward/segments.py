@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from kafscale.storage.bundle import Directory, SliceEntry
-from kafscale.storage.heads import Seg
-from kafscale.storage.segment import (
+from kafscale.log.bundle import Directory, SliceEntry
+from kafscale.log.heads import Seg
+from kafscale.log.segment import (
     HEADER,
     BatchInfo,
     Segment,

@@ -23,8 +23,8 @@ from kafscale.operations.status.picture import (
 )
 from kafscale.operations.status.unsettled import read_unsettled
 from kafscale.storage.cluster_record import decode_cluster_id
+from kafscale.storage.coordination import decode_owner
 from kafscale.storage.etcd.client import EtcdClient, KeyValue
-from kafscale.storage.heads import decode_owner
 from kafscale.storage.keys import Keyspace, UnknownKey
 from kafscale.storage.membership.records import Instance, decode_live
 from kafscale.storage.schema import UnreadableValue

@@ -9,10 +9,10 @@ import contextlib
 from dataclasses import dataclass
 from typing import Final
 
+from kafscale.log.heads import SLICES_SCHEMA
 from kafscale.storage.etcd.client import EtcdClient
-from kafscale.storage.heads import SLICES_SCHEMA, parse_value
 from kafscale.storage.keys import Keyspace
-from kafscale.storage.schema import UnreadableValue
+from kafscale.storage.schema import UnreadableValue, parse_value
 from kafscale.store.v1 import store_pb2 as pb
 
 HEADS_PER_READ: Final = 500
