@@ -30,10 +30,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from kafscale.cli.cost.load import MB, Load, Requests, Tuning
-from kafscale.cli.cost.measure import Measured, measure
-from kafscale.cli.cost.model import reads_of_slices_per_s, with_bundles, without_bundles
-from kafscale.cli.status.gather import scrape
+from kafscale.operations.cost.load import MB, Load, Requests, Tuning
+from kafscale.operations.cost.measure import Measured, measure
+from kafscale.operations.cost.model import reads_of_slices_per_s, with_bundles, without_bundles
+from kafscale.operations.status.gather import scrape
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.keys import Keyspace
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
-from kafscale.cli.options import WHAT_THEY_DO
+from kafscale.operations.services import WHAT_THEY_DO
 from kafscale.runtime.settings import ServiceSettings
 from kafscale.runtime.settings_load import variable
 from pydantic import SecretStr

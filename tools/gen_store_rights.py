@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from kafscale.cli.rights.script import script
+from kafscale.operations.rights.script import script
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.rights.etcd import Permission, rights_of
 from kafscale.storage.rights.objects import Action, grants_of, policy_of

@@ -11,7 +11,7 @@ fail() { printf 'setup: %s\n' "$1" >&2; exit 1; }
 case $kind in
     run | dev)
         home=.venv locks="requirements.lock" dev=dev
-        members="libs/wire libs/access libs/storage libs/log libs/runtime services/* cli spark/lake spark/upkeep" ;;
+        members="libs/wire libs/access libs/storage libs/log libs/runtime libs/client libs/operations services/* cli spark/lake spark/upkeep" ;;
     spark | spark-dev)
         home=spark/engine/.venv locks="spark/engine/requirements.lock" dev=spark-dev
         members="libs/wire libs/access libs/storage libs/log libs/runtime spark/lake spark/engine" ;;

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 from kafscale.cli.__main__ import app
-from kafscale.cli.kafka import topics
-from kafscale.cli.kafka.client import ANSWER_TIMEOUT_S, Client
+from kafscale.client import topics
+from kafscale.client.admin_client import ANSWER_TIMEOUT_S, Client
 from typer.testing import CliRunner, Result
 
 PARTITIONS = 4

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from kafscale.cli.datadir import DataDir
 from kafscale.lake.catalog import Lake
+from kafscale.operations.datadir import DataDir
 from kafscale.runtime.dependencies import connect_etcd, open_object_store
 from kafscale.runtime.etcd_binary import EtcdProcess
 from kafscale.runtime.etcd_program import find_etcd

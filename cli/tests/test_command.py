@@ -13,7 +13,7 @@ import pytest
 import typer
 from kafscale.cli.__main__ import app
 from kafscale.cli.groups import EARLIEST, LATEST, Target, target_of
-from kafscale.cli.options import ROLES, WHAT_THEY_DO
+from kafscale.operations.services import ROLES, WHAT_THEY_DO
 from kafscale.runtime.memory_tuning import MALLOC_ENV
 from typer.testing import CliRunner
 

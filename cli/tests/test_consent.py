@@ -5,35 +5,22 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterable
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import typer
-from kafscale.cli import consent, offsets, topics
-from kafscale.cli.consent import (
-    GROUPS_NAMED_MAX,
-    ROWS_ASKED_MAX,
-    SEEN_BY_CLIENT,
-    Doomed,
-    DryRunOption,
-    Way,
-    YesOption,
-    agreed,
-    chosen_way,
-    loss_sentence,
-    way_of,
-)
+from kafscale.cli import consent
+from kafscale.cli.consent import ROWS_ASKED_MAX, DryRunOption, Way, YesOption, agreed, chosen_way, way_of
 from kafscale.cli.terminal import Output, OutputOption
-from kafscale.lake.unread import Going
+from kafscale.operations.consent import ChangePlan
 from typer.testing import CliRunner, Result
 
 LOSS = {"group": "billing", "topic": "t", "partition": 0, "committed": 3, "start": 10, "records": 7_000}
 FACTS = ["5 things", "groups that would lose records that they have not read: billing 7,000"]
 
 
-def doomed(count: int = 5, losses: Iterable[dict[str, Any]] | None = (LOSS,)) -> Doomed:
-    return Doomed(
+def plan(count: int = 5, losses: Iterable[dict[str, Any]] | None = (LOSS,)) -> ChangePlan:
+    return ChangePlan(
         what=f"{count} things",
         question="Delete them?",
         columns=("thing",),
@@ -43,7 +30,7 @@ def doomed(count: int = 5, losses: Iterable[dict[str, Any]] | None = (LOSS,)) ->
     )
 
 
-def run(plan: Doomed, *words: str, terminal: bool = False, answer: str | None = None) -> Result:
+def run(plan: ChangePlan, *words: str, terminal: bool = False, answer: str | None = None) -> Result:
     """A command that prints `done` where another would delete."""
     app = typer.Typer()
 
@@ -75,14 +62,14 @@ def test_the_way_depends_on_the_options_and_on_whether_anybody_can_be_asked() ->
 
 
 def test_a_script_without_yes_is_refused_before_anything_is_planned() -> None:
-    done = run(doomed(), answer="y\n")
+    done = run(plan(), answer="y\n")
     assert (done.exit_code, done.stdout) == (2, "")
     assert "nobody can be asked here" in done.stderr
     assert "plans" not in done.stderr
 
 
 def test_a_script_with_yes_is_not_asked_and_its_log_says_what_went() -> None:
-    done = run(doomed(), "--yes")
+    done = run(plan(), "--yes")
     assert (done.exit_code, done.stdout) == (0, "done\n")
     assert done.stderr.splitlines() == ["plans", *FACTS]
 
@@ -90,7 +77,7 @@ def test_a_script_with_yes_is_not_asked_and_its_log_says_what_went() -> None:
 @pytest.mark.parametrize("words", [("--dry-run",), ("--dry-run", "--yes")])
 @pytest.mark.parametrize("terminal", [False, True])
 def test_a_dry_run_shows_all_and_does_nothing(words: tuple[str, ...], terminal: bool) -> None:
-    done = run(doomed(ROWS_ASKED_MAX + 5), *words, terminal=terminal, answer="y\n")
+    done = run(plan(ROWS_ASKED_MAX + 5), *words, terminal=terminal, answer="y\n")
     assert done.exit_code == 0
     assert f"thing-{ROWS_ASKED_MAX + 4}" in done.stdout
     assert "7000" in done.stdout, "the losses are a table too"
@@ -99,14 +86,14 @@ def test_a_dry_run_shows_all_and_does_nothing(words: tuple[str, ...], terminal: 
 
 
 def test_a_dry_run_for_a_program_has_the_plan_and_the_losses() -> None:
-    done = run(doomed(1), "--dry-run", "-o", "json")
+    done = run(plan(1), "--dry-run", "-o", "json")
     assert json.loads(done.stdout) == {"plan": [{"thing": "thing-0"}], "bytes": 9, "losses": [LOSS]}
-    assert "losses" not in json.loads(run(doomed(1, None), "--dry-run", "-o", "json").stdout)
-    assert run(doomed(1), "--dry-run", "-o", "csv").stdout.splitlines() == ["thing", "thing-0"]
+    assert "losses" not in json.loads(run(plan(1, None), "--dry-run", "-o", "json").stdout)
+    assert run(plan(1), "--dry-run", "-o", "csv").stdout.splitlines() == ["thing", "thing-0"]
 
 
 def test_a_person_sees_what_goes_and_who_has_not_read_it_and_then_says_yes() -> None:
-    done = run(doomed(), terminal=True, answer="y\n")
+    done = run(plan(), terminal=True, answer="y\n")
     assert (done.exit_code, done.stdout) == (0, "done\n"), "the question is not in the rows"
     lines = done.stderr.splitlines()
     assert [line.strip() for line in lines[2:9]] == [*(f"thing-{number}" for number in range(5)), *FACTS]
@@ -115,49 +102,24 @@ def test_a_person_sees_what_goes_and_who_has_not_read_it_and_then_says_yes() -> 
 
 @pytest.mark.parametrize("answer", ["n\n", "\n", "", "yesterday\n"])
 def test_anything_but_a_yes_is_a_no(answer: str) -> None:
-    done = run(doomed(), terminal=True, answer=answer)
+    done = run(plan(), terminal=True, answer=answer)
     assert (done.exit_code, done.stdout) == (1, "")
     assert done.stderr.splitlines()[-1].endswith("nothing was changed")
 
 
 def test_a_long_plan_is_cut_above_the_question() -> None:
-    done = run(doomed(ROWS_ASKED_MAX + 2), terminal=True, answer="n\n")
+    done = run(plan(ROWS_ASKED_MAX + 2), terminal=True, answer="n\n")
     assert f"thing-{ROWS_ASKED_MAX - 1}" in done.stderr
     assert f"thing-{ROWS_ASKED_MAX}" not in done.stderr
     assert "and 2 more rows, which --dry-run shows" in done.stderr
 
 
 def test_nobody_is_asked_about_nothing() -> None:
-    done = run(doomed(0, []), terminal=True)
+    done = run(plan(0, []), terminal=True)
     assert (done.exit_code, done.stdout) == (0, "")
     assert "0 things: there is nothing to do" in done.stderr
 
 
-def test_groups_are_named_once_and_those_that_lose_most_come_first() -> None:
-    losses = [{"group": group, "records": count} for group, count in (("b", 1), ("a", 5), ("b", 1_000))]
-    assert loss_sentence(losses) == "groups that would lose records that they have not read: b 1,001, a 5"
-    assert loss_sentence([], "would skip") == "no group would skip records that it has not read"
-    seen = "no group that you may see would lose records that it has not read"
-    assert loss_sentence([], nobody=SEEN_BY_CLIENT) == seen
-    many = [{"group": f"g{number:02}", "records": 1} for number in range(GROUPS_NAMED_MAX + 3)]
-    assert loss_sentence(many).endswith(f"g{GROUPS_NAMED_MAX - 1:02} 1, and 3 more groups")
-
-
-def test_a_command_of_kafka_s_api_speaks_of_the_groups_that_its_user_may_see(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """ACLs hide the others, and these may lose records."""
-    client: Any = None
-    found = [SimpleNamespace(name="t", partitions=[SimpleNamespace(id=0)])]
-    going = [Going(topic="t", partition=0, start=0, end=2)]
-    monkeypatch.setattr("kafscale.cli.kafka.topics.find_topics", lambda *_: found)
-    monkeypatch.setattr("kafscale.cli.kafka.topics.bounds_of", lambda *_: going)
-    monkeypatch.setattr("kafscale.cli.kafka.groups.readers_of", lambda *_: {})
-    log: Any = SimpleNamespace(start=0, at=2)
-    for plan in (topics._doomed(client, ["t"]), offsets._doomed(client, "t", {("t", 0): log})):
-        assert plan.facts()[-1] == "no group that you may see would lose records that it has not read"
-
-
 def test_a_hostile_name_cannot_write_to_the_terminal() -> None:
-    done = run(doomed(losses=[{**LOSS, "group": "\x07x"}]), terminal=True, answer="n\n")
+    done = run(plan(losses=[{**LOSS, "group": "\x07x"}]), terminal=True, answer="n\n")
     assert "\x07" not in done.stderr

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cryptography import x509
 from kafscale.cli.internal_tls import EphemeralAuthority, environment
-from kafscale.cli.options import ROLES
+from kafscale.operations.services import ROLES
 from kafscale.runtime.grpc_identity import GrpcIdentity, PemFiles
 
 NOW = datetime.datetime(2026, 11, 25, tzinfo=datetime.UTC)

@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 from kafscale.cli.lake import lag_server
 from kafscale.cli.lake.lag_server import LagServer, LiveReport, made
-from kafscale.cli.targets import Trouble
 from kafscale.lake.catalog import Log
 from kafscale.lake.lag.report import Facts
+from kafscale.operations.sentences import Trouble
 from kafscale.runtime.http import serving
 from kafscale.storage.etcd.client import EtcdUnknown, UnknownKind
 from kafscale.storage.keys import TopicId

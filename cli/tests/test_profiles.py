@@ -12,12 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kafscale.cli.__main__ import app
-from kafscale.cli.datadir import DataDir, Endpoints
-from kafscale.cli.kafka.properties import format_jaas, format_properties, parse_jaas, parse_properties
-from kafscale.cli.kafka.security import OPEN, PasswordLogin, read_security
-from kafscale.cli.options import SecurityProtocol
-from kafscale.cli.profile.store import Profiles
-from kafscale.cli.targets import Place, place_of
+from kafscale.cli.targets import place_of
+from kafscale.client.properties import format_jaas, format_properties, parse_jaas, parse_properties
+from kafscale.client.protocol import SecurityProtocol
+from kafscale.client.security import OPEN, PasswordLogin, read_security
+from kafscale.operations.bootstrap import Place
+from kafscale.operations.datadir import DataDir, Endpoints
+from kafscale.operations.profiles import Profiles
 from kafscale.testkit.authority import Authority
 from typer.testing import CliRunner, Result
 
@@ -68,7 +69,7 @@ def place(monkeypatch: pytest.MonkeyPatch) -> Any:
             asked.append(Place(bootstrap, security))
             raise SystemExit
 
-    monkeypatch.setattr("kafscale.cli.kafka.client.Client", Client)
+    monkeypatch.setattr("kafscale.client.admin_client.Client", Client)
 
     def of(*words: str, env: Mapping[str, str] | None = None) -> Place:
         CliRunner().invoke(app, words, env=dict(env or {}))

@@ -10,12 +10,12 @@ from typing import Any, ClassVar
 
 import pytest
 from confluent_kafka import Message
-from kafscale.cli.kafka.client import Client
-from kafscale.cli.positions import Base, Position
 from kafscale.cli.records import consume as module
 from kafscale.cli.records.consume import ConsumePlan, consume
 from kafscale.cli.records.json_lines import Record, from_line, to_line
 from kafscale.cli.records.produce_command import _hint
+from kafscale.client.admin_client import Client
+from kafscale.operations.positions import Base, Position
 
 from .mock_kafka import MockKafka, mock_kafka
 
@@ -196,10 +196,10 @@ def test_deleting_records_shows_first_and_asks_for_yes(
 ) -> None:
     deleted: list[dict[tuple[str, int], int]] = []
     monkeypatch.setattr(
-        "kafscale.cli.kafka.log_starts.delete_before", lambda _, offsets: deleted.append(offsets)
+        "kafscale.client.log_starts.delete_before", lambda _, offsets: deleted.append(offsets)
     )
     kafka.ok("produce doomed -p 1", b"a\nb\nc\n")
-    monkeypatch.setattr("kafscale.cli.kafka.groups.readers_of", lambda *_: {("slow", "doomed"): {1: 1}})
+    monkeypatch.setattr("kafscale.operations.deletions.readers_of", lambda *_: {("slow", "doomed"): {1: 1}})
     refused = kafka.run("delete-records doomed --before end")
     assert (refused.exit_code, "nobody can be asked here" in refused.stderr) == (2, True)
     dry = kafka.run("delete-records doomed --before 2 --dry-run --output json")
@@ -224,8 +224,8 @@ def test_deleting_records_asks_a_person(
     kafka: MockKafka, monkeypatch: pytest.MonkeyPatch, answer: str, code: int, said: str
 ) -> None:
     deleted: list[object] = []
-    monkeypatch.setattr("kafscale.cli.kafka.log_starts.delete_before", lambda *words: deleted.append(words))
-    monkeypatch.setattr("kafscale.cli.kafka.groups.readers_of", lambda *_: {})
+    monkeypatch.setattr("kafscale.client.log_starts.delete_before", lambda *words: deleted.append(words))
+    monkeypatch.setattr("kafscale.operations.deletions.readers_of", lambda *_: {})
     monkeypatch.setattr("kafscale.cli.consent.on_terminal", lambda: True)
     kafka.ok("produce asked -p 1", b"a\nb\nc\n")
     done = kafka.run("delete-records asked --before end", answer.encode())

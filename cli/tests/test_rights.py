@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 from kafscale.cli.__main__ import app
-from kafscale.cli.options import ROLES
-from kafscale.cli.rights.script import script
+from kafscale.operations.rights.script import script
+from kafscale.operations.services import ROLES
 from kafscale.runtime.etcd_binary import EtcdProcess
 from kafscale.storage.etcd.client import EtcdClient, EtcdRejected
 from kafscale.storage.etcd.users import EtcdUsers

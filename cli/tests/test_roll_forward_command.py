@@ -8,17 +8,17 @@ import json
 import pytest
 import typer
 from kafscale.cli.consent import Way
-from kafscale.cli.fsck.run import Fsck, Verdict
-from kafscale.cli.rollforward.command import roll_forward
-from kafscale.cli.rollforward.report import rows
+from kafscale.cli.roll_forward import roll_forward
 from kafscale.cli.terminal import Output
+from kafscale.operations.fsck.run import Fsck, Verdict
+from kafscale.operations.rollforward.report import rows
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.history.history import History
 from kafscale.storage.history.witness import WentBack
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects import MemoryStore
 
-from .roll_forward_world import World, filled
+from libs.operations.tests.roll_forward_world import World, filled
 
 
 @pytest.fixture

@@ -10,7 +10,8 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from kafscale.cli.terminal import Output, counted, fail, plain, progressing, record_line, rows_of, show_rows
+from kafscale.cli.terminal import Output, fail, plain, progressing, record_line, rows_of, show_rows
+from kafscale.operations.sentences import counted
 
 ROW = {"key": b"caf\xc3\xa9", "n": Decimal(200), "headers": [{"key": "h", "value": None}], "at": None}
 

@@ -12,13 +12,15 @@ from pathlib import Path
 import pytest
 from kafscale.cli import up
 from kafscale.cli.__main__ import app
-from kafscale.cli.datadir import DataDir
-from kafscale.cli.disk import KEPT_BYTES_MAX, Disk, Use
 from kafscale.cli.forked import ForkClient
-from kafscale.cli.options import ROLES, SecurityProtocol, StoreKind
 from kafscale.cli.supervisor import RESTART_DELAY_MAX_MS, RESTART_DELAY_MIN_MS
 from kafscale.cli.up_plan import UpPlan
+from kafscale.client.protocol import SecurityProtocol
 from kafscale.frontdoor.listeners import listener_security, listeners
+from kafscale.operations.datadir import DataDir
+from kafscale.operations.disk import KEPT_BYTES_MAX, Disk, Use
+from kafscale.operations.services import ROLES
+from kafscale.operations.target import StoreKind
 from kafscale.runtime.etcd_binary import EtcdFailed
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.membership.members import Instance, InstanceState

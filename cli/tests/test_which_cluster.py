@@ -14,8 +14,8 @@ from typing import Any, Final
 import pytest
 import typer
 from kafscale.cli.__main__ import app
-from kafscale.cli.datadir import DataDir, Endpoints
-from kafscale.cli.targets import DEFAULT_BOOTSTRAP
+from kafscale.operations.bootstrap import DEFAULT_BOOTSTRAP
+from kafscale.operations.datadir import DataDir, Endpoints
 from kafscale.runtime.settings import ServiceSettings
 from typer.testing import CliRunner, Result
 
@@ -114,8 +114,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         found.extend(settings.etcd_endpoints)
         raise Asked
 
-    monkeypatch.setattr("kafscale.cli.kafka.client.Client", note)
-    monkeypatch.setattr("kafscale.cli.clusters.connect_etcd", connect)
+    monkeypatch.setattr("kafscale.client.admin_client.Client", note)
+    monkeypatch.setattr("kafscale.operations.clusters.connect_etcd", connect)
     return found
 
 

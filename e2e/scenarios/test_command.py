@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from kafscale.cli.options import ROLES
+from kafscale.operations.services import ROLES
 from kafscale.runtime.ports import free_port
 from kafscale.wire.errors import ErrorCode
 

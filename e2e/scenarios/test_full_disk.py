@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from kafscale.cli.disk import ETCD_PIECE_BYTES
+from kafscale.operations.disk import ETCD_PIECE_BYTES
 from kafscale.runtime.ports import free_port
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.records import Record, build_batch

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 import yaml
 from cryptography import x509
-from kafscale.cli.kafka.security import PasswordLogin, read_security
+from kafscale.client.security import PasswordLogin, read_security
 from kafscale.frontdoor.settings import FrontdoorSettings
 from kafscale.runtime.grpc_identity import GrpcIdentity, PemFiles, dns_name
 from kafscale.runtime.settings import ServiceSettings

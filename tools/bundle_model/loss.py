@@ -10,8 +10,8 @@ from __future__ import annotations
 from functools import cache
 from typing import NamedTuple
 
-from kafscale.cli.rollforward.chain import Piece, chain_of
 from kafscale.log.heads import EpochStart, Seg
+from kafscale.operations.rollforward.chain import Piece, chain_of
 
 from tools.bundle_model.state import (
     INSTANCES,

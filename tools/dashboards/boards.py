@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from kafscale.cli.options import UPKEEP, WHAT_THEY_DO
+from kafscale.operations.services import UPKEEP, WHAT_THEY_DO
 
 from tools.dashboards.panels import Dashboard, Panel, Query, Unit, quantile, rate
 

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 from itertools import cycle
 from typing import Any
 
-from kafscale.cli.fsck.run import Fsck
 from kafscale.lake.catalog import Lake, Log, read_lake
 from kafscale.lake.columns import Wanted
 from kafscale.lake.compaction.report import Report
 from kafscale.lake.compaction.run import Bounds, Round
 from kafscale.lake.scan import scan
 from kafscale.log.heads import Meta, decode_head, decode_meta
+from kafscale.operations.fsck.run import Fsck
 from kafscale.storage.keys import index_beside
 from kafscale.testkit.logbuilder import LogBuilder
 from kafscale.wire.records import Codec, Record, records_in

@@ -13,9 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from kafscale.cli.lazy import Lazy, LazyGroup
-from kafscale.cli.options import COMPLETE_VARIABLE, DEFAULT_DATA_DIR, ROLES, SecurityProtocol, StoreKind
+from kafscale.cli.options import COMPLETE_VARIABLE
 from kafscale.cli.targets import checked_namespace
 from kafscale.cli.terminal import fail, fail_usage, report
+from kafscale.client.protocol import SecurityProtocol
+from kafscale.operations.services import ROLES
+from kafscale.operations.target import DEFAULT_DATA_DIR, StoreKind
 from kafscale.runtime.addresses import PORT_MAX
 
 if TYPE_CHECKING:
@@ -63,17 +66,17 @@ class Commands(LazyGroup):
         ),
         "brokers": Lazy("kafscale.cli.brokers:brokers", CLUSTER, "Show the brokers of a cluster."),
         "cost": Lazy(
-            "kafscale.cli.cost.command:cost",
+            "kafscale.cli.cost:cost",
             CLUSTER,
             "Show the requests to S3 and their price: for a load, or what a running cluster does now.",
         ),
         "fsck": Lazy(
-            "kafscale.cli.fsck.command:fsck",
+            "kafscale.cli.fsck:fsck",
             CLUSTER,
             "Check that etcd and the object store agree; exits 1 if they do not.",
         ),
         "settle": Lazy(
-            "kafscale.cli.settle.command:settle",
+            "kafscale.cli.settle:settle",
             CLUSTER,
             "Move the records in bundles into segments now, and wait until none is left; exits 1 if some are.",
         ),
@@ -83,12 +86,12 @@ class Commands(LazyGroup):
             "Free space in a full etcd (NOSPACE) and clear its alarm.",
         ),
         "etcd-roles": Lazy(
-            "kafscale.cli.rights.command:etcd_roles",
+            "kafscale.cli.rights:etcd_roles",
             CLUSTER,
             "Print the etcd roles and users of all processes as etcdctl commands, or give them to an etcd.",
         ),
         "s3-policy": Lazy(
-            "kafscale.cli.rights.command:s3_policy",
+            "kafscale.cli.rights:s3_policy",
             CLUSTER,
             "Print the IAM policy of a role for the bucket, as JSON.",
         ),
@@ -117,7 +120,7 @@ class Commands(LazyGroup):
             "Set, list and remove quotas: how much a user, a client id or an address may use.",
         ),
         "backup": Lazy(
-            "kafscale.cli.backup.command:app",
+            "kafscale.cli.backup:app",
             CLUSTER,
             "Store snapshots of etcd in the object store, and read them.",
         ),
@@ -153,7 +156,7 @@ class Commands(LazyGroup):
             "kafscale.cli.completion:completion", SHELL, "Print the completion script for a shell."
         ),
         "profile": Lazy(
-            "kafscale.cli.profile.command:app",
+            "kafscale.cli.profile:app",
             SHELL,
             "Name clusters: their addresses and logins, for all commands that use the Kafka protocol.",
         ),
@@ -184,7 +187,7 @@ def _show_version(wanted: bool) -> None:
 
 def _names_of_profiles() -> list[str]:
     """For a shell that completes a line."""
-    from kafscale.cli.profile.store import profiles
+    from kafscale.operations.profiles import profiles
 
     return profiles().names()
 
@@ -329,9 +332,9 @@ def _supervise(plan: UpPlan, channel: socket.socket) -> int:
     from dataclasses import replace
     from tempfile import TemporaryDirectory
 
-    from kafscale.cli.datadir import DataDirBusy, DataDirUnusable
     from kafscale.cli.forked import ForkClient
     from kafscale.cli.up import CannotStart, Up
+    from kafscale.operations.datadir import DataDirBusy, DataDirUnusable
     from kafscale.runtime.etcd_binary import EtcdFailed
     from kafscale.runtime.etcd_program import EtcdMissing
 

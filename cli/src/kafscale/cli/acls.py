@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from kafscale.cli.targets import BootstrapOption, CommandConfigOption, DataDirOption, kafka
-from kafscale.cli.terminal import Output, OutputOption, counted, fail, fail_usage, notice, show_rows
+from kafscale.cli.terminal import Output, OutputOption, fail, fail_usage, notice, show_rows
+from kafscale.operations.sentences import counted
 
 if TYPE_CHECKING:
     from kafscale.access.acl import AclBinding
@@ -77,7 +78,7 @@ def add(
 ) -> None:
     """Add ACLs. Example: kafscale acls add --allow-principal User:alice --operation read --topic orders"""
     from kafscale.cli.acl_options import WrongOptions, bindings_of
-    from kafscale.cli.kafka.acls import create_acls
+    from kafscale.client.acls import create_acls
 
     resources = _resources(topic, group, transactional_id, cluster, resource_pattern_type)
     entries = _entries(
@@ -120,7 +121,7 @@ def remove(
     Example: kafscale acls remove --topic orders
     """
     from kafscale.cli.acl_options import WrongOptions, filters_to_remove
-    from kafscale.cli.kafka.acls import delete_acls
+    from kafscale.client.acls import delete_acls
 
     resources = _resources(topic, group, transactional_id, cluster, resource_pattern_type)
     entries = _entries(allow_principal, deny_principal, allow_host, deny_host, operation)
@@ -153,7 +154,7 @@ def list_(
 ) -> None:
     """Show ACLs. Example: kafscale acls list --topic orders --resource-pattern-type match"""
     from kafscale.cli.acl_options import filters_of
-    from kafscale.cli.kafka.acls import list_acls
+    from kafscale.client.acls import list_acls
 
     resources = _resources(topic, group, transactional_id, cluster, resource_pattern_type)
     with kafka(bootstrap_server, data_dir, command_config) as client:

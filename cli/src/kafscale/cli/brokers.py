@@ -16,7 +16,7 @@ def brokers(
 
     The brokers of KafScale are its front doors. `kafscale status` shows all instances and where their /metrics are.
     """
-    from kafscale.cli.kafka.brokers import describe_brokers
+    from kafscale.client.brokers import describe_brokers
 
     with kafka(bootstrap_server, data_dir, command_config) as client:
         found = describe_brokers(client)

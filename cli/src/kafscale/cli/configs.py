@@ -11,7 +11,7 @@ from kafscale.cli.terminal import Output, OutputOption, notice, show_rows
 from kafscale.cli.topics import TopicArgument, pairs
 
 if TYPE_CHECKING:
-    from kafscale.cli.kafka.client import Client
+    from kafscale.client.admin_client import Client
 
 app = typer.Typer(name="configs", help="Show and change the settings of a topic.", no_args_is_help=True)
 
@@ -26,7 +26,7 @@ def describe(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Show the configs that are set on a topic. Example: kafscale configs describe orders --all"""
-    from kafscale.cli.kafka.topics import describe_topic_configs
+    from kafscale.client.topics import describe_topic_configs
 
     with kafka(bootstrap_server, data_dir, command_config) as client:
         found = describe_topic_configs(client, topic)
@@ -64,7 +64,7 @@ def unset(
 
 
 def _alter(client: Client, topic: str, values: Mapping[str, str | None]) -> None:
-    from kafscale.cli.kafka.topics import alter_topic_configs
+    from kafscale.client.topics import alter_topic_configs
 
     alter_topic_configs(client, topic, values)
     done = ", ".join(

@@ -1,7 +1,7 @@
 """Show, ask, do: no command destroys anything in silence.
 
 A command that deletes or overwrites has the options --dry-run and --yes. It first calls `chosen_way`, then makes its
-plan, a `Doomed`, then calls `agreed`, and does what was shown if the answer is yes. The laws:
+plan, a `ChangePlan`, then calls `agreed`, and does what was shown if the answer is yes. The laws:
 
 - --dry-run changes nothing, also together with --yes.
 - If nobody can be asked, a command without --yes ends with exit code 2, before it sends anything.
@@ -14,63 +14,27 @@ from __future__ import annotations
 
 import json
 import sys
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import Annotated, Any, Final, assert_never
+from typing import Annotated, Final, assert_never
 
 import typer
 from kafscale.cli.terminal import Output, fail_usage, notice, plain, show_rows, show_table
+from kafscale.operations.consent import LOSS_COLUMNS, ChangePlan
 from kafscale.runtime.redaction import harmless
 
-LOSS_COLUMNS: Final = ("group", "topic", "partition", "committed", "start", "records")
 ROWS_ASKED_MAX: Final = 20
 """Rows of a plan above a question. --dry-run shows all."""
-GROUPS_NAMED_MAX: Final = 10
-
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show what would go; change nothing.")]
 YesOption = Annotated[
     bool,
     typer.Option("--yes", "-y", help="Do not ask. Scripts need it: without a terminal nobody can answer."),
 ]
 
-Row = dict[str, Any]
-
-
-SEEN_BY_CLIENT: Final = "no group that you may see"
-"""For `Doomed.nobody`, if the groups were listed by Kafka's API."""
-
 
 class Way(Enum):
     SHOW = auto()
     ASK = auto()
     DO = auto()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Doomed:
-    """What a command would destroy.
-
-    `what`: a sentence without a full stop, as "3 segments of 2 logs, 100 bytes". `question`: as "Delete them?".
-    `losses`: rows with LOSS_COLUMNS; None if no group can lose records. `losing`: what happens to the groups.
-    `nobody`: which groups were looked at, if no loss was found: those that ACLs hide from the user are not among them.
-    `more`: further values of the JSON of a dry run.
-    """
-
-    what: str
-    question: str
-    columns: Sequence[str]
-    rows: Sequence[Row]
-    losses: Sequence[Row] | None = None
-    losing: str = "would lose"
-    nobody: str = "no group"
-    more: Mapping[str, Any] = field(default_factory=dict)
-
-    def facts(self) -> list[str]:
-        """Sentences for a person or for the log of a script, without the control codes of hostile names."""
-        losses = [] if self.losses is None else [loss_sentence(self.losses, self.losing, self.nobody)]
-        return [harmless(fact) for fact in (self.what, *losses)]
 
 
 def way_of(*, dry_run: bool, yes: bool, terminal: bool) -> Way | None:
@@ -82,27 +46,9 @@ def way_of(*, dry_run: bool, yes: bool, terminal: bool) -> Way | None:
     return Way.ASK if terminal else None
 
 
-def loss_sentence(losses: Sequence[Row], losing: str = "would lose", nobody: str = "no group") -> str:
-    """Names the groups with the most unread records."""
-    by_group = Counter[str]()
-    for loss in losses:
-        by_group[loss["group"]] += loss["records"]
-    if not by_group:
-        return f"{nobody} {losing} records that it has not read"
-    groups = sorted(by_group, key=lambda group: (-by_group[group], group))
-    named = [f"{group} {by_group[group]:,}" for group in groups[:GROUPS_NAMED_MAX]]
-    if len(groups) > GROUPS_NAMED_MAX:
-        named.append(f"and {len(groups) - GROUPS_NAMED_MAX} more groups")
-    return f"groups that {losing} records that they have not read: {', '.join(named)}"
-
-
 def is_yes(answer: str) -> bool:
     """An empty line and the end of the input are no."""
     return answer.strip().lower() in ("y", "yes")
-
-
-def listed(names: Sequence[str]) -> str:
-    return ", ".join(f"'{name}'" for name in names)
 
 
 # --- the shell -----------------------------------------------------------------------------------
@@ -124,45 +70,45 @@ def on_terminal() -> bool:
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
-def agreed(way: Way, doomed: Doomed, output: Output) -> bool:
+def agreed(way: Way, plan: ChangePlan, output: Output) -> bool:
     """Shows the plan, and says whether to do it. A person who declines ends the command with exit code 1."""
     match way:
         case Way.SHOW:
-            _show(doomed, output)
+            _show(plan, output)
             return False
         case Way.DO:
-            for fact in doomed.facts():
+            for fact in plan.facts():
                 notice(fact)
             return True
         case Way.ASK:
-            return _ask(doomed)
+            return _ask(plan)
         case _:
             assert_never(way)
 
 
-def _show(doomed: Doomed, output: Output) -> None:
+def _show(plan: ChangePlan, output: Output) -> None:
     if output is Output.JSON:
-        losses = {} if doomed.losses is None else {"losses": doomed.losses}
-        typer.echo(json.dumps(plain({"plan": doomed.rows, **doomed.more, **losses}), indent=1))
+        losses = {} if plan.losses is None else {"losses": plan.losses}
+        typer.echo(json.dumps(plain({"plan": plan.rows, **plan.more, **losses}), indent=1))
     else:
-        show_rows(doomed.columns, doomed.rows, output)
-    for fact in doomed.facts():
+        show_rows(plan.columns, plan.rows, output)
+    for fact in plan.facts():
         notice(fact)
-    if doomed.losses and output is Output.TABLE:
-        show_rows(LOSS_COLUMNS, doomed.losses, output)
+    if plan.losses and output is Output.TABLE:
+        show_rows(LOSS_COLUMNS, plan.losses, output)
     notice("nothing was changed")
 
 
-def _ask(doomed: Doomed) -> bool:
-    if not doomed.rows:
-        notice(f"{harmless(doomed.what)}: there is nothing to do")
+def _ask(plan: ChangePlan) -> bool:
+    if not plan.rows:
+        notice(f"{harmless(plan.what)}: there is nothing to do")
         return False
-    show_table(doomed.columns, doomed.rows[:ROWS_ASKED_MAX], err=True)
-    if len(doomed.rows) > ROWS_ASKED_MAX:
-        notice(f"and {len(doomed.rows) - ROWS_ASKED_MAX:,} more rows, which --dry-run shows")
-    for fact in doomed.facts():
+    show_table(plan.columns, plan.rows[:ROWS_ASKED_MAX], err=True)
+    if len(plan.rows) > ROWS_ASKED_MAX:
+        notice(f"and {len(plan.rows) - ROWS_ASKED_MAX:,} more rows, which --dry-run shows")
+    for fact in plan.facts():
         notice(fact)
-    typer.echo(f"{harmless(doomed.question)} [y/N]: ", nl=False, err=True)
+    typer.echo(f"{harmless(plan.question)} [y/N]: ", nl=False, err=True)
     if not is_yes(sys.stdin.readline()):  # typer.confirm would write a blank to standard output
         notice("nothing was changed")
         raise typer.Exit(1)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kafscale.cli.options import Target
-from kafscale.cli.targets import DataDirOption, NamespaceOption, Trouble, on_cluster
+from kafscale.cli.targets import DataDirOption, NamespaceOption, on_cluster
 from kafscale.cli.terminal import report
+from kafscale.operations.sentences import Trouble
+from kafscale.operations.target import Target
 
 if TYPE_CHECKING:
-    from kafscale.cli.clusters import Cluster
+    from kafscale.operations.clusters import Cluster
 
 
 def etcd_repair(data_dir: DataDirOption = None, namespace: NamespaceOption = None) -> None:

@@ -5,15 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from kafscale.cli.consent import Doomed, DryRunOption, YesOption, agreed, chosen_way, listed
+from kafscale.cli.consent import DryRunOption, YesOption, agreed, chosen_way
 from kafscale.cli.targets import BootstrapOption, CommandConfigOption, DataDirOption, kafka
 from kafscale.cli.terminal import Output, OutputOption, fail, fail_usage, notice, show_rows
 
 EARLIEST, LATEST = -2, -1
-RESET_COLUMNS = ("topic", "partition", "before", "after")
 GroupArgument = Annotated[str, typer.Argument(help="Name of the group.")]
 
 app = typer.Typer(
@@ -31,7 +30,7 @@ def list_(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Show all consumer groups. Example: kafscale groups list"""
-    from kafscale.cli.kafka.groups import list_all_groups
+    from kafscale.client.groups import list_all_groups
 
     with kafka(bootstrap_server, data_dir, command_config) as client:
         rows = list_all_groups(client)
@@ -52,7 +51,7 @@ def describe(
 
     `kafscale lag` shows more: lag in bytes and time, rates, and records that will expire unread.
     """
-    from kafscale.cli.kafka.groups import describe_group
+    from kafscale.client.groups import describe_group
 
     with kafka(bootstrap_server, data_dir, command_config) as client:
         rows = describe_group(client, group)
@@ -78,21 +77,13 @@ def delete(
 
     Shows the offsets, and asks. If one of the groups does not exist or has members, none is deleted.
     """
-    from kafscale.cli.kafka.client import before_deletion, one_by_one
-    from kafscale.cli.kafka.groups import delete_group, offsets_to_delete
+    from kafscale.client.admin_client import one_by_one
+    from kafscale.client.groups import delete_group
+    from kafscale.operations.deletions import deletion_of_groups
 
     way, names = chosen_way(dry_run=dry_run, yes=yes), list(dict.fromkeys(group))
     with kafka(bootstrap_server, data_dir, command_config) as client:
-        with before_deletion():
-            rows = offsets_to_delete(client, names)
-        offsets = sum(row["committed"] is not None for row in rows)
-        doomed = Doomed(
-            what=f"{len(names)} group{'s' * (len(names) != 1)} with {offsets} committed offsets",
-            question=f"Delete {listed(names)}? Its consumers then start as those of a new group.",
-            columns=("group", "topic", "partition", "committed", "end", "lag"),
-            rows=rows,
-        )
-        if agreed(way, doomed, output):
+        if agreed(way, deletion_of_groups(client, names), output):
             for name in one_by_one(names, partial(delete_group, client)):
                 notice(f"deleted group '{name}'")
 
@@ -117,44 +108,18 @@ def reset_offsets(
     A time selects the first record of that time or later, else the end. A time without zone is UTC.
     Shows the offsets and the records that the group would skip, and asks. A group that does not exist is created.
     """
-    from kafscale.cli.kafka.groups import commit_offsets, planned_offsets
+    from kafscale.client.groups import commit_offsets, planned_offsets
+    from kafscale.operations.deletions import RESET_COLUMNS, reset_of_offsets
 
     target, way = target_of(to), chosen_way(dry_run=dry_run, yes=yes)
     with kafka(bootstrap_server, data_dir, command_config) as client:
         rows = planned_offsets(client, group, topic, partition, target.value, is_time=target.is_time)
         if not rows:
             raise fail(f"topic '{topic}' has no partition {partition}")
-        if agreed(way, _reset(group, rows), output):
+        if agreed(way, reset_of_offsets(group, rows), output):
             commit_offsets(client, group, {(topic, row["partition"]): row["after"] for row in rows})
             show_rows(RESET_COLUMNS, rows, output)
             notice(f"reset the offsets of group '{group}'")
-
-
-def _reset(group: str, rows: list[dict[str, Any]]) -> Doomed:
-    """The group skips what lies between its offset, or the log start, and the new offset."""
-    from kafscale.lake.unread import Going, unread
-
-    going = [
-        Going(topic=row["topic"], partition=row["partition"], start=row["start"], end=row["after"])
-        for row in rows
-    ]
-    committed = {row["partition"]: row["before"] for row in rows if row["before"] is not None}
-    back = sum(max(0, (row["before"] or 0) - row["after"]) for row in rows)
-    topic, places = rows[0]["topic"], f"{len(rows)} partition{'s' * (len(rows) != 1)}"
-    if committed:
-        what = (
-            f"offsets of group '{group}' in {places} of topic '{topic}'; it would read {back:,} records again"
-        )
-    else:
-        what = f"group '{group}' has no offsets in topic '{topic}' yet; it gets them in {places}"
-    return Doomed(
-        what=what,
-        question="Reset them?",
-        columns=RESET_COLUMNS,
-        rows=[{name: row[name] for name in RESET_COLUMNS} for row in rows],
-        losses=unread(going, {(group, topic): committed}),
-        losing="would skip",
-    )
 
 
 @dataclass(frozen=True, slots=True)

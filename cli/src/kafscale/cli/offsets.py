@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from kafscale.cli.consent import SEEN_BY_CLIENT, Doomed, DryRunOption, Row, YesOption, agreed, chosen_way
-from kafscale.cli.positions import (
+from kafscale.cli.consent import DryRunOption, YesOption, agreed, chosen_way
+from kafscale.cli.options import PartitionsOption
+from kafscale.cli.targets import BootstrapOption, CommandConfigOption, DataDirOption, kafka
+from kafscale.cli.terminal import Output, OutputOption, fail_usage, notice, show_rows
+from kafscale.operations.positions import (
     HELP,
     Log,
-    PartitionsOption,
     Position,
     PositionWrong,
     chosen,
@@ -17,13 +19,11 @@ from kafscale.cli.positions import (
     parse_partitions,
     parse_position,
 )
-from kafscale.cli.targets import BootstrapOption, CommandConfigOption, DataDirOption, kafka
-from kafscale.cli.terminal import Output, OutputOption, counted, fail_usage, notice, show_rows
-from kafscale.cli.times import now_ms
+from kafscale.operations.times import now_ms
 
 if TYPE_CHECKING:
-    from kafscale.cli.kafka.client import Client
-    from kafscale.cli.kafka.topics import TopicPart
+    from kafscale.client.admin_client import Client
+    from kafscale.client.topics import TopicPart
 
 
 def offsets(
@@ -68,46 +68,18 @@ def delete_records(
     """
     position, numbers = _parsed("--before", before, partition)
     way = chosen_way(dry_run=dry_run, yes=yes)
-    from kafscale.cli.kafka.log_starts import delete_before
+    from kafscale.client.log_starts import delete_before
+    from kafscale.operations.deletions import deletion_of_records
 
     with kafka(bootstrap_server, data_dir, command_config) as client:
         found = _located(client, [topic], position, numbers)
         going = {place: log for place, log in found.items() if log.at > log.start}
-        doomed = _doomed(client, topic, going)
-        if not agreed(way, doomed, output):
+        plan = deletion_of_records(client, topic, going)
+        if not agreed(way, plan, output):
             return
         if going:
             delete_before(client, {place: log.at for place, log in going.items()})
-    notice(f"deleted {doomed.what}")
-
-
-def _doomed(client: Client, topic: str, going: dict[TopicPart, Log]) -> Doomed:
-    """`records` of a row: the number of offsets. A compacted topic may have fewer records."""
-    from kafscale.cli.kafka.groups import readers_of
-    from kafscale.lake.unread import Going, unread
-
-    parts = [
-        Going(topic=topic, partition=number, start=log.start, end=log.at)
-        for (_, number), log in going.items()
-    ]
-    rows: list[Row] = [
-        {
-            "topic": topic,
-            "partition": part.partition,
-            "start": part.start,
-            "start_after": part.end,
-            "records": part.end - part.start,
-        }
-        for part in parts
-    ]
-    return Doomed(
-        what=f"{counted(sum(row['records'] for row in rows), 'record')} of topic '{topic}'",
-        question="Delete them? This cannot be undone.",
-        columns=("topic", "partition", "start", "start_after", "records"),
-        rows=rows,
-        losses=unread(parts, readers_of(client, list(going))) if going else [],
-        nobody=SEEN_BY_CLIENT,
-    )
+    notice(f"deleted {plan.what}")
 
 
 def _parsed(option: str, text: str, partitions: list[str] | None) -> tuple[Position, frozenset[int] | None]:
@@ -121,7 +93,7 @@ def _parsed(option: str, text: str, partitions: list[str] | None) -> tuple[Posit
 def _located(
     client: Client, topics: list[str], position: Position, numbers: frozenset[int] | None
 ) -> dict[TopicPart, Log]:
-    from kafscale.cli.kafka.topics import find_topics
+    from kafscale.client.topics import find_topics
 
     places = [
         (topic.name, number)

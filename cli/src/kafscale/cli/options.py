@@ -1,63 +1,16 @@
-"""Values of options, and the roles. This module imports nothing heavy, because every command line needs it."""
+"""Options that several commands have, and values of options. This module imports nothing heavy."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
-DEFAULT_DATA_DIR: Final = Path("data")
-"""The default of `--data-dir`."""
-SERVICES = ("produce", "fetch", "coordinator", "admin", "frontdoor")
-"""The services that clients need, in start order."""
-UPKEEP = "upkeep"
-ROLES = (*SERVICES, UPKEEP)
-WHAT_THEY_DO = {
-    "frontdoor": "Accepts connections of Kafka clients and routes each request to a service.",
-    "produce": "Accepts records: assigns offsets, writes segments, commits.",
-    "fetch": "Serves records to consumers.",
-    "coordinator": "Coordinates consumer groups and hands out producer ids.",
-    "admin": "Manages topics and configs, and answers metadata and admin requests.",
-    UPKEEP: "Runs retention, compaction and lag samples; one instance works, others stand by.",
-}
-"""In the order of help texts, pages and dashboards."""
+import typer
 
-
-class StoreKind(StrEnum):
-    """Where records are stored: in the data directory, or in the S3 bucket that KAFSCALE_S3_* names.
-
-    The kinds of `kafscale.storage.objects` that outlive a process; a test compares them.
-    """
-
-    DIR = "dir"
-    S3 = "s3"
-
-
-class SecurityProtocol(StrEnum):
-    """The protocols of a listener, by Kafka's names."""
-
-    PLAINTEXT = "PLAINTEXT"
-    SSL = "SSL"
-    SASL_PLAINTEXT = "SASL_PLAINTEXT"
-    SASL_SSL = "SASL_SSL"
-
-    @property
-    def encrypts(self) -> bool:
-        return self in (SecurityProtocol.SSL, SecurityProtocol.SASL_SSL)
-
-    @property
-    def logs_in(self) -> bool:
-        return self in (SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL)
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """What --data-dir, --namespace and --store say of a cluster's etcd and object store, for `clusters.opened`."""
-
-    data_dir: Path | None
-    namespace: str | None
-    store: StoreKind = StoreKind.DIR
+PartitionsOption = Annotated[
+    list[str] | None,
+    typer.Option("--partition", "-p", metavar="LIST", help="Only these partitions, such as 0,2,5-7."),
+]
 
 
 class Codec(StrEnum):

@@ -50,7 +50,7 @@ def set_(
     command_config: CommandConfigOption = None,
 ) -> None:
     """Set quotas; others stay. Example: kafscale quotas set producer_byte_rate=1048576 --user alice"""
-    from kafscale.cli.kafka.quotas import alter_quotas, sentence_of
+    from kafscale.client.quotas import alter_quotas, sentence_of
 
     entity = _one_entity(user, user_defaults, client, client_defaults, ip, ip_defaults)
     values = {key: _number(key, text) for key, text in pairs(quota, "quotas set").items()}
@@ -73,7 +73,7 @@ def remove(
     command_config: CommandConfigOption = None,
 ) -> None:
     """Remove quotas. Example: kafscale quotas remove producer_byte_rate --user alice"""
-    from kafscale.cli.kafka.quotas import remove_quotas, sentence_of
+    from kafscale.client.quotas import remove_quotas, sentence_of
 
     entity = _one_entity(user, user_defaults, client, client_defaults, ip, ip_defaults)
     with kafka(bootstrap_server, data_dir, command_config) as cluster:
@@ -95,7 +95,7 @@ def list_(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Show quotas; without options all. Example: kafscale quotas list --user alice --output json"""
-    from kafscale.cli.kafka.quotas import list_quotas
+    from kafscale.client.quotas import list_quotas
 
     entity = _entity(user, user_defaults, client, client_defaults, ip, ip_defaults)
     with kafka(bootstrap_server, data_dir, command_config) as cluster:

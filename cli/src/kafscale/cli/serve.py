@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 import typer
-from kafscale.cli.options import WHAT_THEY_DO
+from kafscale.operations.services import WHAT_THEY_DO
 from kafscale.runtime.memory_tuning import MALLOC_ENV
 
 app = typer.Typer(

@@ -8,21 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
-from kafscale.cli.options import DEFAULT_DATA_DIR, StoreKind, Target
 from kafscale.cli.terminal import fail, fail_usage, notice
+from kafscale.operations.sentences import Trouble
+from kafscale.operations.target import StoreKind, Target
 
 if TYPE_CHECKING:
-    from kafscale.cli.clusters import Bucket, Cluster
-    from kafscale.cli.kafka.client import Client
-    from kafscale.cli.kafka.security import ClientSecurity
+    from kafscale.client.admin_client import Client
     from kafscale.lake.catalog import Lake
-
-DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
+    from kafscale.operations.bootstrap import Place
+    from kafscale.operations.clusters import Bucket, Cluster
+    from kafscale.runtime.settings import ServiceSettings
 
 T = TypeVar("T")
 
@@ -56,7 +55,7 @@ def file_of_profile(context: typer.Context, given: Path | None) -> Path | None:
     name = context.find_root().params.get("profile")
     if context.resilient_parsing or name is None:
         return given
-    from kafscale.cli.profile.store import ProfileTrouble, profiles
+    from kafscale.operations.profiles import ProfileTrouble, profiles
 
     if given is not None:
         raise fail_usage("--profile and --command-config both name the settings; give one")
@@ -75,6 +74,10 @@ CommandConfigOption = Annotated[
         callback=file_of_profile,
     ),
 ]
+EtcdOption = Annotated[
+    str | None,
+    typer.Option("--etcd", help="etcd's client URLs, comma-separated, instead of a data directory."),
+]
 StoreOption = Annotated[
     StoreKind, typer.Option(help="The --store value of `kafscale up` for this data directory.")
 ]
@@ -86,13 +89,9 @@ NamespaceOption = Annotated[
 ]
 
 
-class Trouble(Exception):
-    """The work failed. The text is a sentence for the user."""
-
-
 def on_cluster(work: Callable[[Cluster], Coroutine[Any, Any, T]], target: Target) -> T:
     """What `work` returns."""
-    from kafscale.cli.clusters import opened
+    from kafscale.operations.clusters import opened
 
     async def run() -> T:
         async with opened(target, notice) as cluster:
@@ -103,7 +102,7 @@ def on_cluster(work: Callable[[Cluster], Coroutine[Any, Any, T]], target: Target
 
 def on_store(work: Callable[[Bucket], Coroutine[Any, Any, T]], target: Target) -> T:
     """What `work` returns. etcd is not asked."""
-    from kafscale.cli.clusters import opened_store
+    from kafscale.operations.clusters import opened_store
 
     async def run() -> T:
         async with opened_store(target) as bucket:
@@ -142,16 +141,13 @@ def finished(work: Coroutine[Any, Any, T]) -> T:
 def _finished(work: Coroutine[Any, Any, T]) -> T:
     import asyncio
 
-    from kafscale.cli.clusters import NoCluster
-    from kafscale.cli.datadir import DataDirBusy, DataDirUnusable, NotRunning
     from kafscale.runtime.etcd_binary import EtcdFailed
     from kafscale.runtime.etcd_program import EtcdMissing
     from kafscale.runtime.settings_load import BadSettings
     from kafscale.storage.etcd.client import EtcdError
     from kafscale.storage.objects import StoreError
 
-    of_data_dir = (NotRunning, DataDirBusy, DataDirUnusable, EtcdMissing, EtcdFailed)
-    known = (*of_data_dir, NoCluster, Trouble, EtcdError, StoreError)
+    known = (Trouble, EtcdMissing, EtcdFailed, EtcdError, StoreError)
     try:
         return asyncio.run(work)
     except known as trouble:
@@ -167,49 +163,36 @@ def _finished(work: Coroutine[Any, Any, T]) -> T:
         raise fail_usage(str(bad)) from bad
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a Kafka client connects, and how."""
-
-    bootstrap: str
-    security: ClientSecurity
-
-
 def place_of(given: str | None, data_dir: Path | None, command_config: Path | None) -> Place:
-    """The given address, or that of the file, or of the cluster that runs on the data directory. A --data-dir of the
-    command line comes before an address of the environment or of the file.
+    """By `bootstrap.place_of`. A --data-dir of the command line comes before an address of the environment. Errors end
+    the process with their sentences."""
+    from kafscale.client.properties import PropertiesWrong
+    from kafscale.client.tokens import TokenTrouble
+    from kafscale.operations import bootstrap
+    from kafscale.operations.profiles import ProfileTrouble
 
-    If none of the three is given, the profile in use is the file: its login is sent to no other address. Without one it
-    is the cluster that runs on DEFAULT_DATA_DIR, else Kafka's default port here. A data directory that is named and on
-    which no cluster runs is an error: a command must not reach another cluster instead.
-    """
-    from kafscale.cli.kafka.properties import PropertiesWrong
-    from kafscale.cli.kafka.security import OPEN, read_security
-    from kafscale.cli.kafka.tokens import TokenTrouble
-
-    if given is None and data_dir is None and command_config is None:
-        command_config = _profile_in_use()
-    try:
-        security = OPEN if command_config is None else read_security(command_config)
-        security.check_token()
-    except PropertiesWrong as wrong:
-        raise fail_usage(f"--command-config {wrong}") from wrong
-    except TokenTrouble as trouble:
-        raise fail(f"--command-config {command_config}: {trouble}") from trouble
     only_data_dir = on_the_line("data_dir")
     if only_data_dir and on_the_line("bootstrap_server"):
         raise fail_usage("--data-dir and --bootstrap-server both name a cluster; give one")
-    if (named := given or security.bootstrap) is not None and not only_data_dir:
-        return Place(named, security)
-    from kafscale.cli.datadir import DataDir, DataDirUnusable, NotRunning
-
     try:
-        if data_dir is not None:
-            return Place(DataDir(data_dir).must_run().bootstrap_servers, security)
-        running = DataDir(DEFAULT_DATA_DIR).running()
-    except (NotRunning, DataDirUnusable) as trouble:
+        return bootstrap.place_of(given, data_dir, command_config, data_dir_first=only_data_dir)
+    except PropertiesWrong as wrong:
+        raise fail_usage(f"--command-config {wrong}") from wrong
+    except ProfileTrouble as trouble:
+        raise fail_usage(str(trouble)) from trouble
+    except TokenTrouble as trouble:
+        raise fail(f"--command-config {trouble}") from trouble
+    except Trouble as trouble:
         raise fail(str(trouble)) from trouble
-    return Place(DEFAULT_BOOTSTRAP if running is None else running.bootstrap_servers, security)
+
+
+def settings_of(data_dir: Path | None, endpoints: str | None, namespace: str | None) -> ServiceSettings:
+    """By `clusters.etcd_settings`. Raises Trouble, BadSettings and typer.Exit."""
+    from kafscale.operations.clusters import etcd_settings
+
+    if endpoints is not None and on_the_line("data_dir"):
+        raise fail_usage("--data-dir and --etcd both name a cluster; give one")
+    return etcd_settings(data_dir, endpoints, namespace)
 
 
 def on_the_line(parameter: str) -> bool:
@@ -221,21 +204,11 @@ def on_the_line(parameter: str) -> bool:
     return source is not None and source.name == "COMMANDLINE"
 
 
-def _profile_in_use() -> Path | None:
-    from kafscale.cli.profile.store import ProfileTrouble, profiles
-
-    found = profiles()
-    try:
-        return None if (name := found.current()) is None else found.path(name)
-    except ProfileTrouble as trouble:
-        raise fail_usage(f"{trouble} (it is in use; `kafscale profile leave` ends that)") from trouble
-
-
 @contextmanager
 def kafka(bootstrap: str | None, data_dir: Path | None, command_config: Path | None) -> Iterator[Client]:
     """A client of that cluster. Its errors end the process with their sentences."""
-    from kafscale.cli.kafka.client import Client, KafkaTrouble
-    from kafscale.cli.positions import PositionWrong
+    from kafscale.client.admin_client import Client, KafkaTrouble
+    from kafscale.operations.positions import PositionWrong
 
     place = place_of(bootstrap, data_dir, command_config)
     try:

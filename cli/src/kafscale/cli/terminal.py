@@ -7,7 +7,7 @@ import io
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from decimal import Decimal
@@ -15,6 +15,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol
 
 import typer
+from kafscale.operations.sentences import Progress
 from kafscale.runtime.redaction import harmless
 
 if TYPE_CHECKING:
@@ -67,18 +68,9 @@ def notice(line: str) -> None:
     typer.echo(line, err=True)
 
 
-def counted(number: int, noun: str) -> str:
-    """`1 record`, `1,200 records`."""
-    return f"{number:,} {noun}{'s' * (number != 1)}"
-
-
 def on_terminal() -> bool:
     """Whether a person reads the messages and sees the output."""
     return sys.stdout.isatty() and sys.stderr.isatty()
-
-
-Progress = Callable[[str, int, int], None]
-"""Of what is being done: its name, how much is done, and the total, which is 0 if it is not known."""
 
 
 @contextmanager

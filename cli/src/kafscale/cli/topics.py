@@ -3,24 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
-from kafscale.cli.consent import (
-    SEEN_BY_CLIENT,
-    Doomed,
-    DryRunOption,
-    Row,
-    YesOption,
-    agreed,
-    chosen_way,
-    listed,
-)
+from kafscale.cli.consent import DryRunOption, YesOption, agreed, chosen_way
 from kafscale.cli.targets import BootstrapOption, CommandConfigOption, DataDirOption, kafka
 from kafscale.cli.terminal import Output, OutputOption, fail_usage, notice, show_rows
-
-if TYPE_CHECKING:
-    from kafscale.cli.kafka.client import Client
 
 TopicArgument = Annotated[str, typer.Argument(help="Name of the topic.")]
 
@@ -39,7 +27,7 @@ def list_(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Show all topics. Example: kafscale topics list --output json"""
-    from kafscale.cli.kafka.topics import list_topics
+    from kafscale.client.topics import list_topics
 
     with kafka(bootstrap_server, data_dir, command_config) as client:
         rows = list_topics(client)
@@ -58,7 +46,7 @@ def describe(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Show the partitions of topics: leader, epoch, first offset, end. Example: kafscale topics describe orders"""
-    from kafscale.cli.kafka.topics import describe_topics
+    from kafscale.client.topics import describe_topics
 
     with kafka(bootstrap_server, data_dir, command_config) as client:
         rows = describe_topics(client, topic)
@@ -80,7 +68,7 @@ def create(
     command_config: CommandConfigOption = None,
 ) -> None:
     """Create a topic. Example: kafscale topics create orders -p 12 -c retention.ms=86400000"""
-    from kafscale.cli.kafka.topics import create_topic
+    from kafscale.client.topics import create_topic
 
     configs = pairs(config or [], "--config")
     with kafka(bootstrap_server, data_dir, command_config) as client:
@@ -98,7 +86,7 @@ def alter(
     command_config: CommandConfigOption = None,
 ) -> None:
     """Add partitions to a topic. Partitions cannot be removed. Example: kafscale topics alter orders -p 24"""
-    from kafscale.cli.kafka.topics import add_partitions
+    from kafscale.client.topics import add_partitions
 
     with kafka(bootstrap_server, data_dir, command_config) as client:
         add_partitions(client, topic, partitions)
@@ -120,47 +108,15 @@ def delete(
     Shows the records and the groups that have not read them, and asks. If one of the topics does not exist, none is
     deleted.
     """
-    from kafscale.cli.kafka.client import one_by_one
-    from kafscale.cli.kafka.topics import delete_topic
+    from kafscale.client.admin_client import one_by_one
+    from kafscale.client.topics import delete_topic
+    from kafscale.operations.deletions import deletion_of_topics
 
     way, names = chosen_way(dry_run=dry_run, yes=yes), list(dict.fromkeys(topic))
     with kafka(bootstrap_server, data_dir, command_config) as client:
-        if agreed(way, _doomed(client, names), output):
+        if agreed(way, deletion_of_topics(client, names), output):
             for name in one_by_one(names, partial(delete_topic, client)):
                 notice(f"deleted topic '{name}'")
-
-
-def _doomed(client: Client, names: list[str]) -> Doomed:
-    """Raises KafkaTrouble for a topic that does not exist. If the records or the groups cannot be read, the plan says
-    so: a damaged topic can be deleted too."""
-    from kafscale.cli.kafka.client import KafkaTrouble, before_deletion
-    from kafscale.cli.kafka.groups import readers_of
-    from kafscale.cli.kafka.topics import bounds_of, find_topics
-    from kafscale.lake.unread import unread
-
-    with before_deletion():
-        topics = find_topics(client, names)
-    places = [(topic.name, part.id) for topic in topics for part in topic.partitions]
-    rows: list[Row] = [
-        {"topic": topic.name, "partitions": len(topic.partitions), "records": None} for topic in topics
-    ]
-    losses: list[Row] | None = None
-    try:
-        going = bounds_of(client, places)
-        for row in rows:
-            row["records"] = sum(each.end - each.start for each in going if each.topic == row["topic"])
-        losses = unread(going, readers_of(client, places))
-        known = f"{sum(row['records'] for row in rows):,} records"
-    except KafkaTrouble as trouble:
-        known = f"records or groups that cannot be read ({trouble})"
-    return Doomed(
-        what=f"{len(names)} topic{'s' * (len(names) != 1)} with {len(places)} partitions and {known}",
-        question=f"Delete {listed(names)}? This cannot be undone.",
-        columns=("topic", "partitions", "records"),
-        rows=rows,
-        losses=losses,
-        nobody=SEEN_BY_CLIENT,
-    )
 
 
 def pairs(words: list[str], what: str) -> dict[str, str]:

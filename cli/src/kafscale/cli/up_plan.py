@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kafscale.cli.options import ROLES, UPKEEP, SecurityProtocol, StoreKind
+from kafscale.client.protocol import SecurityProtocol
+from kafscale.operations.services import ROLES, UPKEEP
+from kafscale.operations.target import StoreKind
 from kafscale.runtime.addresses import join_address
 from kafscale.runtime.etcd_binary import QUOTA_BYTES
 

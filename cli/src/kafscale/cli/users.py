@@ -7,7 +7,6 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from kafscale.cli.options import Target
 from kafscale.cli.passwords import PasswordFileOption, password_from
 from kafscale.cli.targets import (
     BootstrapOption,
@@ -18,10 +17,11 @@ from kafscale.cli.targets import (
     on_cluster,
 )
 from kafscale.cli.terminal import Output, OutputOption, fail, fail_usage, notice, show_rows
+from kafscale.operations.target import Target
 
 if TYPE_CHECKING:
     from kafscale.access.scram_credentials import ScramCredential
-    from kafscale.cli.clusters import Cluster
+    from kafscale.operations.clusters import Cluster
 
 app = typer.Typer(
     name="users",
@@ -74,7 +74,7 @@ def add(
     if etcd:
         created = _create_in_etcd(user, password, wanted, iterations, Target(data_dir, namespace))
     else:
-        from kafscale.cli.kafka.users import mechanisms_of, store_password
+        from kafscale.client.users import mechanisms_of, store_password
 
         with kafka(bootstrap_server, data_dir, command_config) as client:
             created = not mechanisms_of(client, user)
@@ -107,7 +107,7 @@ def passwd(
     if etcd:
         changed = _replace_in_etcd(user, password, wanted, iterations, Target(data_dir, namespace))
     else:
-        from kafscale.cli.kafka.users import mechanisms_of, store_password
+        from kafscale.client.users import mechanisms_of, store_password
 
         with kafka(bootstrap_server, data_dir, command_config) as client:
             changed = [name for name in mechanisms_of(client, user) if name in wanted]
@@ -128,7 +128,7 @@ def remove(
     command_config: CommandConfigOption = None,
 ) -> None:
     """Remove a user, or the password for one mechanism. ACLs and quotas stay. Example: kafscale users remove alice"""
-    from kafscale.cli.kafka.users import remove_user
+    from kafscale.client.users import remove_user
 
     with kafka(bootstrap_server, data_dir, command_config) as client:
         removed = remove_user(client, user, mechanism or list(Mechanism))
@@ -143,7 +143,7 @@ def list_(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Show all users with their mechanisms. Example: kafscale users list --output json"""
-    from kafscale.cli.kafka.users import list_users
+    from kafscale.client.users import list_users
 
     with kafka(bootstrap_server, data_dir, command_config) as client:
         found = list_users(client)
@@ -177,7 +177,7 @@ def _create_in_etcd(
     user: str, password: str, mechanisms: Sequence[Mechanism], iterations: int, target: Target
 ) -> bool:
     """A data directory that does not exist is made, as `kafscale up` makes it."""
-    from kafscale.cli.datadir import DataDir, DataDirBusy, DataDirUnusable
+    from kafscale.operations.datadir import DataDir, DataDirBusy, DataDirUnusable
     from kafscale.storage.access_keys import AccessKeys
     from kafscale.storage.user_writes import create_user
 

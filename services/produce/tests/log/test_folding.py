@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from kafscale.log.heads import Seg
+from dataclasses import replace
+
+import pytest
+from kafscale.log.heads import Head, Seg
 from kafscale.produce.log.flight import OpenBuffer
-from kafscale.produce.log.settling import Kept, KeptBudget
+from kafscale.produce.log.settling import FOLD_BYTES_MAX, Kept, KeptBudget, foldable
 
 RECORDS = b"r" * 100
 
@@ -75,3 +78,46 @@ def test_beyond_the_budget_the_partition_with_the_most_bytes_forgets_its_own() -
     assert (len(small), len(large), budget.used_bytes) == (3, 0, small.bytes)
     keep(large, slice_at(5))
     assert len(large) == 1, "it goes on with what comes"
+
+
+# --- which slices a new one repeats ----------------------------------------------------------
+
+
+def written(*sizes: int) -> tuple[Head, Kept]:
+    """A tail of kept slices with so many bytes."""
+    kept, tail, base = Kept(KeptBudget(1 << 30)), [], 0
+    for size in sizes:
+        buffer = OpenBuffer(base)
+        buffer.add(b"", b"r" * size, count=1, min_ts=0, max_ts=0)
+        keep(kept, buffer)
+        tail.append(entry_of(buffer))
+        base = buffer.end
+    return Head(epoch=1, topic="t", tail=tuple(tail), next=base), kept
+
+
+@pytest.mark.parametrize(
+    ("sizes", "size", "repeated"),
+    [
+        pytest.param((100, 100, 100), 100, 3, id="small ones"),
+        pytest.param((100, 100), 100, 0, id="fewer than three"),
+        pytest.param((400, 200, 100, 100), 100, 4, id="each is compared with what the fold has by then"),
+        pytest.param((100, 100, 100, 201), 100, 0, id="the last is more than twice as large"),
+        pytest.param((1_001, 100, 100, 100), 100, 3, id="the first is more than twice as large as the fold"),
+        pytest.param((100, 100, 100), FOLD_BYTES_MAX - 299, 0, id="too large together"),
+        pytest.param((100, 100, 100), FOLD_BYTES_MAX - 300, 3, id="just small enough"),
+    ],
+)
+def test_a_slice_repeats_small_slices_before_it(sizes: tuple[int, ...], size: int, repeated: int) -> None:
+    head, kept = written(*sizes)
+    assert [each.base for each in foldable(head, kept, size, 0)] == list(
+        range(len(sizes) - repeated, len(sizes))
+    )
+
+
+def test_only_committed_slices_of_this_epoch_that_are_kept_and_not_planned_are_repeated() -> None:
+    head, kept = written(100, 100, 100, 100)
+    assert len(foldable(head, kept, 100, 0)) == 4
+    assert len(foldable(head, kept, 100, 1)) == 3, "a settle plan rewrites the first"
+    assert foldable(replace(head, epoch=2), kept, 100, 0) == []
+    kept.keep_only(head.tail[:2])
+    assert foldable(head, kept, 100, 0) == [], "the last ones are not kept"

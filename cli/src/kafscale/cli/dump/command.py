@@ -15,11 +15,12 @@ from kafscale.cli.dump.rows import (
     rest_of,
     time_of,
 )
-from kafscale.cli.terminal import Output, OutputOption, counted, fail, fail_usage, report, show_rows
+from kafscale.cli.terminal import Output, OutputOption, fail, fail_usage, report, show_rows
+from kafscale.operations.sentences import Trouble, counted
 
 if TYPE_CHECKING:
-    from kafscale.cli.dump.read import Segment
     from kafscale.log.segment import SegmentIndex
+    from kafscale.operations.dump.read import Segment
 
 
 def dump(
@@ -40,12 +41,12 @@ def dump(
     (of a bundle: the slices), or with --records the records.
     """
     from kafscale.cli.dump.show_bundle import show_bundle
-    from kafscale.cli.dump.source import BUNDLE, INDEX, NoSource, read_source
+    from kafscale.operations.dump.source import BUNDLE, INDEX, read_source
     from kafscale.runtime.settings_load import BadSettings
 
     try:
         data, index = read_source(what)
-    except NoSource as trouble:
+    except Trouble as trouble:
         raise fail(str(trouble)) from trouble
     except BadSettings as bad:
         raise fail_usage(str(bad)) from bad
@@ -62,7 +63,7 @@ def dump(
 
 
 def _segment(name: str, data: bytes, index: bytes | None, *, records: bool, output: Output) -> list[str]:
-    from kafscale.cli.dump.read import read_segment, records_of
+    from kafscale.operations.dump.read import read_segment, records_of
 
     found = read_segment(data, index)
     opened = [
@@ -88,7 +89,7 @@ def _segment(name: str, data: bytes, index: bytes | None, *, records: bool, outp
 
 
 def _index_alone(name: str, data: bytes, output: Output) -> list[str]:
-    from kafscale.cli.dump.read import read_index
+    from kafscale.operations.dump.read import read_index
 
     problems: list[str] = []
     index = read_index(data, problems)

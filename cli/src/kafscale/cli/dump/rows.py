@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from kafscale.cli.terminal import plain, report
 
 if TYPE_CHECKING:
-    from kafscale.cli.dump.read import Batch
+    from kafscale.operations.dump.read import Batch
     from kafscale.wire.records import Record
 
 BATCH_COLUMNS = (

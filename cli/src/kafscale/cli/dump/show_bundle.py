@@ -6,8 +6,6 @@ import json
 from typing import Any
 
 import typer
-from kafscale.cli.dump.read import records_of
-from kafscale.cli.dump.read_bundle import Bundle, FoundSlice, read_bundle
 from kafscale.cli.dump.rows import (
     RECORD_COLUMNS,
     batch_row,
@@ -17,6 +15,8 @@ from kafscale.cli.dump.rows import (
     time_of,
 )
 from kafscale.cli.terminal import Output, report, show_rows
+from kafscale.operations.dump.read import records_of
+from kafscale.operations.dump.read_bundle import Bundle, FoundSlice, read_bundle
 
 SLICE_COLUMNS = (
     "position",

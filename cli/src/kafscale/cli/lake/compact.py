@@ -7,10 +7,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from kafscale.cli.consent import Doomed, DryRunOption, YesOption, agreed, chosen_way
+from kafscale.cli.consent import DryRunOption, YesOption, agreed, chosen_way
 from kafscale.cli.lake.engine import Engine, EngineOption, run_job
 from kafscale.cli.lake.options import GraceOption, TopicOption, job_arguments, seconds
-from kafscale.cli.options import StoreKind, Target
 from kafscale.cli.targets import DataDirOption, NamespaceOption, StoreOption, on_lake
 from kafscale.cli.terminal import (
     Output,
@@ -20,6 +19,8 @@ from kafscale.cli.terminal import (
     progressing,
     show_rows,
 )
+from kafscale.operations.consent import ChangePlan
+from kafscale.operations.target import StoreKind, Target
 
 if TYPE_CHECKING:
     from kafscale.lake.catalog import Lake
@@ -56,7 +57,7 @@ def compact(
         case Engine.SPARK:
             words = job_arguments(topic, grace, dry_run=True)
             due = DuePlan(**json.loads(run_job("compaction", words, target)))
-    if not agreed(way, _doomed(due), output):
+    if not agreed(way, _plan_of(due), output):
         _check_missed(due)
         return
     match engine:
@@ -68,10 +69,10 @@ def compact(
     _show_done(done, output)
 
 
-def _doomed(due: DuePlan) -> Doomed:
+def _plan_of(due: DuePlan) -> ChangePlan:
     from kafscale.lake.compaction.report import DUE
 
-    return Doomed(
+    return ChangePlan(
         what=f"{len(due.rows)} logs are due; of each key in them, only the newest record stays",
         question="Compact them?",
         columns=DUE.names,

@@ -17,13 +17,13 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
-from kafscale.cli.datadir import DataDir
-from kafscale.cli.options import Target
 from kafscale.cli.targets import on_cluster
 from kafscale.cli.terminal import fail
+from kafscale.operations.datadir import DataDir
+from kafscale.operations.target import Target
 
 if TYPE_CHECKING:
-    from kafscale.cli.clusters import Cluster
+    from kafscale.operations.clusters import Cluster
 
 PYTHON: Final = "KAFSCALE_SPARK_PYTHON"
 TOOLS: Final = "KAFSCALE_TOOLS_DIR"

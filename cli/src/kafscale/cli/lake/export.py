@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from kafscale.cli.lake.engine import Engine, EngineOption, run_job
-from kafscale.cli.options import StoreKind, Target
 from kafscale.cli.targets import DataDirOption, NamespaceOption, StoreOption, on_lake
 from kafscale.cli.terminal import (
     Output,
@@ -20,6 +19,7 @@ from kafscale.cli.terminal import (
     progressing,
     show_rows,
 )
+from kafscale.operations.target import StoreKind, Target
 
 if TYPE_CHECKING:
     from kafscale.lake.catalog import Lake

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from kafscale.cli.options import StoreKind, Target
-from kafscale.cli.targets import DataDirOption, NamespaceOption, StoreOption, Trouble, on_lake
+from kafscale.cli.targets import DataDirOption, NamespaceOption, StoreOption, on_lake
 from kafscale.cli.terminal import (
     Output,
     OutputOption,
@@ -22,6 +21,8 @@ from kafscale.cli.terminal import (
     notice,
     show_rows,
 )
+from kafscale.operations.sentences import Trouble
+from kafscale.operations.target import StoreKind, Target
 
 if TYPE_CHECKING:
     from kafscale.lake.catalog import Lake

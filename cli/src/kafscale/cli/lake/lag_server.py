@@ -20,11 +20,11 @@ from contextlib import suppress
 from http import HTTPStatus
 from typing import Final
 
-from kafscale.cli.targets import Trouble
 from kafscale.lake.lag.checkpoints import NoCheckpoint
 from kafscale.lake.lag.page import encoded, payload, render
 from kafscale.lake.lag.report import Facts, Report, make_report
 from kafscale.lake.unknown import UnknownGroup
+from kafscale.operations.sentences import Trouble
 from kafscale.runtime.http import PLAIN, Answer, HttpServer, header, request_line, response, serving
 from kafscale.storage.etcd.client import EtcdError, EtcdUnknown
 from kafscale.storage.objects import StoreError

@@ -6,10 +6,9 @@ import json
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from kafscale.cli.consent import Doomed, DryRunOption, YesOption, agreed, chosen_way
+from kafscale.cli.consent import DryRunOption, YesOption, agreed, chosen_way
 from kafscale.cli.lake.engine import Engine, EngineOption, run_job
 from kafscale.cli.lake.options import GraceOption, TopicOption, job_arguments, seconds
-from kafscale.cli.options import StoreKind, Target
 from kafscale.cli.targets import DataDirOption, NamespaceOption, StoreOption, on_lake
 from kafscale.cli.terminal import (
     Output,
@@ -19,6 +18,8 @@ from kafscale.cli.terminal import (
     progressing,
     show_rows,
 )
+from kafscale.operations.consent import ChangePlan
+from kafscale.operations.target import StoreKind, Target
 
 if TYPE_CHECKING:
     from kafscale.lake.catalog import Lake
@@ -56,15 +57,15 @@ def orphans(
                 return OrphanSummary(**json.loads(run_job("orphans", words, target)))
 
     found = collect(dry=True)
-    if agreed(way, _doomed(found), output):
+    if agreed(way, _plan_of(found), output):
         found = collect(dry=False)
         show_rows(COLUMNS, found.orphans, output)
         notice(f"deleted {_counted(found)}")
     _report(found)
 
 
-def _doomed(found: OrphanSummary) -> Doomed:
-    return Doomed(
+def _plan_of(found: OrphanSummary) -> ChangePlan:
+    return ChangePlan(
         what=_counted(found),
         question="Delete them?",
         columns=COLUMNS,

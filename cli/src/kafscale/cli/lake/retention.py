@@ -10,10 +10,9 @@ from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
-from kafscale.cli.consent import Doomed, DryRunOption, Way, YesOption, agreed, chosen_way
+from kafscale.cli.consent import DryRunOption, Way, YesOption, agreed, chosen_way
 from kafscale.cli.lake.engine import Engine, EngineOption, run_job
 from kafscale.cli.lake.options import GraceOption, TopicOption, job_arguments, seconds
-from kafscale.cli.options import StoreKind, Target
 from kafscale.cli.targets import DataDirOption, NamespaceOption, StoreOption, on_lake
 from kafscale.cli.terminal import (
     Output,
@@ -24,6 +23,8 @@ from kafscale.cli.terminal import (
     progressing,
     show_rows,
 )
+from kafscale.operations.consent import ChangePlan
+from kafscale.operations.target import StoreKind, Target
 
 if TYPE_CHECKING:
     from kafscale.lake.catalog import Lake
@@ -78,7 +79,7 @@ def what_if(
     planned = _planned(topic, limits, Target(data_dir, namespace, store), engine)
     saved = planned.bytes - planned.bytes_own
     than_now = f": {abs(saved):,} {'less' if saved < 0 else 'more'} than now"
-    agreed(Way.SHOW, _doomed(planned, by, than_now), output)
+    agreed(Way.SHOW, _plan_of(planned, by, than_now), output)
     _check(planned.missed)
 
 
@@ -106,7 +107,7 @@ def apply(
     way, grace_s = chosen_way(dry_run=dry_run, yes=yes), seconds(grace)
     target = Target(data_dir, namespace, store)
     planned = _planned(topic, OWN, target, engine)
-    if not agreed(way, _doomed(planned, by), output):
+    if not agreed(way, _plan_of(planned, by), output):
         _check(planned.missed)
         return
     match engine:
@@ -160,13 +161,13 @@ def _apply_by_spark(planned: Planned, words: list[str], target: Target) -> Repor
     return report_from_json(json.loads(answer))
 
 
-def _doomed(planned: Planned, by: By, than_now: str = "") -> Doomed:
+def _plan_of(planned: Planned, by: By, than_now: str = "") -> ChangePlan:
     match by:
         case By.SEGMENT:
             columns, rows = PLAN_COLUMNS, planned.rows
         case By.PARTITION:
             columns, rows = PARTITION_COLUMNS, planned.partitions
-    return Doomed(
+    return ChangePlan(
         what=f"{len(planned.rows):,} segments of {planned.logs:,} logs, {planned.bytes:,} bytes{than_now}",
         question="Delete these records?",
         columns=columns,

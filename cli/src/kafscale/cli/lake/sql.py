@@ -9,19 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from kafscale.cli.lake.engine import Engine, EngineOption, run_job
-from kafscale.cli.options import StoreKind, Target
 from kafscale.cli.targets import DataDirOption, NamespaceOption, StoreOption, on_lake
-from kafscale.cli.terminal import (
-    Output,
-    OutputOption,
-    Progress,
-    Rows,
-    fail,
-    notice,
-    progressing,
-    rows_of,
-    show_rows,
-)
+from kafscale.cli.terminal import Output, OutputOption, Rows, fail, notice, progressing, rows_of, show_rows
+from kafscale.operations.sentences import Progress
+from kafscale.operations.target import StoreKind, Target
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -15,10 +15,10 @@ from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 from confluent_kafka.admin import TopicDescription
-from kafscale.cli.kafka.client import CLIENT_ID, Client, NoTopic, Refusal, trouble_of
-from kafscale.cli.kafka.topics import TopicPart, existing_topics, find_topics, of_topic, topic_names
-from kafscale.cli.positions import Position, chosen, located
 from kafscale.cli.records.json_lines import Record
+from kafscale.client.admin_client import CLIENT_ID, Client, NoTopic, Refusal, trouble_of
+from kafscale.client.topics import TopicPart, existing_topics, find_topics, of_topic, topic_names
+from kafscale.operations.positions import Position, chosen, located
 
 POLL_S: Final = 0.2
 TOPIC_POLL_S: Final = 1.0

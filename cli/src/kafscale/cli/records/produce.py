@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from typing import IO, Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
-from kafscale.cli.kafka.client import Client, KafkaTrouble, Refusal, trouble_of
-from kafscale.cli.kafka.topics import existing_topics, of_topic
 from kafscale.cli.options import Codec
-from kafscale.cli.positions import chosen
 from kafscale.cli.records.json_lines import Headers, LineWrong, Record, from_line
+from kafscale.client.admin_client import Client, KafkaTrouble, Refusal, trouble_of
+from kafscale.client.topics import existing_topics, of_topic
+from kafscale.operations.positions import chosen
 
 DELIVERY_TIMEOUT_S: Final = 60.0
 POLL_S: Final = 0.2

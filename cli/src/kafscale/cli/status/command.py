@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from kafscale.cli.datadir import DataDir
-from kafscale.cli.targets import DataDirOption, NamespaceOption, Trouble, finished, on_the_line
+from kafscale.cli.targets import DataDirOption, EtcdOption, NamespaceOption, finished, settings_of
 from kafscale.cli.terminal import (
     FAILED_EXIT_CODE,
     Output,
@@ -20,15 +19,10 @@ from kafscale.cli.terminal import (
     screen,
     show_rows,
 )
+from kafscale.operations.sentences import Trouble
 
 if TYPE_CHECKING:
-    from kafscale.cli.status.picture import Picture
-    from kafscale.runtime.settings import ServiceSettings
-
-EtcdOption = Annotated[
-    str | None,
-    typer.Option("--etcd", help="etcd's client URLs, comma-separated, instead of a data directory."),
-]
+    from kafscale.operations.status.picture import Picture
 
 
 def status(
@@ -67,8 +61,9 @@ async def _look(
     output: Output,
 ) -> Picture:
     """Shows pictures and returns the last one."""
-    from kafscale.cli.clusters import NoCluster, chosen_dir, opened_etcd
-    from kafscale.cli.status.gather import look
+    from kafscale.operations.clusters import NoCluster, chosen_dir, opened_etcd
+    from kafscale.operations.datadir import full_disk
+    from kafscale.operations.status.gather import look
     from kafscale.storage.keys import Keyspace
 
     settings = settings_of(data_dir, endpoints, namespace)
@@ -86,33 +81,6 @@ async def _look(
         if (full := full_disk(here)) is None:
             raise
         raise Trouble(f"{full}, so etcd does not run; make room, and everything goes on by itself") from away
-
-
-def full_disk(data_dir: Path | None) -> str | None:
-    """A sentence, if the cluster runs on this directory and a disk of it is full."""
-    if data_dir is None or (running := DataDir(data_dir).running()) is None:
-        return None
-    disks = DataDir(data_dir).disks(with_records=bool(running.object_dir))
-    return next((full for disk in disks if (full := disk.full()) is not None), None)
-
-
-def settings_of(data_dir: Path | None, endpoints: str | None, namespace: str | None) -> ServiceSettings:
-    """Raises NotRunning, BadSettings and typer.Exit."""
-    from kafscale.cli.clusters import chosen_dir, named
-    from kafscale.runtime.settings import ServiceSettings
-    from kafscale.runtime.settings_load import read_settings
-
-    given = named(namespace)
-    if endpoints is not None:
-        if on_the_line("data_dir"):
-            raise fail_usage("--data-dir and --etcd both name a cluster; give one")
-        return read_settings(ServiceSettings, given | {"etcd_endpoints": endpoints})
-    data_dir = chosen_dir(data_dir)
-    if data_dir is None:
-        return read_settings(ServiceSettings, given)
-    running = DataDir(data_dir).must_run()
-    given = {"namespace": running.namespace} | given
-    return read_settings(ServiceSettings, given | {"etcd_endpoints": running.etcd})
 
 
 @contextmanager

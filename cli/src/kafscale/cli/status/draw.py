@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from kafscale.cli.lake.lag_table import duration, rate, size
-from kafscale.cli.status.picture import READY
-from kafscale.cli.terminal import counted
+from kafscale.operations.sentences import counted
+from kafscale.operations.status.picture import READY
 from kafscale.runtime.redaction import harmless
 
 if TYPE_CHECKING:
-    from kafscale.cli.status.picture import InstanceRow, Picture
+    from kafscale.operations.status.picture import InstanceRow, Picture
     from rich.console import Group
 
 COLUMNS: Final = ("service", "node", "address", "metrics", "health", "up", "doing")

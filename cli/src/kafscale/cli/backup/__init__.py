@@ -1,1 +1,0 @@
-"""`kafscale backup`: snapshots of etcd in the object store."""

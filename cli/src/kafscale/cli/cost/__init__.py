@@ -1,1 +1,0 @@
-"""Requests to the object store, and their price: computed for a load, or counted in a running cluster."""

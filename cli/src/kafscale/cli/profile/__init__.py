@@ -1,1 +1,0 @@
-"""`kafscale profile`: named clusters, each with its address and its login."""

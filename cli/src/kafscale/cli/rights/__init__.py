@@ -1,1 +1,0 @@
-"""`kafscale etcd-roles` and `kafscale s3-policy`."""

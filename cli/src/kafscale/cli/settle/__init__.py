@@ -1,1 +1,0 @@
-"""`kafscale settle`: the slices of bundles become segments now."""

@@ -1,0 +1,1 @@
+"""Kafka clients for people: AdminClient, logins, and a sentence for each failure."""

@@ -1,0 +1,189 @@
+"""The Kafka client of the command: what it retries, and the sentence for each way in which no server answers."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from socketserver import StreamRequestHandler, ThreadingTCPServer
+
+import pytest
+from kafscale.client.admin_client import Client, KafkaTrouble, Passing, failure, patiently
+from kafscale.client.request import BadAnswer, request_metadata
+from kafscale.client.topics import list_topics
+from kafscale.runtime.ports import free_port
+from kafscale.wire.apis import ApiKey
+from kafscale.wire.errors import ErrorCode
+from kafscale.wire.headers import decode_request_header, response_header_version
+from kafscale.wire.schema import api_versions, metadata
+
+Answer = Callable[[bytes, int], bytes | None]
+"""Of a frame, and the port of the server."""
+
+
+@contextmanager
+def server(answer: Answer) -> Iterator[str]:
+    """Answers frames on a port of this machine. If the answer is None it closes, if it is empty it waits."""
+
+    class Handler(StreamRequestHandler):
+        def handle(self) -> None:
+            while head := self.rfile.read(4):
+                reply = answer(self.rfile.read(*struct.unpack(">i", head)), port)
+                if reply is None:
+                    return
+                self.wfile.write(reply)
+
+    class Server(ThreadingTCPServer):
+        daemon_threads = True
+        block_on_close = False  # clients of librdkafka reconnect until they are collected
+
+        def handle_error(self, *_: object) -> None:
+            """The client has closed the connection."""
+
+    with Server(("127.0.0.1", 0), Handler) as listening:
+        port = listening.server_address[1]
+        thread = threading.Thread(target=listening.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield f"127.0.0.1:{port}"
+        finally:
+            listening.shutdown()
+            thread.join()
+
+
+def framed(body: bytes) -> bytes:
+    return struct.pack(">i", len(body)) + body
+
+
+def two_topics(frame: bytes, port: int) -> bytes:
+    return framed(_two_topics(frame, port))
+
+
+def cut_short(frame: bytes, port: int) -> bytes:
+    return framed(_two_topics(frame, port)[:-3])
+
+
+def _two_topics(frame: bytes, port: int) -> bytes:
+    header, _ = decode_request_header(frame)
+    version = header.api_version
+    tags = b"\x00" if response_header_version(header.api_key, version) else b""
+    head = header.correlation_id.to_bytes(4, "big") + tags
+    if header.api_key == ApiKey.API_VERSIONS:
+        served = [
+            api_versions.ApiVersionsResponseVersion(api_key=key, min_version=0, max_version=most)
+            for key, most in ((ApiKey.API_VERSIONS, 3), (ApiKey.METADATA, 12))
+        ]
+        body = api_versions.encode_response(
+            api_versions.ApiVersionsResponse(error_code=0, api_keys=served), version
+        )
+        return head + b"".join(body)
+    part = metadata.MetadataResponsePartition(
+        error_code=0, partition_index=0, leader_id=1, replica_nodes=[1], isr_nodes=[1]
+    )
+    answer = metadata.MetadataResponse(
+        brokers=[metadata.MetadataResponseBroker(node_id=1, host="127.0.0.1", port=port)],
+        cluster_id="fake",
+        controller_id=1,
+        topics=[
+            metadata.MetadataResponseTopic(name=name, topic_id=bytes([at] * 16), partitions=[part])
+            for at, name in enumerate(("orders", "clicks"))
+        ],
+    )
+    return head + b"".join(metadata.encode_response(answer, version))
+
+
+def ask(bootstrap: str) -> list[tuple[str, str]]:
+    client = Client(bootstrap, connect_timeout_s=1.0)
+    return [(row["topic"], row["topic_id"]) for row in list_topics(client)]
+
+
+def test_the_first_address_that_answers_is_asked() -> None:
+    with server(two_topics) as there:
+        listed = ask(f"127.0.0.1:{free_port()}, {there}")
+    assert listed == [("clicks", "01" * 16), ("orders", "00" * 16)]
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (lambda *_: None, "it closed the connection"),
+        (lambda *_: b"", "no answer in time"),
+        (lambda *_: b"HTTP/1.1 400 Bad Request\r\n", "is no Kafka server"),
+        (cut_short, "is no Kafka server"),
+    ],
+    ids=["closes", "is silent", "speaks something else", "cuts its answer short"],
+)
+def test_a_server_that_is_not_kafka_is_named_by_its_address(answer: Answer, reason: str) -> None:
+    with server(answer) as there:
+        with pytest.raises(KafkaTrouble, match=reason) as trouble:
+            ask(there)
+        assert there in str(trouble.value)
+        assert "--bootstrap-server" in str(trouble.value)
+
+
+@pytest.mark.parametrize(
+    ("address", "reason"),
+    [
+        ("127.0.0.1:{port}", "Connection refused"),
+        ("no-such-host.invalid:{port}", "the name no-such-host.invalid does not resolve"),
+    ],
+)
+def test_where_no_server_is_the_sentence_says_what_to_do(
+    address: str, reason: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    where = address.format(port=free_port())
+    with pytest.raises(
+        KafkaTrouble,
+        match=rf"^no Kafka server answers at {where} \(.*({reason}).*\); "
+        "start one with `kafscale up`, or name another with --bootstrap-server$",
+    ):
+        ask(where)
+    assert capfd.readouterr() == ("", ""), "librdkafka's log stays away from the terminal"
+
+
+def test_an_address_without_a_port_is_refused() -> None:
+    with pytest.raises(KafkaTrouble, match="^--bootstrap-server: 'kafka' is not host:port$"):
+        Client("kafka")
+
+
+def test_a_request_by_hand_refuses_an_answer_that_is_not_kafkas() -> None:
+    with server(two_topics) as there:
+        assert [broker.node_id for broker in asked(there).brokers] == [1]
+    for answer in (lambda *_: framed(b"\x00"), cut_short):
+        with server(answer) as there, pytest.raises(BadAnswer):
+            asked(there)
+
+
+def asked(where: str) -> metadata.MetadataResponse:
+    host, port = where.split(":")
+    return asyncio.run(request_metadata(host, int(port)))
+
+
+def trying(*codes: ErrorCode) -> Callable[[], int]:
+    left = list(codes)
+
+    def ask() -> int:
+        code = left.pop(0)
+        if code != ErrorCode.NONE:
+            raise failure("group 'g'", code)
+        return len(left)
+
+    return ask
+
+
+def test_errors_that_pass_are_retried_and_others_are_reported_at_once() -> None:
+    assert patiently(trying(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NONE)) == 0
+    with pytest.raises(KafkaTrouble, match="does not exist"):
+        patiently(trying(ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.NONE))
+    with pytest.raises(Passing, match="COORDINATOR_NOT_AVAILABLE"):
+        patiently(trying(*[ErrorCode.COORDINATOR_NOT_AVAILABLE] * 99), patience_s=0.2)
+
+
+def test_an_error_of_a_later_kafka_is_reported_by_its_number() -> None:
+    assert str(failure("topic 'x'", 9_999)) == "topic 'x': error 9999, which Kafka does not know"
+    assert str(failure("topic 'x'", ErrorCode.INVALID_CONFIG, "no such key.")) == (
+        "topic 'x': no such key (INVALID_CONFIG)"
+    )
+    assert str(failure("topic 'x'", ErrorCode.REQUEST_TIMED_OUT)).endswith("try again in a moment")

@@ -1,0 +1,1 @@
+"""Requests to the object store and their price."""

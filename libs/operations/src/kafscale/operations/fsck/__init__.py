@@ -1,0 +1,1 @@
+"""Whether etcd and the object store agree."""

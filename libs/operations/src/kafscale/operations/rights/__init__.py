@@ -1,0 +1,1 @@
+"""Least privilege at etcd: roles, users and their rights."""

@@ -1,0 +1,1 @@
+"""Topics and heads in etcd, rebuilt from the object store."""

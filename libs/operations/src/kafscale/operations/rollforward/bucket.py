@@ -1,0 +1,251 @@
+"""Reads what the bucket holds of each partition.
+
+The laws. A piece is an object that is there, with the etag that its commit record names; without a commit record it is
+one whose checksum, offsets and index are right. A segment without the index of the same attempt was never committed. An
+object is named with the topic whose id its metadata have: a name may have had other topics before.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Final
+
+from kafscale.lake.concurrency import gather_bounded
+from kafscale.log.bundle import Directory
+from kafscale.log.bundle_directory import read_directory
+from kafscale.log.heads import Seg
+from kafscale.log.manifests import decode_manifest
+from kafscale.log.segment import SegmentError
+from kafscale.operations.rollforward.chain import Piece
+from kafscale.operations.rollforward.listing import Listing, TreeSegment, read_listing
+from kafscale.operations.rollforward.plan import Found
+from kafscale.operations.rollforward.segments import Rejected, is_settled, seg_of_slice, seg_of_stored
+from kafscale.operations.rollforward.topics import Bucket, Metadata, Where
+from kafscale.operations.sentences import Progress
+from kafscale.storage.keys import (
+    META_ATTEMPT,
+    META_EPOCH,
+    META_TOPIC_ID,
+    TOPIC_ID_BYTES,
+    Keyspace,
+    TopicId,
+)
+from kafscale.storage.objects import ObjectInfo, ObjectNotFound, ObjectStore, PreconditionFailed
+from kafscale.storage.schema import UnreadableValue
+
+READS_AT_ONCE: Final = 16
+SEGMENTS_AT_ONCE: Final = 8
+"""A segment that no manifest lists is read as a whole: most have 4 MiB or less."""
+
+
+class BucketReader:
+    def __init__(self, store: ObjectStore, keys: Keyspace, progress: Progress) -> None:
+        self._store = store
+        self._keys = keys
+        self._progress = progress
+        self._listing = Listing()
+        self._manifests: defaultdict[Where, dict[str, tuple[Seg, ...]]] = defaultdict(dict)
+        self._pieces: defaultdict[Where, list[Piece]] = defaultdict(list)
+        self._epochs: defaultdict[Where, int] = defaultdict(int)
+        self._names: dict[TopicId, str] = {}
+        self._unused: dict[str, str] = {}
+
+    async def read(self, metadata: Metadata) -> Bucket:
+        """Raises StoreError."""
+        self._listing = await read_listing(self._store, self._keys, self._progress)
+        await self._read_manifests()
+        committed = self._committed(metadata)
+        await self._read_trees(committed)
+        self._take_compacted(metadata)
+        await self._read_bundles(committed)
+        where = {*self._pieces, *self._manifests, *self._listing.snapshots, *self._epochs}
+        return Bucket(
+            found={each: self._found(each, metadata) for each in where},
+            names=self._names,
+            deleted=frozenset(self._listing.deleted),
+            unused=self._unused,
+        )
+
+    def _found(self, where: Where, metadata: Metadata) -> Found:
+        known = metadata.known.get(where)
+        return Found(
+            pieces=tuple(self._pieces[where]),
+            manifests=self._manifests[where],
+            snapshots=self._listing.snapshots[where],
+            epoch=self._epochs[where],
+            epochs_kept=known is not None and known.meta.epochs_key in self._listing.manifests[where],
+        )
+
+    # -- what was committed ------------------------------------------------------------------------
+
+    async def _read_manifests(self) -> None:
+        every = [(where, key) for where, keys in self._listing.manifests.items() for key in keys]
+        done = 0
+
+        async def one(where: Where, key: str) -> None:
+            nonlocal done
+            try:
+                segs = decode_manifest(await self._store.get(key)).segments
+            except (UnreadableValue, ObjectNotFound) as broken:
+                self._unused[key] = str(broken)
+            else:
+                self._manifests[where][key] = segs
+                self._note_epochs(where, segs)
+            done += 1
+            self._progress("manifests", done, len(every))
+
+        await gather_bounded((one(*each) for each in every), READS_AT_ONCE)
+
+    def _committed(self, metadata: Metadata) -> dict[tuple[str, int], dict[Where, Seg]]:
+        """Commit records by etag and position in the object. Two topics may have objects with equal bytes."""
+        found: defaultdict[tuple[str, int], dict[Where, Seg]] = defaultdict(dict)
+        for where, manifests in self._manifests.items():
+            for segs in manifests.values():
+                for seg in segs:
+                    found[seg.etag, 0][where] = seg
+        for where, known in metadata.known.items():
+            if known.head is not None:
+                for seg in known.head.tail:
+                    found[seg.etag, seg.position][where] = seg
+        return found
+
+    # -- segments with ordinary names ---------------------------------------------------------------
+
+    async def _read_trees(self, committed: dict[tuple[str, int], dict[Where, Seg]]) -> None:
+        """Segments that a commit record names are not read; of each topic and name one is asked for its metadata."""
+        confirmed: set[tuple[str, TopicId]] = set()
+        unlisted: list[TreeSegment] = []
+        for segment in self._listing.segments():
+            records = committed.get((segment.object.etag, 0), {})
+            for where, seg in records.items():
+                if where[1] != segment.partition or seg.base != segment.base or seg.key or seg.is_slice:
+                    continue
+                if (segment.topic, where[0]) not in confirmed:
+                    if await self._topic_id(segment.key) != where[0]:
+                        continue
+                    confirmed.add((segment.topic, where[0]))
+                    self._names[where[0]] = segment.topic
+                self._add(where, seg, committed=True)
+                break
+            else:
+                unlisted.append(segment)
+        done = 0
+
+        async def one(segment: TreeSegment) -> None:
+            nonlocal done
+            await self._read_segment(segment)
+            done += 1
+            self._progress("segments that no manifest lists", done, len(unlisted))
+
+        await gather_bounded((one(each) for each in unlisted), SEGMENTS_AT_ONCE)
+
+    async def _topic_id(self, key: str) -> TopicId | None:
+        info = await self._store.head(key)
+        return None if info is None else _topic_id_in(info)
+
+    async def _read_segment(self, segment: TreeSegment) -> None:
+        try:
+            await self._add_segment(segment)
+        except (SegmentError, Rejected, ObjectNotFound, PreconditionFailed) as broken:
+            self._unused[segment.key] = str(broken)
+
+    async def _add_segment(self, segment: TreeSegment) -> None:
+        info = await self._store.head(segment.key)
+        topic_id = None if info is None else _topic_id_in(info)
+        if info is None or topic_id is None:
+            raise Rejected("another program wrote it")
+        self._names.setdefault(topic_id, segment.topic)
+        where = (topic_id, segment.partition)
+        self._epochs[where] = max(self._epochs[where], _epoch_in(info))
+        if topic_id in self._listing.deleted:
+            return
+        index_info = None if segment.index is None else await self._store.head(segment.index_key)
+        if index_info is None or index_info.metadata.get(META_ATTEMPT) != info.metadata.get(META_ATTEMPT):
+            raise Rejected("it has no index of the same attempt")
+        data = await self._store.get(segment.key, if_match=info.etag)
+        index = await self._store.get(segment.index_key, if_match=index_info.etag)
+        seg = seg_of_stored(segment.base, data, info.etag, index, index_info.etag)
+        self._add(where, seg, committed=is_settled(data))
+
+    def _take_compacted(self, metadata: Metadata) -> None:
+        """Segments with unique names that a manifest lists, or a head; others were never published."""
+        listed = [
+            (where, seg) for where, some in self._manifests.items() for segs in some.values() for seg in segs
+        ]
+        listed += [
+            (where, seg) for where, known in metadata.known.items() if known.head for seg in known.head.tail
+        ]
+        taken: set[str] = set()
+        for where, seg in listed:
+            stored = self._listing.objects.get(seg.key)
+            if stored is not None and stored.etag == seg.etag and seg.key not in taken:
+                taken.add(seg.key)
+                self._add(where, seg, committed=True)
+
+    # -- slices -----------------------------------------------------------------------------------
+
+    async def _read_bundles(self, committed: dict[tuple[str, int], dict[Where, Seg]]) -> None:
+        ends = {
+            where: max((seg.end for segs in manifests.values() for seg in segs), default=0)
+            for where, manifests in self._manifests.items()
+        }
+        done = 0
+
+        async def one(info: ObjectInfo) -> None:
+            nonlocal done
+            try:
+                directory = await read_directory(self._store, info)
+            except (SegmentError, ObjectNotFound, PreconditionFailed) as broken:
+                self._unused[info.key] = str(broken)
+            else:
+                self._take_slices(info, directory, committed, ends)
+            done += 1
+            self._progress("bundles", done, len(self._listing.bundles))
+
+        await gather_bounded((one(each) for each in self._listing.bundles), READS_AT_ONCE)
+
+    def _take_slices(
+        self,
+        info: ObjectInfo,
+        directory: Directory,
+        committed: dict[tuple[str, int], dict[Where, Seg]],
+        ends: dict[Where, int],
+    ) -> None:
+        """Slices below the end of the manifests are not kept: segments hold their records."""
+        if self._keys.parse_bundle(info.key) != directory.id:
+            self._unused[info.key] = f"its header has the id {directory.id.hex()}"
+            return
+        for entry in directory.entries:
+            where = (entry.topic_id, entry.partition)
+            self._epochs[where] = max(self._epochs[where], entry.leader_epoch)
+            if entry.topic_id in self._listing.deleted or entry.last < ends.get(where, 0):
+                continue
+            seg = committed.get((info.etag, entry.position), {}).get(where)
+            if seg is not None and seg.bundle == directory.id:
+                self._add(where, seg, committed=True)
+            else:
+                self._add(where, seg_of_slice(entry, info.etag, directory), committed=False)
+
+    # ---------------------------------------------------------------------------------------------
+
+    def _add(self, where: Where, seg: Seg, *, committed: bool) -> None:
+        self._pieces[where].append(Piece(seg, committed))
+        self._note_epochs(where, (seg,))
+
+    def _note_epochs(self, where: Where, segs: Iterable[Seg]) -> None:
+        self._epochs[where] = max([self._epochs[where], *(seg.epoch for seg in segs)])
+
+
+def _epoch_in(info: ObjectInfo) -> int:
+    text = info.metadata.get(META_EPOCH, "")
+    return int(text) if text.isascii() and text.isdigit() else 0
+
+
+def _topic_id_in(info: ObjectInfo) -> TopicId | None:
+    text = info.metadata.get(META_TOPIC_ID, "")
+    try:
+        found = bytes.fromhex(text)
+    except ValueError:
+        return None
+    return TopicId(found) if len(found) == TOPIC_ID_BYTES else None

@@ -1,0 +1,1 @@
+"""The cluster at a glance: what etcd has, and what the instances answer."""

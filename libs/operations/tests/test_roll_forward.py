@@ -1,0 +1,329 @@
+"""Topics and heads from real objects and a real etcd that is empty or old. After it, fsck is clean."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+
+import pytest
+from kafscale.log.heads import encode_head
+from kafscale.log.places import place_of
+from kafscale.log.segment import BatchInfo, build_segment, verify_segment
+from kafscale.operations.rollforward import metadata as metadata_module
+from kafscale.operations.rollforward.plan import EPOCHS_SKIPPED
+from kafscale.operations.rollforward.report import rows, warnings
+from kafscale.operations.rollforward.segments import Rejected, is_settled, seg_of_stored
+from kafscale.operations.sentences import Trouble
+from kafscale.storage.coordination import decode_owner
+from kafscale.storage.etcd.client import EtcdClient
+from kafscale.storage.keys import META_ATTEMPT, META_TOPIC_ID, Keyspace
+from kafscale.storage.objects import (
+    NO_METADATA,
+    Buffer,
+    Condition,
+    IfMatch,
+    MemoryStore,
+    Metadata,
+    ObjectInfo,
+)
+from kafscale.storage.recovery_keys import deletion_mark
+from kafscale.storage.topics import TopicState, decode_epoch_floor, encode_topic
+from kafscale.testkit.logbuilder import create_topic, records
+from kafscale.wire.records import build_batch
+
+from .roll_forward_world import NOW_MS, World, filled, more
+
+COPY = "copy-"
+
+
+class Replica(MemoryStore):
+    """The same objects with other etags."""
+
+    def __init__(self, original: MemoryStore) -> None:
+        super().__init__()
+        self.__dict__.update(original.__dict__)
+
+    async def put(
+        self,
+        key: str,
+        body: Sequence[Buffer],
+        *,
+        condition: Condition = None,
+        metadata: Metadata = NO_METADATA,
+    ) -> str:
+        assert not isinstance(condition, IfMatch)
+        return COPY + await super().put(key, body, condition=condition, metadata=metadata)
+
+    async def get(
+        self, key: str, *, if_match: str | None = None, start: int = 0, end: int | None = None
+    ) -> bytes:
+        match = None if if_match is None else if_match.removeprefix(COPY) if COPY in if_match else "another"
+        return await super().get(key, if_match=match, start=start, end=end)
+
+    async def head(self, key: str) -> ObjectInfo | None:
+        info = await super().head(key)
+        return None if info is None else replace(info, etag=COPY + info.etag)
+
+    async def list(self, prefix: str, *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
+        async for info in super().list(prefix, start_after=start_after):
+            yield replace(info, etag=COPY + info.etag)
+
+
+@pytest.fixture
+def world(etcd: EtcdClient, keyspace: Keyspace) -> World:
+    return World(etcd, keyspace, MemoryStore())
+
+
+async def test_an_empty_etcd_is_filled_from_the_bucket(world: World) -> None:
+    log = await filled(world)
+    await world.lose()
+    (warning,) = await world.rolled()
+    assert warning.startswith("TOPIC orders is created with 1 partitions")
+    topic, head = await world.topic("orders"), await world.head(log)
+    assert topic is not None
+    assert (topic.topic_id, topic.configs) == (log.topic.topic_id, {"retention.ms": "-1"})
+    assert (head.next, head.lso, head.owner, head.topic) == (log.next, log.next, "", "orders")
+    assert head.epoch == 1 + EPOCHS_SKIPPED
+    assert [seg.base for seg in head.tail if seg.is_slice] == [56, 60]
+    assert await world.log_start(log) == 0
+    owner = await world.etcd.get(world.keys.owner(log.topic.topic_id, 0))
+    assert owner is not None
+    assert decode_owner(owner.value).epoch == head.epoch
+
+
+async def test_an_old_etcd_gets_what_was_written_since(world: World) -> None:
+    log = await filled(world)
+    compaction = world.keys.compaction_pass(log.topic.topic_id, 0)
+    await world.etcd.put(compaction, b"of the log as it was")
+    saved = await world.saved()
+    await more(log)
+    await log.claim(3)
+    await log.append(records(9))
+    await log.settle()
+    await log.checkpoint(keep=2)
+    await more(log)
+    other = await world.log("orders", 1, topic=log.topic)
+    await other.append(records(2))
+    await world.lose(saved)
+    assert await world.rolled() == []
+    head = await world.head(log)
+    assert (head.next, head.epoch) == (log.next, 3 + EPOCHS_SKIPPED)
+    assert await world.etcd.get(compaction) is None
+    places = [place_of(world.keys, "orders", 0, seg) for seg in head.tail]
+    tail = b"".join([(await place.read(world.store))[32:-16] for place in places])
+    assert tail == log.expected(head.tail[0].base)
+    assert (await world.head(other)).next == 2
+
+
+async def test_what_retention_deleted_since_the_snapshot_is_below_the_log_start(world: World) -> None:
+    log = await filled(world)
+    saved = await world.saved()
+    await log.retain_from(34)
+    await world.lose(saved)
+    assert await world.rolled() == []
+    assert await world.log_start(log) == 34
+    assert (await world.head(log)).next == log.next
+
+
+async def test_a_lost_object_leaves_a_gap_that_is_covered(world: World) -> None:
+    log = await filled(world)
+    lost = log.segments[1]
+    for key in (log.segment_key(lost), world.keys.index_key("orders", 0, lost.base)):
+        await world.store.delete(key)
+    await world.lose()
+    found = await world.rolled()
+    assert [each for each in found if each.startswith("GAP")] == [
+        "GAP orders/0: nothing is stored of offsets 17-33. They were deleted, or they are lost"
+    ]
+    assert (await world.head(log)).next == log.next
+    assert await world.log_start(log) == 0
+    (filler,) = [
+        info.key
+        async for info in world.store.list(world.keys.compacted_prefix(log.topic.topic_id))
+        if info.key.endswith(".kfs")
+    ]
+    verify_segment(await world.store.get(filler))
+    await world.lose()  # once more
+    await world.rolled()
+    topic = await world.topic("orders")
+    assert topic is not None
+    assert not topic.is_compacted
+
+
+async def test_objects_with_other_etags_are_read_and_taken(world: World) -> None:
+    """A replica of the bucket may have other etags than the commit records name."""
+    log = await filled(world)
+    saved = await world.saved()
+    world.store = Replica(world.store)
+    await world.lose(saved)
+    assert await world.rolled() == []
+    assert (await world.head(log)).next == log.next
+
+
+async def test_an_etcd_that_is_right_is_fenced_and_keeps_its_values(world: World) -> None:
+    log = await filled(world)
+    assert await world.rolled() == []
+    head = await world.head(log)
+    assert replace(head, epoch=1, owner="0/test") == log.head
+
+
+async def test_a_deleted_topic_does_not_come_back(world: World) -> None:
+    log = await filled(world)
+    saved = await world.saved()
+    await log.remove_objects()
+    await world.store.put(deletion_mark(world.keys, log.topic.topic_id, NOW_MS), [b"orders"])
+    other = await filled(world, "payments")
+    await world.lose(saved)
+    found = await world.rolled()
+    assert any("TOPIC orders" in each and "was deleted after the snapshot" in each for each in found)
+    assert await world.topic("orders") is None
+    assert await world.etcd.get(world.keys.head(log.topic.topic_id, 0)) is None
+    floor = await world.etcd.get(world.keys.epoch_floor("orders"))
+    assert floor is not None
+    assert decode_epoch_floor(floor.value) > EPOCHS_SKIPPED
+    assert (await world.head(other)).next == other.next
+
+
+async def test_a_topic_that_was_created_again_has_the_new_id(world: World) -> None:
+    log = await filled(world)
+    saved = await world.saved()
+    await log.remove_objects()
+    again = await create_topic(world.etcd, world.keys, "orders", epoch_floor=1)
+    new = await world.log("orders", topic=again, epoch=2)
+    await new.append(records(3))
+    await world.lose(saved)
+    await world.rolled()
+    topic = await world.topic("orders")
+    assert topic is not None
+    assert topic.topic_id == again.topic_id
+    assert topic.epoch_floor > EPOCHS_SKIPPED
+    assert (await world.head(new)).next == 3
+    assert await world.etcd.get(world.keys.head(log.topic.topic_id, 0)) is None
+
+
+async def test_leftovers_of_a_deleted_topic_save_an_epoch_for_the_next_one(world: World) -> None:
+    log = await filled(world)
+    await world.store.put(deletion_mark(world.keys, log.topic.topic_id, NOW_MS), [b"orders"])
+    await world.lose()
+    await world.rolled()
+    assert await world.topic("orders") is None
+    floor = await world.etcd.get(world.keys.epoch_floor("orders"))
+    assert floor is not None
+    assert decode_epoch_floor(floor.value) == 1 + EPOCHS_SKIPPED
+
+
+async def test_a_topic_that_is_only_in_bundles_needs_its_name(world: World) -> None:
+    log = await world.log("orders")
+    await more(log)
+    await world.lose()
+    topic_id = log.topic.topic_id
+    seen = await world.look()
+    (warning,) = warnings(seen.metadata, seen.bucket, seen.plan)
+    assert f"--topic-name {topic_id.hex()}=NAME" in warning
+    assert rows(seen.plan) == []
+    await world.rolled(orders=topic_id)
+    assert (await world.head(log)).next == 10
+
+
+async def test_a_given_name_replaces_no_topic(world: World) -> None:
+    await filled(world)
+    log = await world.log("lost")
+    await more(log)
+    await world.lose()
+    with pytest.raises(Trouble, match="the name another topic"):
+        await world.look(orders=log.topic.topic_id)
+
+
+async def test_a_deletion_in_progress_is_left_to_the_admin(world: World) -> None:
+    log = await filled(world)
+    doomed = replace(log.topic, state=TopicState.DELETING)
+    await world.etcd.put(world.keys.topic("orders"), encode_topic(doomed))
+    assert rows((await world.look()).plan) == []
+
+
+async def test_objects_that_no_commit_can_have_named_are_not_used(world: World) -> None:
+    log = await filled(world)
+    await log.settle()
+    end = log.next
+    await log.upload([build_batch(records(8))])  # and then its index is gone
+    await world.store.delete(world.keys.index_key("orders", 0, end))
+    strange = world.keys.segment_key("orders", 0, end + 8)
+    await world.store.put(strange, [b"of another program"])
+    torn = world.keys.segment_key("orders", 0, end + 9)
+    ours = {META_TOPIC_ID: log.topic.topic_id.hex()}
+    for key in (torn, world.keys.index_key("orders", 0, end + 9)):
+        await world.store.put(key, [b"torn"], metadata=ours)
+    other = await world.log("orders", 1, topic=log.topic, epoch=4)  # has committed nothing
+    await other.upload([build_batch(records(2))])
+    await world.store.delete(world.keys.index_key("orders", 1, 0))
+    await world.lose()
+    found = [each for each in await world.rolled() if each.startswith("NOT USED")]
+    assert [each.rpartition(": ")[2] for each in found[:2]] == [
+        "it has no index of the same attempt",
+        "another program wrote it",
+    ]
+    assert len(found) == 4
+    assert (await world.head(log)).next == end
+    assert (await world.head(other)).next == 0
+
+
+async def test_an_index_of_another_attempt_shows_that_a_segment_was_not_committed(world: World) -> None:
+    log = await filled(world)
+    await log.settle()
+    await log.upload([build_batch(records(8))])
+    key = world.keys.segment_key("orders", 0, log.next)
+    ours = {META_TOPIC_ID: log.topic.topic_id.hex(), META_ATTEMPT: "0a"}
+    await world.store.put(key, [await world.store.get(key)], metadata=ours)
+    await world.lose()
+    found = await world.rolled()
+    assert any(each.endswith("it has no index of the same attempt") for each in found)
+    assert (await world.head(log)).next == log.next
+
+
+def test_random_bits_in_the_header_are_of_a_settled_segment() -> None:
+    batch = build_batch(records(3))
+    for mark in (0, 7):
+        built = build_segment(0, [BatchInfo(0, 2, len(batch), 3)], [batch], 1, mark)
+        data = b"".join(built.body)
+        assert is_settled(data) is bool(mark)
+        seg = seg_of_stored(0, data, "etag", built.index, "index etag")
+        assert (seg.base, seg.end, seg.records, seg.crc32c) == (0, 3, 3, built.crc32c)
+        with pytest.raises(Rejected, match="base offset 0"):
+            seg_of_stored(1, data, "etag", built.index, "index etag")
+
+
+async def test_a_process_that_runs_all_the_same_loses_nothing(world: World) -> None:
+    log = await filled(world)
+    saved = await world.saved()
+    await more(log)
+    await world.lose(saved)
+    seen = await world.look()
+    claimed = replace(log.head, epoch=2)
+    await world.etcd.put(world.keys.head(log.topic.topic_id, 0), encode_head(claimed))
+    with pytest.raises(Trouble, match="orders/0 changed in etcd meanwhile"):
+        await world.write(seen)
+    assert await world.head(log) == claimed
+
+
+async def test_a_cluster_that_runs_is_refused(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metadata_module, "LOOKS", 2)
+    monkeypatch.setattr(metadata_module, "LOOK_AGAIN_S", 0.01)
+    await world.etcd.put(world.keys.live("produce", 1, "boot"), b"")
+    with pytest.raises(Trouble, match="stop the cluster first: in etcd are registered produce"):
+        await world.look()
+
+
+async def test_a_wrong_bucket_is_refused(world: World) -> None:
+    await filled(world)
+    world.store = MemoryStore()
+    with pytest.raises(Trouble, match="the bucket has none"):
+        await world.look()
+
+
+async def test_a_value_that_cannot_be_read_is_left(world: World) -> None:
+    log = await filled(world)
+    key = world.keys.head(log.topic.topic_id, 0)
+    await world.etcd.put(key, b"\xff")
+    seen = await world.look()
+    assert seen.plan.partitions == ()
+    assert any(each.startswith("UNREADABLE") for each in warnings(seen.metadata, seen.bucket, seen.plan))
