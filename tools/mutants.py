@@ -66,10 +66,9 @@ class Mutant:
 
 @cache
 def source_of(package: str) -> str:
-    """The folder `src` that holds a package."""
+    """The folder `src` that holds a package; `src` if none does."""
     found = [path for pattern in ("*/src", "*/*/src") for path in ROOT.glob(f"{pattern}/{package}")]
-    assert len(found) == 1, f"{package} is in {len(found)} folders"
-    return str(found[0].parent.parent.relative_to(ROOT))
+    return str(found[0].parent.parent.relative_to(ROOT)) if found else "src"
 
 
 def listed(listing: str, text: str) -> list[Mutant]:
@@ -94,6 +93,8 @@ def misfit(mutant: Mutant) -> str | None:
     """Why the mutant does not fit the code any more; empty if it fits."""
     if gone := [test for test in mutant.tests.partition(" -k ")[0].split() if not exists(test)]:
         return f"{mutant.name}: there is no {' '.join(gone)}"
+    if not (ROOT / mutant.path).exists():
+        return f"{mutant.name}: there is no {mutant.path}"
     found = (ROOT / mutant.path).read_text().count(mutant.before)
     if found == 1:
         return None
