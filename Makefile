@@ -14,7 +14,7 @@ E2E_PROCESSES ?= 3
 ROUNDS ?= 3
 TWO_TRIES := tools/two_tries.sh
 
-.PHONY: $(UNITS) help up test check fmt lint types contracts unit spark-test spark-types spark-unit images compose-test compose-footprint spark-image spark-image-test gen gen-check e2e chaos chaos-readers chaos-bundles upgrade-test ecosystem release release-test drill quotas tutorial fuzz bench bench-goals thin-pipe scale model model-small mutants deep lock setup setup-dev clean login-timing security-page clients-secured access-outage
+.PHONY: $(UNITS) help up test check fmt lint types contracts unit spark-test spark-types spark-unit images compose-test compose-footprint spark-image spark-image-test gen gen-check e2e chaos chaos-readers chaos-bundles upgrade-test ecosystem release release-test drill quotas tutorial fuzz bench bench-goals thin-pipe scale model model-small mutants mutation deep lock setup setup-dev clean login-timing security-page clients-secured access-outage
 
 help: ## what each target does
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 18
@@ -121,8 +121,10 @@ login-timing: setup-dev ## 10,000 refused logins: known and unknown users take t
 	$(PYTEST) --log-cli-level info services/frontdoor/tests/test_login_timing.py -m deep
 model: setup-dev ## every state of the protocol of bundles, in its large configurations (some minutes)
 	$(BIN)/python -m tools.bundle_model --all
-mutants: setup-dev ## plant the known bugs one at a time and see each caught (over an hour; SINCE=a commit: those that a change touches)
+mutants: setup-dev ## plant the known bugs one at a time and see each caught (half an hour; SINCE=a commit: those that a change touches)
 	$(BIN)/python tools/mutants.py $(if $(SINCE),--since $(SINCE))
+mutation: setup-dev ## generate mutants of the cores that differ from main, and see what no test catches (SINCE=a commit; CORES=kafscale.access; EVERY=5: a fifth)
+	$(BIN)/python -m tools.mutation --every $(or $(EVERY),1) $(if $(CORES),$(CORES),--since $(or $(SINCE),main))
 bench: setup-dev ## a run for docs/performance.md, with Apache Kafka beside, into bench/results (quiet machine; hours; ROUNDS=3)
 	$(BIN)/python -m bench --rounds $(ROUNDS)
 bench-goals: setup-dev ## the goals of docs/performance-history.md, with Apache Kafka beside, into bench/results/goals (quiet machine; half an hour; ROUNDS=3)

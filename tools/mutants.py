@@ -1,9 +1,14 @@
 """Plants known bugs, one at a time, and checks that the tests catch each: `make mutants`.
 
-A mutant is a replacement in one source file, listed in a mutants_*.toml. It is planted in a copy of its package, which
-shadows the real one for the mutant's tests; the checkout does not change. If a mutant survives, no test checks its law:
-improve the test, or delete the unneeded line. The ablations of the model-checked protocol are not replacements but
-complete variants (services/produce/tests/log/writer_flaws.py), and run first.
+A mutant is a replacement in one source file. The lists, mutants_*.toml, hold attacks, and mistakes in the laws of
+acknowledgement, claims, bundles, deletion, history, groups, reads and authorization; mutation.py generates others.
+A mutant is planted in a copy of its package, which shadows the real one for the mutant's tests; the checkout does not
+change. If a mutant survives, no test checks its law: improve the test, or delete the unneeded line. The ablations of
+the model-checked protocol are not replacements but complete variants (services/produce/tests/log/writer_flaws.py), and
+run first.
+
+A row's key is the mistake. `file` begins with the package below kafscale. The table `tests` names the tests of each
+file, and a row may name others.
 
     tools/mutants.py               all of them
     tools/mutants.py producers     those whose name, file or list holds one of the words
@@ -23,6 +28,7 @@ import tempfile
 import tomllib
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -32,7 +38,7 @@ TIMEOUT_S = 300
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """`before` occurs exactly once in `file`, which is below `source` ({source}/{package}/…). `listing`: its list.
+    """`before` occurs exactly once in `file`. `listing`: the name of its list.
 
     `attack`: `group: what the attacker does`, if the mutant takes out the defence against it.
     """
@@ -42,37 +48,44 @@ class Mutant:
     before: str
     after: str
     tests: str
-    source: str
-    package: str
     listing: str
     attack: str = ""
 
     @property
+    def package(self) -> str:
+        return f"kafscale/{self.file.partition('/')[0]}"
+
+    @property
     def path(self) -> str:
-        return f"{self.package}/{self.file}"
+        return f"{source_of(self.package)}/kafscale/{self.file}"
 
     @property
     def test_files(self) -> list[str]:
         return [test.partition("::")[0] for test in self.tests.partition(" -k ")[0].split()]
 
 
+@cache
+def source_of(package: str) -> str:
+    """The folder `src` that holds a package; `src` if none does."""
+    found = [path for pattern in ("*/src", "*/*/src") for path in ROOT.glob(f"{pattern}/{package}")]
+    return str(found[0].parent.parent.relative_to(ROOT)) if found else "src"
+
+
 def listed(listing: str, text: str) -> list[Mutant]:
-    """Those of a list: `laws` are caught by the list's law tests alone, others by the tests they name, or by
-    any of the list's."""
     table = tomllib.loads(text)
+    tests = table.pop("tests", {})
     return [
         Mutant(
-            name=row["name"],
+            name=name,
             file=row["file"],
             before=row["before"],
             after=row["after"],
-            tests=row.get("tests") or table["laws" if row.get("laws") else "tests"],
-            source=row.get("source", table["source"]),
-            package=row.get("package", table["package"]),
+            tests=row.get("tests") or tests[row["file"]],
             listing=listing,
             attack=row.get("attack", ""),
         )
-        for row in table["mutant"]
+        for name, row in table.items()
+        if isinstance(row, dict)
     ]
 
 
@@ -80,7 +93,9 @@ def misfit(mutant: Mutant) -> str | None:
     """Why the mutant does not fit the code any more; empty if it fits."""
     if gone := [test for test in mutant.tests.partition(" -k ")[0].split() if not exists(test)]:
         return f"{mutant.name}: there is no {' '.join(gone)}"
-    found = (ROOT / mutant.source / mutant.path).read_text().count(mutant.before)
+    if not (ROOT / mutant.path).exists():
+        return f"{mutant.name}: there is no {mutant.path}"
+    found = (ROOT / mutant.path).read_text().count(mutant.before)
     if found == 1:
         return None
     return f"{mutant.name}: {mutant.before!r} occurs {found} times in {mutant.path}, not once"
@@ -109,7 +124,7 @@ def touched_since(commit: str, known: list[Mutant]) -> list[Mutant]:
     return [
         mutant
         for mutant in known
-        if mutant not in old or not changed.isdisjoint([f"{mutant.source}/{mutant.path}", *mutant.test_files])
+        if mutant not in old or not changed.isdisjoint([mutant.path, *mutant.test_files])
     ]
 
 
@@ -131,8 +146,8 @@ def chosen_by(options: argparse.Namespace, known: list[Mutant]) -> list[Mutant]:
 
 def plant(mutant: Mutant, folder: Path) -> None:
     """A copy of the package under `folder`, with the mistake in it."""
-    shutil.copytree(ROOT / mutant.source / mutant.package, folder / mutant.package)
-    target = folder / mutant.path
+    shutil.copytree(ROOT / source_of(mutant.package) / mutant.package, folder / mutant.package)
+    target = folder / "kafscale" / mutant.file
     target.write_text(target.read_text().replace(mutant.before, mutant.after))
 
 
