@@ -29,8 +29,7 @@ from pathlib import Path
 from shutil import copytree
 from typing import Final
 
-from tools.house import PRODUCT
-from tools.module_sizes import GENERATED
+from tools.module_sizes import GENERATED, PRODUCT
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 SURVIVED: Final = 0
