@@ -30,10 +30,11 @@ SHORT_SESSION_MS = 6_000
 pytestmark = pytest.mark.timeout(300)
 
 BY_NAME = {client.name: client for client in CLIENTS}
+COOPERATIVE = "cooperative-sticky"
 STATIC_CLASSIC = (
     Variant(client=BY_NAME["confluent"]),
     Variant(client=BY_NAME["java"]),
-    Variant(client=BY_NAME["java"], assignor="cooperative-sticky"),
+    Variant(client=BY_NAME["java"], assignor=COOPERATIVE),
 )
 STATIC_MODERN = (
     Variant(client=BY_NAME["confluent"], protocol="consumer"),
@@ -67,7 +68,16 @@ def lawful(cluster: Cluster, variant: Variant, topic: str, folder: Path) -> Iter
 
 
 def named(variants: tuple[Variant, ...]) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("variant", [pytest.param(each, id=each.name) for each in variants])
+    """The assignor decides nothing for a static member, so a second one of a client runs only with chaos."""
+    return pytest.mark.parametrize(
+        "variant",
+        [
+            pytest.param(
+                each, id=each.name, marks=[pytest.mark.chaos] if each.assignor == COOPERATIVE else []
+            )
+            for each in variants
+        ],
+    )
 
 
 def callbacks(group: Group, member: str) -> list[Event]:

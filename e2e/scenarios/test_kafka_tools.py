@@ -91,7 +91,13 @@ class Stage:
     expected: Said
 
 
-@pytest.fixture(scope="module", params=VERSIONS)
+@pytest.fixture(
+    scope="module",
+    params=[
+        *(pytest.param(version, marks=pytest.mark.chaos) for version in VERSIONS[:-1]),
+        pytest.param(VERSIONS[-1]),
+    ],
+)
 def stage(
     request: pytest.FixtureRequest, both: tuple[str, str], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Stage]:

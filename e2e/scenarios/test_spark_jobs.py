@@ -197,7 +197,9 @@ def test_jobs_of_spark_on_a_cluster_of_real_processes(cluster: Cluster, tmp_path
     )
 
 
+@pytest.mark.chaos
 def test_what_a_killed_job_of_compaction_left_the_next_round_ends(cluster: Cluster) -> None:
+    """The gate kills a pass at each of its steps without Spark: `spark/lake/tests/test_compaction_starved.py`."""
     writer = Writer(cluster.bootstrap)
     writer.write(FLUSHES)
     job = submitted(cluster, "compaction", "--grace-s", "0", "--io-bytes-per-s", str(SLOW_BYTES_PER_S))
