@@ -305,6 +305,8 @@ def test_the_least_compaction_lag_is_not_above_the_greatest() -> None:
     assert error_of(outcome) is ErrorCode.INVALID_CONFIG
     assert isinstance(outcome, Refused)
     assert "max.compaction.lag.ms" in outcome.message
+    equal = changed(least, [Change(name="max.compaction.lag.ms", config_operation=Operation.SET, value="10")])
+    assert isinstance(equal, Topic)
 
 
 @pytest.mark.parametrize("count", [3, 2, 0, -1])
