@@ -8,8 +8,7 @@ Mistakes that a person thought of are in tools/mutants_*.toml.
     python -m tools.mutation kafscale.produce.log.flush   a core, or every core below a package
     python -m tools.mutation --every 5 kafscale.produce   a fifth of the mutants of each function
 
-Some survivors mean the same as the code. So a run fails only if less is caught than the share in tools/mutation.toml,
-and a sample never does.
+Some survivors mean the same as the code. So a run fails only below the share in tools/mutation.toml, a sample never.
 """
 
 from __future__ import annotations
@@ -46,10 +45,11 @@ pytest_add_cli_args_test_selection = {tests}
 pytest_add_cli_args = ["-p", "no:cacheprovider", "-p", "unshrunk", "-p", "no:unraisableexception", "-m", "not deep"]
 process_isolation = "forkserver"
 timeout_multiplier = 3.0
+timeout_constant = 5.0
 track_dependencies = false
 use_git_change_detection = false
 """
-# Each mutant has a run of pytest, and `unraisableexception` takes two thirds of the time of a short one.
+# A mutant may take (its tests + 5 s) * 3. `unraisableexception` takes two thirds of the time of a short run of pytest.
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,9 +167,9 @@ def chosen_by(options: argparse.Namespace) -> list[Core]:
 
 def main() -> int:
     options = _options()
-    chosen = chosen_by(options)
     shares = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())
     failed = False
+    chosen = chosen_by(options)
     for core in (core for core in chosen if not tests_of([core])):
         print(f"{core.name}: only tests of shells reach it", flush=True)
     for member in sorted({core.member for core in chosen}):
