@@ -33,7 +33,7 @@ def test_the_tests_of_a_core_are_those_that_import_it_by_cores_alone() -> None:
 
 def test_a_file_that_awaits_counts_only_for_a_core_without_other_tests() -> None:
     assert "services/produce/tests/test_pump.py" not in files_of("kafscale.produce.log.flush")
-    assert "services/frontdoor/tests/test_strangers.py" in files_of("kafscale.frontdoor.listeners.strangers")
+    assert "libs/log/tests/test_claims.py" in files_of("kafscale.log.claims")
 
 
 def test_shells_and_generated_code_are_no_cores() -> None:
