@@ -10,7 +10,7 @@ MEMBERS := $(wildcard libs/*/src) $(wildcard services/*/src) cli/src spark/lake/
 PYTEST := $(BIN)/pytest -q
 UNITS := $(patsubst %/tests,unit-of-%,$(wildcard libs/*/tests services/*/tests cli/tests spark/lake/tests spark/upkeep/tests)) unit-of-e2e/checkers unit-of-bench/tests
 JOBS ?= $(shell echo $$(($$(nproc) + 1)))
-E2E_PROCESSES ?= 4
+E2E_PROCESSES ?= 3
 ROUNDS ?= 3
 TWO_TRIES := tools/two_tries.sh
 
@@ -85,7 +85,7 @@ gen-check:
 	$(BIN)/python -m tools.gen_docs --check
 	$(BIN)/python -m bench.page --check
 
-e2e: setup-dev ## real clients against real processes (needs Java, Go, Node for their part; E2E_PROCESSES=4)
+e2e: setup-dev ## real clients against real processes (needs Java, Go, Node for their part; E2E_PROCESSES=3)
 	$(TWO_TRIES) e2e -n $(E2E_PROCESSES) --dist loadfile --no-loadscope-reorder -m 'not chaos and not image and not compose and not secured and not ecosystem and not release'
 clients-secured: setup-dev ## each client by each mechanism at each kind of listener, across three lifetimes of its session (minutes)
 	$(PYTEST) e2e/scenarios/test_secured_clients.py
