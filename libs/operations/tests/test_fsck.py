@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 from kafscale.log.heads import encode_head, encode_meta
+from kafscale.log.manifests import Manifest, encode_manifest
 from kafscale.operations.fsck.run import Fsck, Verdict
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.keys import Keyspace, TopicId
@@ -97,6 +98,11 @@ async def hole(log: LogBuilder, store: MemoryStore, etcd: EtcdClient) -> None:
     await etcd.put(log._keyspace.head(log.topic.topic_id, 0), encode_head(head))
 
 
+async def manifest_lists_more(log: LogBuilder, store: MemoryStore, etcd: EtcdClient) -> None:
+    """Than the reference to it says."""
+    await store.put(log.meta.chunks[0].key, [encode_manifest(Manifest(segments=tuple(log.segments[:3])))])
+
+
 async def end_too_far(log: LogBuilder, store: MemoryStore, etcd: EtcdClient) -> None:
     head = replace(log.head, next=log.head.next + 1)
     await etcd.put(log._keyspace.head(log.topic.topic_id, 0), encode_head(head))
@@ -124,6 +130,7 @@ async def lose_head(log: LogBuilder, store: MemoryStore, etcd: EtcdClient) -> No
         (corrupt_and_commit, "checksum"),
         (wrong_count, "records: the commit record says 1"),
         (hole, "does not follow"),
+        (manifest_lists_more, "does not follow"),
         (end_too_far, "the high watermark is"),
         (epochs_fall, "epochs fall"),
         (no_topic, "no topic record"),

@@ -4,8 +4,8 @@ import asyncio
 
 from kafscale.storage.coordination import OwnerRecord, encode_owner
 from kafscale.storage.etcd.client import EtcdClient
-from kafscale.storage.keys import Keyspace, SlotId, TopicId
-from kafscale.storage.owner_views import OwnersView, PartitionKey, SlotsView
+from kafscale.storage.keys import Keyspace, PartitionKey, SlotId, TopicId
+from kafscale.storage.owner_views import OwnersView, SlotsView
 from kafscale.storage.slots import Slot, encode_slot, slot_of
 from kafscale.testkit.etcd import EtcdProcess
 

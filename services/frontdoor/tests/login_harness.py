@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from struct import pack, unpack_from
 from typing import Any
 
 import jwt
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
-from door_harness import Cluster, FakeClient
+from door_harness import Cluster, FakeClient, settled, until
 from kafscale.access.decoys import Forms, Weights
 from kafscale.access.scram_credentials import (
     SALT_BITS,
@@ -19,9 +21,10 @@ from kafscale.access.scram_credentials import (
     credential_of_password,
     salt_of,
 )
+from kafscale.frontdoor.api import Backend
 from kafscale.testkit.scram_client import ScramClient
 from kafscale.wire.headers import decode_response_header
-from kafscale.wire.schema import api_versions, sasl_authenticate, sasl_handshake
+from kafscale.wire.schema import api_versions, metadata, sasl_authenticate, sasl_handshake
 
 API_VERSIONS, HANDSHAKE, AUTHENTICATE, METADATA = 18, 17, 36, 3
 ALICE, PASSWORD = "alice", "alice-secret"
@@ -196,3 +199,55 @@ class LoginClient(FakeClient):
     @property
     def principal(self) -> str:
         return self.connection.caller.principal
+
+
+USERS = alice()
+EVERY = "SCRAM-SHA-256,SCRAM-SHA-512,PLAIN"
+METADATA_BODY = b"".join(map(bytes, metadata.encode_request(metadata.MetadataRequest(topics=[]), 9)))
+
+
+@asynccontextmanager
+async def door(credentials: FakeCredentials = USERS, **settings: Any) -> AsyncIterator[Cluster]:
+    """Refusals come at once, unless a test is about their delay."""
+    chosen = {"connection_failed_authentication_delay_ms": 0, "sasl_enabled_mechanisms": EVERY, **settings}
+    async with Cluster.running(credentials=credentials, **chosen) as cluster:
+        cluster.serve(Backend.ADMIN, 1)
+        yield cluster
+
+
+def lines(logs: list[dict[str, Any]], event: str) -> list[dict[str, Any]]:
+    return [line for line in logs if line["event"] == event]
+
+
+async def answered(client: LoginClient, count: int) -> None:
+    await until(lambda: len(client.frames) >= count)
+
+
+async def scram_login(client: LoginClient, *, hash_name: str = "sha256", **more: str) -> None:
+    before = len(client.frames)
+    user = scram(hash_name=hash_name, **more)
+    client.handshake(f"SCRAM-SHA-{hash_name.removeprefix('sha')}")
+    await answered(client, before + 1)
+    client.authenticate(user.first())
+    await answered(client, before + 2)
+    client.authenticate(user.final(client.authenticated.auth_bytes))
+    await answered(client, before + 3)
+
+
+async def plain_login(client: LoginClient, **more: str) -> None:
+    before = len(client.frames)
+    client.handshake("PLAIN")
+    await answered(client, before + 1)
+    client.authenticate(plain(**more))
+    await answered(client, before + 2)
+
+
+async def ask_admin(cluster: Cluster, client: LoginClient) -> Any:
+    """A request that a service answers; the header with which it got there."""
+    stream = cluster.stream(Backend.ADMIN, 1, "control")
+    before = len(stream.sent)
+    client.ask(METADATA, 9, METADATA_BODY)
+    await until(lambda: len(stream.sent) > before)
+    stream.sent[-1].reply(b"four")
+    await settled()
+    return stream.sent[-1].meta

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from struct import pack
 from typing import Any
@@ -19,84 +17,35 @@ from kafscale.frontdoor.connection import Framing
 from kafscale.frontdoor.listeners.connection_limits import UnauthenticatedConnections
 from kafscale.frontdoor.settings import FrontdoorSettings
 from kafscale.wire.errors import ErrorCode
-from kafscale.wire.schema import api_versions, metadata, sasl_authenticate, sasl_handshake
+from kafscale.wire.schema import api_versions, sasl_authenticate, sasl_handshake
 from login_harness import (
     ALICE,
     API_VERSIONS,
     AUDIENCE,
     AUTHENTICATE,
+    EVERY,
     HANDSHAKE,
     ISSUER,
     METADATA,
+    METADATA_BODY,
     PASSWORD,
-    FakeCredentials,
     Issuer,
     LoginClient,
     alice,
+    answered,
+    ask_admin,
     authenticate_body,
     bearer,
+    door,
     handshake_body,
+    lines,
     plain,
+    plain_login,
     scram,
+    scram_login,
 )
 
-USERS = alice()
-EVERY = "SCRAM-SHA-256,SCRAM-SHA-512,PLAIN"
-METADATA_BODY = b"".join(map(bytes, metadata.encode_request(metadata.MetadataRequest(topics=[]), 9)))
 REFUSED = "Authentication failed during authentication due to invalid credentials with SASL mechanism "
-
-
-@asynccontextmanager
-async def door(credentials: FakeCredentials = USERS, **settings: Any) -> AsyncIterator[Cluster]:
-    """Refusals come at once, unless a test is about their delay."""
-    chosen = {"connection_failed_authentication_delay_ms": 0, "sasl_enabled_mechanisms": EVERY, **settings}
-    async with Cluster.running(credentials=credentials, **chosen) as cluster:
-        cluster.serve(Backend.ADMIN, 1)
-        yield cluster
-
-
-@pytest.fixture
-def audit() -> Iterator[list[dict[str, Any]]]:
-    with structlog.testing.capture_logs() as logs:
-        yield logs  # type: ignore[misc]
-
-
-def lines(logs: list[dict[str, Any]], event: str) -> list[dict[str, Any]]:
-    return [line for line in logs if line["event"] == event]
-
-
-async def answered(client: LoginClient, count: int) -> None:
-    await until(lambda: len(client.frames) >= count)
-
-
-async def scram_login(client: LoginClient, *, hash_name: str = "sha256", **more: str) -> None:
-    before = len(client.frames)
-    user = scram(hash_name=hash_name, **more)
-    client.handshake(f"SCRAM-SHA-{hash_name.removeprefix('sha')}")
-    await answered(client, before + 1)
-    client.authenticate(user.first())
-    await answered(client, before + 2)
-    client.authenticate(user.final(client.authenticated.auth_bytes))
-    await answered(client, before + 3)
-
-
-async def plain_login(client: LoginClient, **more: str) -> None:
-    before = len(client.frames)
-    client.handshake("PLAIN")
-    await answered(client, before + 1)
-    client.authenticate(plain(**more))
-    await answered(client, before + 2)
-
-
-async def ask_admin(cluster: Cluster, client: LoginClient) -> Any:
-    """A request that a service answers; the header with which it got there."""
-    stream = cluster.stream(Backend.ADMIN, 1, "control")
-    before = len(stream.sent)
-    client.ask(METADATA, 9, METADATA_BODY)
-    await until(lambda: len(stream.sent) > before)
-    stream.sent[-1].reply(b"four")
-    await settled()
-    return stream.sent[-1].meta
 
 
 # ---- logging in
@@ -363,77 +312,6 @@ async def test_they_are_after_a_login_whose_session_does_not_end() -> None:
         assert not client.hung_up
 
 
-# ---- sessions
-
-
-async def test_a_session_ends_and_another_request_closes_the_connection(audit: list[dict[str, Any]]) -> None:
-    async with door(connections_max_reauth_ms=50) as cluster:
-        client = LoginClient(cluster)
-        await scram_login(client)
-        assert client.authenticated.session_lifetime_ms == 50
-        clock = cluster.door.gateway.clock
-        began_ms = clock.now_ms()
-        await until(lambda: clock.now_ms() > began_ms + 50)
-        client.ask(METADATA, 9, METADATA_BODY)
-        await settled()
-        assert client.hung_up
-        assert cluster.door.gateway.metrics.expired_sessions.value == 1
-        (line,) = lines(audit, "session expired")
-        assert line["principal"] == "User:alice"
-
-
-async def test_the_end_of_the_session_is_known_of_the_client() -> None:
-    """A Fetch waits until then at most."""
-    async with door(connections_max_reauth_ms=60_000) as cluster:
-        client, clock = LoginClient(cluster), cluster.door.gateway.clock
-        caller, before_ms = client.connection.caller, clock.now_ms()
-        assert caller.session_ends_ms is None
-        await scram_login(client)
-        assert caller.session_ends_ms is not None
-        assert before_ms + 60_000 <= caller.session_ends_ms <= clock.now_ms() + 60_000
-
-
-async def test_a_session_is_renewed_behind_requests_that_are_in_flight(audit: list[dict[str, Any]]) -> None:
-    async with door(connections_max_reauth_ms=60_000) as cluster:
-        client = LoginClient(cluster)
-        await scram_login(client)
-        stream = cluster.stream(Backend.ADMIN, 1, "control")
-        client.ask(METADATA, 9, METADATA_BODY)
-        await until(lambda: len(stream.sent) == 1)
-        client.handshake()
-        await settled()
-        assert len(client.frames) == 3, "answers keep the order of their requests"
-        stream.sent[0].reply(b"four")
-        await answered(client, 5)
-        user = scram()
-        client.authenticate(user.first())
-        await answered(client, 6)
-        client.authenticate(user.final(client.authenticated.auth_bytes))
-        await answered(client, 7)
-        assert client.authenticated.session_lifetime_ms == 60_000
-        assert (await ask_admin(cluster, client)).principal == "User:alice"
-        assert lines(audit, "reauthenticated")
-        counts = cluster.door.gateway.metrics.authentications
-        assert counts.labels("SCRAM-SHA-256", "authenticated").value == 1
-        assert counts.labels("SCRAM-SHA-256", "reauthenticated").value == 1
-
-
-async def test_a_renewal_as_another_user_ends_the_connection() -> None:
-    users = alice()
-    users.add("bob", "bob-secret")
-    async with door(users, connections_max_reauth_ms=60_000) as cluster:
-        client = LoginClient(cluster)
-        await scram_login(client)
-        await plain_or_scram_as_bob(client)
-        await until(lambda: client.hung_up)
-        assert client.authenticated.error_code == 58
-        assert client.principal == "User:alice"
-
-
-async def plain_or_scram_as_bob(client: LoginClient) -> None:
-    await scram_login(client, user="bob", password="bob-secret")
-
-
 # ---- bounds
 
 
@@ -446,15 +324,6 @@ async def test_a_login_that_takes_too_long_is_closed(monkeypatch: pytest.MonkeyP
         await until(lambda: silent.hung_up and half.hung_up)
         assert cluster.door.gateway.metrics.hung_up.labels("authentication_timeout").value == 2
         assert not known.hung_up
-
-
-async def test_a_renewal_that_takes_too_long_is_closed() -> None:
-    async with door(authentication_timeout_ms=1_000, connections_max_reauth_ms=60_000) as cluster:
-        client = LoginClient(cluster)
-        await scram_login(client)
-        client.handshake()
-        await until(lambda: client.hung_up)
-        assert cluster.door.gateway.metrics.hung_up.labels("authentication_timeout").value == 1
 
 
 async def test_frames_of_unauthenticated_connections_do_not_count_as_those_of_clients() -> None:

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 from kafscale.produce.log.model import StepDownReason
-from kafscale.produce.penalties import PENALTY_MAX_MS, REMEMBERED_MS, STORE, ClaimPenalties, Key
-from kafscale.storage.keys import TopicId
+from kafscale.produce.penalties import PENALTY_MAX_MS, REMEMBERED_MS, STORE, ClaimPenalties
+from kafscale.storage.keys import PartitionKey, TopicId
 from kafscale.testkit.objects import Fault, FaultyStore
 from kafscale.wire.errors import ErrorCode
 from produce_harness import Cluster, batch
@@ -18,7 +18,7 @@ ERROR = ErrorCode.KAFKA_STORAGE_ERROR
 
 
 def waits_ms(
-    penalties: ClaimPenalties, key: Key, reason: StepDownReason, times: int, now_ms: int
+    penalties: ClaimPenalties, key: PartitionKey, reason: StepDownReason, times: int, now_ms: int
 ) -> list[int]:
     """Each claim fails as soon as it may begin."""
     waits = []

@@ -111,9 +111,9 @@ def kafkas(log: Log) -> tuple[list[int], bool]:
 @settings(max_examples=400, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
 @given(SHAPES, st.integers(0, 9), CONFIGS, st.integers(0, 90), st.integers(0, 90))
 def test_what_is_due_is_due_in_kafka(
-    shapes: list[tuple[int, int]], clean: int, configs: dict[str, str], listed: int, unstable: int
+    shapes: list[tuple[int, int]], clean: int, configs: dict[str, str], listed: int, lso: int
 ) -> None:
-    log = log_of(shapes, clean, configs=configs, listed=min(listed, 10 * len(shapes)), unstable=unstable)
+    log = log_of(shapes, clean, configs=configs, listed=min(listed, 10 * len(shapes)), lso=lso)
     bases, due = kafkas(log)
     candidate = look(log)
     dirty = [seg for seg in log.segments if seg.base in bases]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kafscale.lake.catalog import Lake, Outline
+from kafscale.lake.catalog import Lake, Outline, read_lake
 from kafscale.lake.resume import behind, read_place
 from kafscale.lake.retention import apply
 from kafscale.lake.retention.apply import JOB, Report, Retention
@@ -235,3 +235,15 @@ async def test_a_manifest_in_parts_is_the_manifest(shop: Shop) -> None:
     assert (digest.count, digest.bytes) == (9, sum(seg.size for seg in whole.segments))
     await shop.store.delete(ref.key)
     assert await manifests.digest(ref.key) == digest, "it never changes, so it is not read again"
+
+
+async def test_a_meta_whose_head_is_gone_lists_nothing(shop: Shop) -> None:
+    """A deletion of the topic has begun: the manifests that the meta names may be gone too."""
+    log = await shop.topic("t")
+    await log.append(records(5))
+    await log.append(records(5))
+    await log.checkpoint(keep=1)
+    await shop.store.delete(log.meta.chunks[0].key)
+    await shop.etcd.delete(shop.keys.head(log.topic.topic_id, 0))
+    (found,) = await read_lake(shop.lake())
+    assert (found.start, found.end, found.segments, found.meta_revision) == (0, 0, (), 0)

@@ -8,12 +8,12 @@ import pytest
 from kafscale.log.bundle import SliceEntry
 from kafscale.log.heads import Head, encode_head
 from kafscale.produce.bundles.cleaner import Cleaner
-from kafscale.produce.bundles.deletion import OwnBundles, PartitionKey
+from kafscale.produce.bundles.deletion import OwnBundles
 from kafscale.runtime.clock import SystemClock
 from kafscale.storage.etcd.client import Delete, EtcdClient, Put, Txn
 from kafscale.storage.history.history import History
 from kafscale.storage.history.witness import witnesses_prefix
-from kafscale.storage.keys import BundleId, Keyspace, TopicId, prefix_end
+from kafscale.storage.keys import BundleId, Keyspace, PartitionKey, TopicId, prefix_end
 from kafscale.storage.objects import StoreError, StoreUnavailable
 from kafscale.storage.objects.memory import MemoryStore
 from kafscale.storage.recovery_keys import deletion_mark

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from kafscale.log.bundle import SliceEntry
 from kafscale.log.heads import EpochStart, Head, Seg
-from kafscale.produce.bundles.deletion import DeadBundles, OwnBundles, PartitionKey
-from kafscale.storage.keys import BundleId, TopicId
+from kafscale.produce.bundles.deletion import DeadBundles, OwnBundles
+from kafscale.storage.keys import BundleId, PartitionKey, TopicId
 
 GRACE_MS = 1_000
 TOPIC = TopicId(bytes(16))

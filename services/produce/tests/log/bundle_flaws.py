@@ -10,7 +10,7 @@ import writer_flaws
 from bundle_world import BundleWorld, Settle
 from deletion_world import DeletionWorld, SweepRun
 from instances_world import Flying, Member, PartitionWorld
-from kafscale.log.bundle import PartitionKey, SliceEntry
+from kafscale.log.bundle import SliceEntry
 from kafscale.log.heads import Head, Seg
 from kafscale.produce.bundles.deletion import OwnBundles
 from kafscale.produce.log.flight import Flight
@@ -19,7 +19,7 @@ from kafscale.produce.log.plans import Plans
 from kafscale.produce.log.settling import SettledRun, Settling
 from kafscale.produce.log.uploading import Claimant, FoundObject
 from kafscale.produce.log.writer import PartitionWriter
-from kafscale.storage.keys import BundleId
+from kafscale.storage.keys import BundleId, PartitionKey
 from kafscale.storage.objects import Condition
 from writer_shell import Owner
 

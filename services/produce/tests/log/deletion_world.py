@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 from typing import cast
 
 from instances_world import GRACE_MS, InstancesWorld, PartitionWorld
-from kafscale.log.bundle import PartitionKey, SliceEntry, Standings, parse_bundle
+from kafscale.log.bundle import SliceEntry, Standings, parse_bundle
 from kafscale.log.heads import Head, decode_head
-from kafscale.storage.keys import BundleId
+from kafscale.storage.keys import BundleId, PartitionKey
 from kafscale.storage.objects import DELETES_MAX
 from writer_clients import ensure
 from writer_shell import Request

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from typing import cast
 
 from bundle_world import BundleWorld, slice_of
-from kafscale.log.bundle import PartitionKey, SliceEntry, build_bundle, parse_bundle
+from kafscale.log.bundle import SliceEntry, build_bundle, parse_bundle
 from kafscale.log.heads import Head
 from kafscale.log.segment import walk_batches
 from kafscale.produce.bundles.deletion import OwnBundles
 from kafscale.produce.log.flight import Flight
 from kafscale.produce.log.model import Action, Published, StepDownReason
 from kafscale.produce.log.settling import KeptBudget
-from kafscale.storage.keys import BundleId, TopicId
+from kafscale.storage.keys import BundleId, PartitionKey, TopicId
 from kafscale.storage.objects import IfAbsent
 from kafscale.testkit.models import ModelS3, StoredObject
 from kafscale.wire.records import records_in

@@ -32,7 +32,7 @@ from kafscale.log.segment import (
     SegmentError,
     expect,
 )
-from kafscale.storage.keys import TOPIC_ID_BYTES, BundleId, TopicId
+from kafscale.storage.keys import TOPIC_ID_BYTES, BundleId, PartitionKey, TopicId
 from kafscale.wire.batches import crc32c
 
 BUNDLE_MAGIC: Final = b"KAFB"
@@ -267,9 +267,6 @@ def _check_entries(entries: Sequence[SliceEntry], trailer: Trailer) -> None:
     expect(Fault.POSITION, trailer.end, trailer.position, due)
     partitions = {(entry.topic_id, entry.partition) for entry in entries}
     expect(Fault.COUNT, trailer.end + 4, len(entries), len(partitions))
-
-
-PartitionKey = tuple[TopicId, int]
 
 
 @dataclass(slots=True)

@@ -85,14 +85,10 @@ def state_reads(keys: Keyspace, topic_id: TopicId, partition: int) -> tuple[Rang
 
 def read_state(heads: RangeResult, metas: RangeResult) -> StoredState:
     """The answers to `state_reads`. Raises UnreadableValue."""
-    if not heads.kvs:
-        return StoredState(
-            meta=decode_meta(metas.kvs[0].value) if metas.kvs else Meta(),
-            meta_revision=metas.kvs[0].mod_revision if metas.kvs else 0,
-        )
+    head, meta = (found.kvs[0] if found.kvs else None for found in (heads, metas))
     return StoredState(
-        head=decode_head(heads.kvs[0].value),
-        head_created=heads.kvs[0].create_revision,
-        meta=decode_meta(metas.kvs[0].value) if metas.kvs else Meta(),
-        meta_revision=metas.kvs[0].mod_revision if metas.kvs else 0,
+        head=None if head is None else decode_head(head.value),
+        head_created=0 if head is None else head.create_revision,
+        meta=Meta() if meta is None else decode_meta(meta.value),
+        meta_revision=0 if meta is None else meta.mod_revision,
     )

@@ -41,6 +41,7 @@ from kafscale.storage.schema import UnreadableValue
 TopicId = NewType("TopicId", bytes)
 SlotId = NewType("SlotId", int)
 BundleId = NewType("BundleId", bytes)
+PartitionKey = tuple[TopicId, int]
 TOPIC_ID_BYTES = 16
 META_TOPIC_ID = "kfs-topic-id"
 """Metadata names of a segment and its index. They identify the attempt, so that an orphan can be recognized."""

@@ -7,11 +7,9 @@ from collections.abc import Callable, Iterable
 
 from kafscale.storage.coordination import OwnerRecord, decode_owner
 from kafscale.storage.etcd.client import EtcdClient, KeyValue
-from kafscale.storage.keys import Keyspace, SlotId, TopicId
+from kafscale.storage.keys import Keyspace, PartitionKey, SlotId
 from kafscale.storage.slots import SLOTS, Slot, decode_slot
 from kafscale.storage.views import PrefixView
-
-PartitionKey = tuple[TopicId, int]
 
 
 class OwnersView(PrefixView[OwnerRecord]):

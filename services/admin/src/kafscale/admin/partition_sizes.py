@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 import structlog
 from kafscale.log.state import read_state, state_reads
 from kafscale.storage.etcd.client import EtcdClient, RangeResult
-from kafscale.storage.keys import Keyspace, TopicId
+from kafscale.storage.keys import Keyspace, PartitionKey
 from kafscale.storage.schema import UnreadableValue
 
 PARTITIONS_PER_READ = 60
@@ -22,8 +22,6 @@ READINGS_AT_ONCE = 4
 UNKNOWN = -1
 
 log = structlog.get_logger(__name__)
-
-PartitionKey = tuple[TopicId, int]
 
 
 class PartitionSizes:

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from kafscale.log.heads import Head
 from kafscale.storage.history.history import History
-from kafscale.storage.keys import TopicId
-
-Key = tuple[TopicId, int]
+from kafscale.storage.keys import PartitionKey
 
 
 class KnownHeads:
@@ -18,15 +16,15 @@ class KnownHeads:
 
     def __init__(self, history: History) -> None:
         self._history = history
-        self._known: dict[Key, tuple[int, int]] = {}  # → epoch, high watermark
+        self._known: dict[PartitionKey, tuple[int, int]] = {}  # → epoch, high watermark
 
-    def note(self, key: Key, head: Head | None) -> None:
+    def note(self, key: PartitionKey, head: Head | None) -> None:
         """Committed or read by this instance; None: it was never served."""
         if head is not None:
             epoch, high_watermark = self._known.get(key, (0, 0))
             self._known[key] = (max(epoch, head.epoch), max(high_watermark, head.next))
 
-    def agree(self, key: Key, head: Head | None) -> bool:
+    def agree(self, key: PartitionKey, head: Head | None) -> bool:
         """Whether the partition may be claimed from this head, which was read after all that was noted.
 
         If the head is lower, the instance stops.

@@ -31,7 +31,7 @@ from kafscale.storage.coordination import Fleet, OwnerRecord, next_look, node_of
 from kafscale.storage.etcd.client import EtcdClient, EtcdError, Range
 from kafscale.storage.failures import without_frames
 from kafscale.storage.history.history import History
-from kafscale.storage.keys import Keyspace, TopicId
+from kafscale.storage.keys import Keyspace, PartitionKey, TopicId
 from kafscale.storage.membership.members import LiveView
 from kafscale.storage.objects import StoreError
 from kafscale.storage.owner_views import OwnersView
@@ -57,8 +57,6 @@ SCAN_EVERY_S = 5.0
 SCAN_SETTLE_S = 0.05
 SCAN_PAGE = 500
 BACKGROUND_CLAIMS_MAX = 64
-
-Key = tuple[TopicId, int]
 
 
 class NotWon(Enum):
@@ -94,7 +92,7 @@ class Ownership:
         tasks: asyncio.TaskGroup,
     ) -> None:
         self.world = world
-        self.partitions: dict[Key, Partition] = {}
+        self.partitions: dict[PartitionKey, Partition] = {}
         self.ready = False  # this instance takes partitions
         self.draining = False
         self.tools: Tools

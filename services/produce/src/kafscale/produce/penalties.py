@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from kafscale.produce.log.model import StepDownReason
-from kafscale.storage.keys import TopicId
+from kafscale.storage.keys import PartitionKey
 from kafscale.wire.errors import ErrorCode
 
 PENALTY_MS: Final = 500
@@ -34,8 +34,6 @@ PENALIZED: Final = STORE | {
     StepDownReason.DAMAGED,
 }
 
-Key = tuple[TopicId, int]
-
 
 class _Penalty(NamedTuple):
     until_ms: int
@@ -47,14 +45,14 @@ class ClaimPenalties:
     """Bounded by the partitions that this instance lost within PENALTY_MAX_MS and REMEMBERED_MS."""
 
     def __init__(self) -> None:
-        self._partitions: dict[Key, _Penalty] = {}  # the oldest first
+        self._partitions: dict[PartitionKey, _Penalty] = {}  # the oldest first
         self._wait_ms: int | None = None  # for the next try, while the store refuses; None: it does not
         self._try_at_ms = 0
 
     def __len__(self) -> int:
         return len(self._partitions)
 
-    def add(self, key: Key, reason: StepDownReason, now_ms: int) -> None:
+    def add(self, key: PartitionKey, reason: StepDownReason, now_ms: int) -> None:
         """The partition has ended its epoch for one of the reasons `PENALIZED`."""
         first_ms = DAMAGE_MS if reason is StepDownReason.DAMAGED else PENALTY_MS
         known = self._partitions.pop(key, None)
@@ -65,7 +63,7 @@ class ClaimPenalties:
             self._wait_ms = PENALTY_MS
             self._try_at_ms = now_ms + PENALTY_MS
 
-    def error(self, key: Key, now_ms: int, *, background: bool = False) -> ErrorCode | None:
+    def error(self, key: PartitionKey, now_ms: int, *, background: bool = False) -> ErrorCode | None:
         """What to answer instead of claiming; None: claim, and report it by `claims`. `background`: no request waits
         for the claim, so it would not show whether the store takes records."""
         found = self._partitions.get(key)
@@ -81,7 +79,7 @@ class ClaimPenalties:
             self._try_at_ms = now_ms + self._wait_ms
             self._wait_ms = min(2 * self._wait_ms, PENALTY_MAX_MS)
 
-    def committed(self, key: Key) -> None:
+    def committed(self, key: PartitionKey) -> None:
         """Records of the partition are stored and committed."""
         self._wait_ms = None
         self._partitions.pop(key, None)

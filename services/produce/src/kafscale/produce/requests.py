@@ -36,7 +36,7 @@ from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.committer import TRANSACTION, Committer
 from kafscale.runtime.tracing import Span
 from kafscale.storage.history.history import History
-from kafscale.storage.keys import TopicId
+from kafscale.storage.keys import PartitionKey, TopicId
 from kafscale.storage.topics import TopicsView
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.records import HEADER_SIZE
@@ -61,7 +61,6 @@ REPEATED = frozenset(
 )
 """Errors after which a client sends the same batch again."""
 
-Key = tuple[TopicId, int]
 Lane = tuple[int, TopicId, int]
 _PUTS = {Part.SEGMENT: "PUT segment", Part.INDEX: "PUT index"}
 _UNTRACED = nullcontext()
@@ -179,12 +178,12 @@ class AppendOrder:
     """
 
     def __init__(self) -> None:
-        self._first: dict[tuple[Key, int], tuple[int, int, int]] = {}  # → epoch, sequence, when
+        self._first: dict[tuple[PartitionKey, int], tuple[int, int, int]] = {}  # → epoch, sequence, when
 
     def __len__(self) -> int:
         return len(self._first)
 
-    def refused(self, key: Key, records: memoryview | None, now_ms: int) -> None:
+    def refused(self, key: PartitionKey, records: memoryview | None, now_ms: int) -> None:
         """A batch was answered with one of `REPEATED`: keep the lowest sequence of its epoch."""
         if records is None or len(records) < HEADER_SIZE:
             return
@@ -197,7 +196,7 @@ class AppendOrder:
         self._first[key, producer_id] = (epoch, sequence, now_ms)
         _trim(self._first, KEPT_MAX, KEPT_MS, now_ms)
 
-    def is_behind(self, key: Key, records: memoryview | None, known: Known, now_ms: int) -> bool:
+    def is_behind(self, key: PartitionKey, records: memoryview | None, known: Known, now_ms: int) -> bool:
         """Must this batch wait for one that was refused before it?"""
         if not self._first or records is None or len(records) < HEADER_SIZE:
             return False
@@ -312,7 +311,7 @@ class Requests:
     """The appends of one partition that have no answer yet."""
 
     def __init__(
-        self, key: Key, append_order: AppendOrder, budget: MemoryBudget, spans: RequestSpans
+        self, key: PartitionKey, append_order: AppendOrder, budget: MemoryBudget, spans: RequestSpans
     ) -> None:
         self._key = key
         self._append_order = append_order

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TypeVar
 
 from kafscale.lake.concurrency import gather_bounded
@@ -48,7 +48,7 @@ class Log:
     partition: int
     start: int = 0
     end: int = 0
-    unstable: int = NEVER  # the offset of the first record of an open transaction
+    lso: int = NEVER  # the last stable offset, if that is below `end`
     segments: tuple[Seg, ...] = ()
     below: tuple[Seg, ...] = ()  # below the log start; their objects may be deleted already
     meta: Meta = Meta()
@@ -62,7 +62,7 @@ class Log:
     @property
     def stable_end(self) -> int:
         """The last stable offset: read_committed readers stop here."""
-        return min(self.end, self.unstable)
+        return min(self.end, self.lso)
 
     @property
     def aborted(self) -> tuple[Aborted, ...]:
@@ -82,6 +82,14 @@ class Outline(StoredState):
     topic: Topic
     partition: int
 
+    @classmethod
+    def of(cls, topic: Topic, partition: int, state: StoredState) -> Outline:
+        """A meta without a head is what a deletion is about to remove: it lists nothing that may be read."""
+        if state.head is None:
+            return cls(topic=topic, partition=partition)
+        values = {each.name: getattr(state, each.name) for each in fields(state)}
+        return cls(topic=topic, partition=partition, **values)
+
     @property
     def name(self) -> str:
         return f"{self.topic.name}/{self.partition}"
@@ -94,7 +102,7 @@ class Outline(StoredState):
             partition=self.partition,
             start=self.meta.log_start,
             end=self.next,
-            unstable=self.lso if self.lso < self.next else NEVER,
+            lso=self.lso,
             segments=tuple(seg for seg in segments if seg.end > self.meta.log_start),
             below=tuple(seg for seg in segments if self.meta.swept < seg.end <= self.meta.log_start),
             meta=self.meta,
@@ -206,16 +214,7 @@ async def _outline_some(
                 raise
             pass_over(topic, partition, damage)
             continue
-        outlines.append(
-            Outline(
-                topic=topic,
-                partition=partition,
-                head=state.head,
-                head_created=state.head_created,
-                meta=state.meta,
-                meta_revision=state.meta_revision,
-            )
-        )
+        outlines.append(Outline.of(topic, partition, state))
     return outlines
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 
 from kafscale.log.heads import Seg
@@ -160,8 +161,9 @@ class Fsck:
             if state.head is None:
                 return None  # the topic was deleted meanwhile
             segments: list[Seg] = []
-            for chunk in state.chunks:
-                segments += [seg async for seg in manifests.listed(chunk, chunk.first)]
+            for chunk in state.chunks:  # all that a manifest lists, whatever the reference to it says
+                async with aclosing(manifests.parts(chunk.key)) as parts:
+                    segments += [seg async for part in parts for seg in part.segments()]
             if state.meta.epochs_key:
                 await manifests.digest(state.meta.epochs_key)
         except (UnreadableValue, ObjectNotFound) as broken:

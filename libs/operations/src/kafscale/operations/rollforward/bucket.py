@@ -21,7 +21,7 @@ from kafscale.operations.rollforward.chain import Piece
 from kafscale.operations.rollforward.listing import Listing, TreeSegment, read_listing
 from kafscale.operations.rollforward.plan import Found
 from kafscale.operations.rollforward.segments import Rejected, is_settled, seg_of_slice, seg_of_stored
-from kafscale.operations.rollforward.topics import Bucket, Metadata, Where
+from kafscale.operations.rollforward.topics import Bucket, Metadata
 from kafscale.operations.sentences import Progress
 from kafscale.storage.keys import (
     META_ATTEMPT,
@@ -29,6 +29,7 @@ from kafscale.storage.keys import (
     META_TOPIC_ID,
     TOPIC_ID_BYTES,
     Keyspace,
+    PartitionKey,
     TopicId,
 )
 from kafscale.storage.objects import ObjectInfo, ObjectNotFound, ObjectStore, PreconditionFailed
@@ -45,9 +46,9 @@ class BucketReader:
         self._keys = keys
         self._progress = progress
         self._listing = Listing()
-        self._manifests: defaultdict[Where, dict[str, tuple[Seg, ...]]] = defaultdict(dict)
-        self._pieces: defaultdict[Where, list[Piece]] = defaultdict(list)
-        self._epochs: defaultdict[Where, int] = defaultdict(int)
+        self._manifests: defaultdict[PartitionKey, dict[str, tuple[Seg, ...]]] = defaultdict(dict)
+        self._pieces: defaultdict[PartitionKey, list[Piece]] = defaultdict(list)
+        self._epochs: defaultdict[PartitionKey, int] = defaultdict(int)
         self._names: dict[TopicId, str] = {}
         self._unused: dict[str, str] = {}
 
@@ -67,7 +68,7 @@ class BucketReader:
             unused=self._unused,
         )
 
-    def _found(self, where: Where, metadata: Metadata) -> Found:
+    def _found(self, where: PartitionKey, metadata: Metadata) -> Found:
         known = metadata.known.get(where)
         return Found(
             pieces=tuple(self._pieces[where]),
@@ -83,7 +84,7 @@ class BucketReader:
         every = [(where, key) for where, keys in self._listing.manifests.items() for key in keys]
         done = 0
 
-        async def one(where: Where, key: str) -> None:
+        async def one(where: PartitionKey, key: str) -> None:
             nonlocal done
             try:
                 segs = decode_manifest(await self._store.get(key)).segments
@@ -97,9 +98,9 @@ class BucketReader:
 
         await gather_bounded((one(*each) for each in every), READS_AT_ONCE)
 
-    def _committed(self, metadata: Metadata) -> dict[tuple[str, int], dict[Where, Seg]]:
+    def _committed(self, metadata: Metadata) -> dict[tuple[str, int], dict[PartitionKey, Seg]]:
         """Commit records by etag and position in the object. Two topics may have objects with equal bytes."""
-        found: defaultdict[tuple[str, int], dict[Where, Seg]] = defaultdict(dict)
+        found: defaultdict[tuple[str, int], dict[PartitionKey, Seg]] = defaultdict(dict)
         for where, manifests in self._manifests.items():
             for segs in manifests.values():
                 for seg in segs:
@@ -112,7 +113,7 @@ class BucketReader:
 
     # -- segments with ordinary names ---------------------------------------------------------------
 
-    async def _read_trees(self, committed: dict[tuple[str, int], dict[Where, Seg]]) -> None:
+    async def _read_trees(self, committed: dict[tuple[str, int], dict[PartitionKey, Seg]]) -> None:
         """Segments that a commit record names are not read; of each topic and name one is asked for its metadata."""
         confirmed: set[tuple[str, TopicId]] = set()
         unlisted: list[TreeSegment] = []
@@ -185,7 +186,7 @@ class BucketReader:
 
     # -- slices -----------------------------------------------------------------------------------
 
-    async def _read_bundles(self, committed: dict[tuple[str, int], dict[Where, Seg]]) -> None:
+    async def _read_bundles(self, committed: dict[tuple[str, int], dict[PartitionKey, Seg]]) -> None:
         ends = {
             where: max((seg.end for segs in manifests.values() for seg in segs), default=0)
             for where, manifests in self._manifests.items()
@@ -209,8 +210,8 @@ class BucketReader:
         self,
         info: ObjectInfo,
         directory: Directory,
-        committed: dict[tuple[str, int], dict[Where, Seg]],
-        ends: dict[Where, int],
+        committed: dict[tuple[str, int], dict[PartitionKey, Seg]],
+        ends: dict[PartitionKey, int],
     ) -> None:
         """Slices below the end of the manifests are not kept: segments hold their records."""
         if self._keys.parse_bundle(info.key) != directory.id:
@@ -229,11 +230,11 @@ class BucketReader:
 
     # ---------------------------------------------------------------------------------------------
 
-    def _add(self, where: Where, seg: Seg, *, committed: bool) -> None:
+    def _add(self, where: PartitionKey, seg: Seg, *, committed: bool) -> None:
         self._pieces[where].append(Piece(seg, committed))
         self._note_epochs(where, (seg,))
 
-    def _note_epochs(self, where: Where, segs: Iterable[Seg]) -> None:
+    def _note_epochs(self, where: PartitionKey, segs: Iterable[Seg]) -> None:
         self._epochs[where] = max([self._epochs[where], *(seg.epoch for seg in segs)])
 
 

@@ -6,9 +6,8 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from kafscale.operations.rollforward.topics import Where
 from kafscale.operations.sentences import Progress
-from kafscale.storage.keys import Keyspace, TopicId, index_beside
+from kafscale.storage.keys import Keyspace, PartitionKey, TopicId, index_beside
 from kafscale.storage.objects import ObjectInfo, ObjectStore
 from kafscale.storage.recovery_keys import OwnKind, parse_deletion_mark, parse_own_object
 
@@ -43,8 +42,8 @@ class Listing:
     objects: dict[str, Stored] = field(default_factory=dict)
     trees: defaultdict[str, list[tuple[int, int, str]]] = field(default_factory=lambda: defaultdict(list))
     """Topic name -> partition, base offset and key of each segment."""
-    manifests: defaultdict[Where, list[str]] = field(default_factory=lambda: defaultdict(list))
-    snapshots: defaultdict[Where, dict[str, int]] = field(default_factory=lambda: defaultdict(dict))
+    manifests: defaultdict[PartitionKey, list[str]] = field(default_factory=lambda: defaultdict(list))
+    snapshots: defaultdict[PartitionKey, dict[str, int]] = field(default_factory=lambda: defaultdict(dict))
     bundles: list[ObjectInfo] = field(default_factory=list)
     deleted: set[TopicId] = field(default_factory=set)
 

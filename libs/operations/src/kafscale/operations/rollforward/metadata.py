@@ -7,10 +7,10 @@ from typing import Final
 
 from kafscale.log.heads import Head, Meta, decode_head, decode_meta
 from kafscale.operations.rollforward.plan import Known
-from kafscale.operations.rollforward.topics import Metadata, Where
+from kafscale.operations.rollforward.topics import Metadata
 from kafscale.operations.sentences import Trouble
 from kafscale.storage.etcd.client import EtcdClient
-from kafscale.storage.keys import Keyspace
+from kafscale.storage.keys import Keyspace, PartitionKey
 from kafscale.storage.recovery_keys import epoch_floors_prefix, parse_epoch_floor, parse_meta
 from kafscale.storage.schema import UnreadableValue
 from kafscale.storage.topics import Topic, decode_epoch_floor, decode_topic
@@ -43,9 +43,9 @@ async def read_metadata(etcd: EtcdClient, keys: Keyspace) -> Metadata:
         except UnreadableValue as broken:
             unreadable[kv.key.decode(errors="replace")] = str(broken)
             bad_topics.add(keys.parse_topic(kv.key))
-    heads: dict[Where, tuple[Head, int]] = {}
-    metas: dict[Where, tuple[Meta, int]] = {}
-    bad: set[Where] = set()
+    heads: dict[PartitionKey, tuple[Head, int]] = {}
+    metas: dict[PartitionKey, tuple[Meta, int]] = {}
+    bad: set[PartitionKey] = set()
     async for kv in etcd.each(keys.heads_prefix(), page_keys=KEYS_PER_READ):
         where = keys.parse_head(kv.key)
         try:
@@ -70,7 +70,11 @@ async def read_metadata(etcd: EtcdClient, keys: Keyspace) -> Metadata:
     )
 
 
-def _known(where: Where, heads: dict[Where, tuple[Head, int]], metas: dict[Where, tuple[Meta, int]]) -> Known:
+def _known(
+    where: PartitionKey,
+    heads: dict[PartitionKey, tuple[Head, int]],
+    metas: dict[PartitionKey, tuple[Meta, int]],
+) -> Known:
     head, head_revision = heads.get(where, (None, 0))
     meta, meta_revision = metas.get(where, (Meta(), 0))
     return Known(head=head, head_revision=head_revision, meta=meta, meta_revision=meta_revision)

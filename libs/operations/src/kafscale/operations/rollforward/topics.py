@@ -19,10 +19,9 @@ from kafscale.operations.rollforward.plan import (
     Place,
     plan_partition,
 )
-from kafscale.storage.keys import Keyspace, TopicId
+from kafscale.storage.keys import Keyspace, PartitionKey, TopicId
 from kafscale.storage.topics import COMPACT, Topic, TopicState
 
-Where = tuple[TopicId, int]
 KEEP_ALL: Final = {"retention.ms": "-1"}
 """Without it the default would delete records that are older than a week."""
 
@@ -36,12 +35,12 @@ class Metadata:
     """What etcd holds."""
 
     topics: tuple[Topic, ...] = ()
-    known: Mapping[Where, Known] = field(default_factory=dict)
+    known: Mapping[PartitionKey, Known] = field(default_factory=dict)
     floors: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """Name -> the highest epoch that any topic of the name used, and the revision of that record."""
     unreadable: Mapping[str, str] = field(default_factory=dict)
     """Key -> why."""
-    bad_partitions: frozenset[Where] = frozenset()
+    bad_partitions: frozenset[PartitionKey] = frozenset()
     bad_topics: frozenset[str] = frozenset()
 
 
@@ -49,7 +48,7 @@ class Metadata:
 class Bucket:
     """What the object store holds."""
 
-    found: Mapping[Where, Found] = field(default_factory=dict)
+    found: Mapping[PartitionKey, Found] = field(default_factory=dict)
     names: Mapping[TopicId, str] = field(default_factory=dict)
     """Of the topics that have a segment of an ordinary name."""
     deleted: frozenset[TopicId] = frozenset()

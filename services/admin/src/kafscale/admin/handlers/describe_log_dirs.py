@@ -15,10 +15,10 @@ import structlog
 from kafscale.admin.broker_configs import LOG_DIRECTORY
 from kafscale.admin.cluster_view import active, active_by_name
 from kafscale.admin.context import AdminContext
-from kafscale.admin.partition_sizes import PartitionKey
 from kafscale.runtime.answer_room import TOO_LARGE, AnswerRoom
 from kafscale.runtime.stream.apis import answering
 from kafscale.storage.etcd.client import EtcdError
+from kafscale.storage.keys import PartitionKey
 from kafscale.storage.topics import Topic
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import describe_log_dirs as api

@@ -15,12 +15,12 @@ from typing import Final
 
 import structlog
 from kafscale.log.heads import decode_head
-from kafscale.produce.bundles.deletion import OwnBundles, PartitionKey
+from kafscale.produce.bundles.deletion import OwnBundles
 from kafscale.runtime.clock import Clock
 from kafscale.storage.etcd.client import EtcdError, Range
 from kafscale.storage.history.history import History
 from kafscale.storage.history.witness import WentBack
-from kafscale.storage.keys import BundleId, Keyspace, TopicId
+from kafscale.storage.keys import BundleId, Keyspace, PartitionKey, TopicId
 from kafscale.storage.objects import DELETES_MAX, Doomed, ObjectStore, StoreError
 from kafscale.storage.recovery_keys import deletion_marks_prefix, parse_deletion_mark
 from kafscale.storage.schema import UnreadableValue

@@ -23,7 +23,7 @@ from typing import Final
 
 from kafscale.log.bundle import SliceEntry, is_dead, standing_of, was_committed
 from kafscale.log.heads import Head
-from kafscale.storage.keys import BundleId, TopicId
+from kafscale.storage.keys import BundleId, PartitionKey
 
 ID_BYTES: Final = 16
 PART_MS: Final = 1_000
@@ -80,9 +80,6 @@ class DeadBundles:
             since_ms = now_ms - self._grace_ms
             self._parts.appendleft(_Part(since_ms - PART_MS, since_ms, ids))
             self._count += len(ids) // ID_BYTES
-
-
-PartitionKey = tuple[TopicId, int]
 
 
 @dataclass(slots=True)

@@ -27,7 +27,7 @@ from typing import Final
 from kafscale.lake.catalog import Lake
 from kafscale.lake.concurrency import gather_bounded
 from kafscale.lake.resume import read_place, write_place
-from kafscale.log.bundle import PartitionKey, Standings, made_ms
+from kafscale.log.bundle import Standings, made_ms
 from kafscale.log.bundle_directory import read_directory
 from kafscale.log.claims import ROLE, build_release
 from kafscale.log.heads import Head, decode_head
@@ -36,7 +36,7 @@ from kafscale.storage.cluster_record import read_cluster_id
 from kafscale.storage.coordination import owner_gone
 from kafscale.storage.etcd.client import Range, Txn
 from kafscale.storage.job_runs import JobPlace
-from kafscale.storage.keys import META_CLUSTER, BundleId, TopicId
+from kafscale.storage.keys import META_CLUSTER, BundleId, PartitionKey, TopicId
 from kafscale.storage.objects import (
     DELETES_MAX,
     Doomed,
