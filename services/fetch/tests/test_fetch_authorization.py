@@ -18,7 +18,7 @@ from kafscale.storage.topics import Topic
 from kafscale.testkit.acls import ALICE, VARIANTS, allowing, authorizer, variant
 from kafscale.testkit.logbuilder import LogBuilder, create_topic, records
 from kafscale.wire.apis import ApiKey
-from kafscale.wire.error_codes import error_codes
+from kafscale.wire.errors import error_codes
 from kafscale.wire.schema import fetch, list_offsets, module_of, offset_for_leader_epoch
 
 ABSENT_ID = b"absent".ljust(16, b".")

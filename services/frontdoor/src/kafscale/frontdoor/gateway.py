@@ -35,8 +35,7 @@ from kafscale.runtime.log_storms import Warnings
 from kafscale.runtime.memory_tuning import give_back
 from kafscale.runtime.tracing import Tracer
 from kafscale.wire.apis import ApiKey
-from kafscale.wire.error_names import error_name
-from kafscale.wire.errors import ErrorCode
+from kafscale.wire.errors import ErrorCode, error_name
 
 log = structlog.get_logger("kafscale.frontdoor")
 

@@ -6,7 +6,7 @@ import structlog
 from kafscale.frontdoor.exchange import Exchange
 from kafscale.runtime.logs import request_ids
 from kafscale.runtime.tracing import Tracer, request_attributes
-from kafscale.wire.error_names import error_name
+from kafscale.wire.errors import error_name
 
 log = structlog.get_logger("kafscale.frontdoor")
 

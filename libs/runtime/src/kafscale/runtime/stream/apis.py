@@ -12,8 +12,7 @@ from kafscale.runtime.stream.inbound import InboundRequest
 from kafscale.runtime.stream.tasks import AsyncHandler
 from kafscale.wire.apis import api_label
 from kafscale.wire.buffers import Buffer
-from kafscale.wire.error_codes import error_codes
-from kafscale.wire.error_names import error_name
+from kafscale.wire.errors import error_codes, error_name
 
 C = TypeVar("C")
 Q = TypeVar("Q")
