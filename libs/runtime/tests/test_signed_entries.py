@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafscale.runtime.redaction import redact_text
 from kafscale.runtime.shared_cache.entries import ObjectName, sealed
-from kafscale.runtime.shared_cache.secret_files import (
+from kafscale.runtime.shared_cache.opening import (
     FILE_BYTES_MAX,
     KEYS_MAX,
     BadSecretFile,

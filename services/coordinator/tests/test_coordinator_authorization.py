@@ -21,7 +21,7 @@ from kafscale.coordinator.handlers import (
 )
 from kafscale.runtime.authorization import Authorization, enforced
 from kafscale.runtime.metrics import Metrics
-from kafscale.runtime.stream.handlers import exported
+from kafscale.runtime.stream.apis import exported
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.keys import Keyspace, TopicId
 from kafscale.testkit.acls import ALICE, VARIANTS, acl, allowing, authorizer, variant

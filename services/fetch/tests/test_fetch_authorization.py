@@ -9,8 +9,8 @@ import pytest
 from kafscale.access.rules import NotEnforced, Side, needs_of
 from kafscale.fetch import handlers
 from kafscale.runtime.authorization import enforced
+from kafscale.runtime.stream.apis import exported
 from kafscale.runtime.stream.frame import ReplyStatus
-from kafscale.runtime.stream.handlers import exported
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects import MemoryStore

@@ -11,7 +11,7 @@ from typing import Final
 
 from kafscale.frontdoor import handlers
 from kafscale.frontdoor.api import Api, NotServed
-from kafscale.runtime.stream.handlers import exported
+from kafscale.runtime.stream.apis import exported
 from kafscale.wire.apis import ApiKey
 
 _K = ApiKey

@@ -15,8 +15,8 @@ from kafscale.coordinator.groups.commits import TopicPartition
 from kafscale.coordinator.groups.registry import AnyActor
 from kafscale.coordinator.groups.topic_lookup import TopicLookup
 from kafscale.runtime.authorization import Asker
-from kafscale.runtime.request_meta import RequestMeta
 from kafscale.runtime.stream.apis import answering_with_meta
+from kafscale.runtime.stream.frame import RequestMeta
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import offset_delete as api
