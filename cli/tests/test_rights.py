@@ -20,8 +20,8 @@ from kafscale.runtime.etcd_binary import EtcdProcess
 from kafscale.storage.etcd.client import EtcdClient, EtcdRejected
 from kafscale.storage.etcd.users import EtcdUsers
 from kafscale.storage.keys import Keyspace
+from kafscale.storage.rights import INSTANCES, Role
 from kafscale.storage.rights.etcd import KeyRange, Permission, identity, rights_of
-from kafscale.storage.rights.roles import INSTANCES, Role
 from kafscale.testkit.etcd import start_etcd
 from typer.testing import CliRunner, Result
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from kafscale.cli.targets import NamespaceOption, finished
 from kafscale.cli.terminal import fail_usage, notice, report
-from kafscale.storage.rights.roles import Role
+from kafscale.storage.rights import Role
 
 if TYPE_CHECKING:
     from kafscale.runtime.settings import ServiceSettings

@@ -17,8 +17,8 @@ from kafscale.operations.sentences import Trouble
 from kafscale.storage.etcd.passwords import read_password
 from kafscale.storage.etcd.users import EtcdUsers
 from kafscale.storage.keys import Keyspace
+from kafscale.storage.rights import Role
 from kafscale.storage.rights.etcd import Rights, identity, rights_of
-from kafscale.storage.rights.roles import Role
 
 ROOT: Final = "root"
 Report = Callable[[str], None]

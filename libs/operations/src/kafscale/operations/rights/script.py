@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from shlex import quote
 
 from kafscale.storage.keys import Keyspace
+from kafscale.storage.rights import Role
 from kafscale.storage.rights.etcd import identity, rights_of
-from kafscale.storage.rights.roles import Role
 
 HEAD = """\
 #!/bin/sh
