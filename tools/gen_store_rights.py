@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from kafscale.operations.rights.script import script
+from kafscale.operations.rights import script
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.rights import Role
 from kafscale.storage.rights.etcd import Permission, rights_of

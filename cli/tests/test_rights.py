@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from kafscale.cli.__main__ import app
-from kafscale.operations.rights.script import script
+from kafscale.operations.rights import script
 from kafscale.operations.services import ROLES
 from kafscale.runtime.etcd_binary import EtcdProcess
 from kafscale.storage.etcd.client import EtcdClient, EtcdRejected

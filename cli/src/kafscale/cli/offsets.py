@@ -16,10 +16,10 @@ from kafscale.operations.positions import (
     PositionWrong,
     chosen,
     located,
+    now_ms,
     parse_partitions,
     parse_position,
 )
-from kafscale.operations.times import now_ms
 
 if TYPE_CHECKING:
     from kafscale.client.admin_client import Client

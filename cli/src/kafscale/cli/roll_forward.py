@@ -9,8 +9,8 @@ import typer
 from kafscale.cli.consent import Way, agreed
 from kafscale.cli.terminal import Output, notice, progressing
 from kafscale.operations.consent import ChangePlan
+from kafscale.operations.positions import now_ms
 from kafscale.operations.sentences import counted
-from kafscale.operations.times import now_ms
 
 if TYPE_CHECKING:
     from kafscale.operations.clusters import Cluster

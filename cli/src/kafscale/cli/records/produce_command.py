@@ -9,8 +9,8 @@ import typer
 from kafscale.cli.options import Codec
 from kafscale.cli.targets import BootstrapOption, CommandConfigOption, DataDirOption, kafka
 from kafscale.cli.terminal import TextOutput, fail, fail_usage, notice
+from kafscale.operations.positions import WAYS, now_ms, parse_time
 from kafscale.operations.sentences import counted
-from kafscale.operations.times import WAYS, now_ms, parse_time
 
 if TYPE_CHECKING:
     from kafscale.cli.records.json_lines import Headers, Record
