@@ -6,7 +6,7 @@ import gc
 import sys
 
 import pytest
-from kafscale.cli.status.draw import doing, heading
+from kafscale.cli.status import doing, heading
 from kafscale.cli.targets import finished
 from kafscale.operations.status.picture import READY, Observed, Unsettled, paint
 

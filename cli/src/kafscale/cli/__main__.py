@@ -55,12 +55,12 @@ class Commands(LazyGroup):
             "Delete the records of a topic before a position.",
         ),
         "dump": Lazy(
-            "kafscale.cli.dump.command:dump",
+            "kafscale.cli.dump:dump",
             RECORDS,
             "Print the content of a segment or a bundle, with all checksums; exits 1 if it is damaged.",
         ),
         "status": Lazy(
-            "kafscale.cli.status.command:status",
+            "kafscale.cli.status:status",
             CLUSTER,
             "Show the cluster: its instances, their partitions, health and rates; exits 1 if clients are not served.",
         ),
