@@ -14,7 +14,7 @@ import structlog
 from kafscale.frontdoor.access import DoorAccess
 from kafscale.frontdoor.api import Api
 from kafscale.frontdoor.connection import SCRATCH_BYTES, FrameTimeouts, Limits, Request
-from kafscale.frontdoor.exchange import NO_ANSWER, Caller, Client, Exchange
+from kafscale.frontdoor.exchange import NO_ANSWER, Caller, Client, Exchange, end_span, log_request, start_span
 from kafscale.frontdoor.fetch_turns import FetchTurns
 from kafscale.frontdoor.listeners.connection_limits import (
     UNAUTHENTICATED_MEMORY_SHARE,
@@ -26,7 +26,6 @@ from kafscale.frontdoor.memory import Holder, RequestMemory, Tide, UnsentAnswers
 from kafscale.frontdoor.metrics import FrontdoorMetrics
 from kafscale.frontdoor.quotas.metering import Metering
 from kafscale.frontdoor.refusals import refuse_exchange
-from kafscale.frontdoor.request_log import end_span, log_request, start_span
 from kafscale.frontdoor.request_order import RequestOrder
 from kafscale.frontdoor.settings import FrontdoorSettings
 from kafscale.runtime.budget import MemoryBudget
