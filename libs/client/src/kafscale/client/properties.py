@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from kafscale.storage.text_files import FileWrong, read_text
+
 FILE_BYTES_MAX: Final = 1 << 20
 ENCODING: Final = "latin-1"
 """Java reads such a file in this encoding; other characters are written as \\uXXXX."""
@@ -50,15 +52,8 @@ class LoginModule:
 def read_settings(path: Path) -> dict[str, str]:
     """Raises PropertiesWrong. The text names the file."""
     try:
-        with path.open("rb") as file:
-            content = file.read(FILE_BYTES_MAX + 1)
-    except OSError as error:
-        raise PropertiesWrong(f"{path}: {error.strerror}") from error
-    if len(content) > FILE_BYTES_MAX:
-        raise PropertiesWrong(f"{path}: more than {FILE_BYTES_MAX} bytes")
-    try:
-        return parse_properties(content.decode(ENCODING))
-    except PropertiesWrong as wrong:
+        return parse_properties(read_text(path, FILE_BYTES_MAX, ENCODING))
+    except (FileWrong, PropertiesWrong) as wrong:
         raise PropertiesWrong(f"{path}: {wrong}") from wrong
 
 

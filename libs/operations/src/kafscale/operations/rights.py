@@ -20,6 +20,7 @@ from kafscale.storage.etcd.users import EtcdUsers
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.rights import Role
 from kafscale.storage.rights.etcd import Rights, identity, rights_of
+from kafscale.storage.text_files import FileWrong
 
 ROOT: Final = "root"
 Report = Callable[[str], None]
@@ -35,7 +36,7 @@ def passwords_in(folder: Path | None, names: Sequence[str]) -> Mapping[str, str]
         return {}
     try:
         return {name: read_password(folder / name) for name in names if (folder / name).exists()}
-    except ValueError as wrong:
+    except FileWrong as wrong:
         raise CannotApply(str(wrong)) from wrong
 
 

@@ -17,6 +17,7 @@ from kafscale.runtime.settings import ServiceSettings
 from kafscale.runtime.shared_cache.cache import SharedCache, SharedCacheLimits, SharedCacheMetrics
 from kafscale.runtime.shared_cache.entries import CheckedEntries, Entries
 from kafscale.runtime.shared_cache.signed_entries import KEY_BYTES_MAX, KEY_BYTES_MIN, SignedEntries
+from kafscale.storage.text_files import FileWrong, read_text
 
 FILE_BYTES_MAX: Final = 4_096
 KEYS_MAX: Final = 4
@@ -127,13 +128,6 @@ def _decoded(line: str) -> bytes | None:
 
 def _text(setting: str, path: Path) -> str:
     try:
-        with path.open("rb") as file:
-            content = file.read(FILE_BYTES_MAX + 1)
-    except OSError as error:
-        raise BadSecretFile(setting, path, error.strerror or type(error).__name__) from error
-    if len(content) > FILE_BYTES_MAX:
-        raise BadSecretFile(setting, path, f"it has more than {FILE_BYTES_MAX} bytes")
-    try:
-        return content.decode()
-    except UnicodeDecodeError:
-        raise BadSecretFile(setting, path, "it is not text") from None
+        return read_text(path, FILE_BYTES_MAX)
+    except FileWrong as wrong:
+        raise BadSecretFile(setting, path, str(wrong)) from wrong
