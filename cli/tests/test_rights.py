@@ -129,7 +129,7 @@ def test_nothing_is_changed_if_a_password_is_missing(server: EtcdProcess, passwo
     assert (result.exit_code, "put a password into the file upkeep" in result.output) == (1, True)
     (passwords / "upkeep").write_text("")
     result = run("etcd-roles", "--apply", "--passwords", str(passwords))
-    assert (result.exit_code, "must have 1 to" in result.output) == (1, True)
+    assert (result.exit_code, "upkeep is empty" in result.output) == (1, True)
 
     async def held() -> tuple[object, object]:
         async with users_of(server) as users:
