@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from kafscale.access.protocol import SecurityProtocol
 from kafscale.cli.lazy import Lazy, LazyGroup
 from kafscale.cli.options import COMPLETE_VARIABLE
 from kafscale.cli.targets import checked_namespace
 from kafscale.cli.terminal import fail, fail_usage, report
-from kafscale.client.protocol import SecurityProtocol
 from kafscale.operations.services import ROLES
 from kafscale.operations.target import DEFAULT_DATA_DIR, StoreKind
 from kafscale.runtime.addresses import PORT_MAX

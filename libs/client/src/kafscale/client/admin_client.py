@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, DescribeClusterResult
-from kafscale.client.protocol import SecurityProtocol
+from kafscale.access.protocol import SecurityProtocol
 from kafscale.client.request import A, Api, Q, request
 from kafscale.client.security import OPEN, ClientSecurity
 from kafscale.lake.unknown import NO_GROUP, NO_TOPIC
