@@ -8,7 +8,6 @@ from typing import Annotated, Final
 
 import typer
 from kafscale.cli.terminal import fail_usage
-from kafscale.storage.text_files import FileWrong, read_text, text_of
 
 FILE_BYTES_MAX: Final = 4_096
 STANDARD_INPUT: Final = Path("-")
@@ -36,6 +35,8 @@ def password_from(path: Path | None, user: str) -> str:
 
 
 def _first_line(path: Path) -> str:
+    from kafscale.storage.text_files import FileWrong, read_text, text_of
+
     try:
         if path == STANDARD_INPUT:
             content = text_of(sys.stdin.buffer, FILE_BYTES_MAX)

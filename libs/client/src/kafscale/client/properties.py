@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from kafscale.storage.text_files import FileWrong, read_text
-
 FILE_BYTES_MAX: Final = 1 << 20
 ENCODING: Final = "latin-1"
 """Java reads such a file in this encoding; other characters are written as \\uXXXX."""
@@ -51,6 +49,8 @@ class LoginModule:
 
 def read_settings(path: Path) -> dict[str, str]:
     """Raises PropertiesWrong. The text names the file."""
+    from kafscale.storage.text_files import FileWrong, read_text  # not for a command that only prints
+
     try:
         return parse_properties(read_text(path, FILE_BYTES_MAX, ENCODING))
     except (FileWrong, PropertiesWrong) as wrong:
