@@ -35,7 +35,7 @@ def password_from(path: Path | None, user: str) -> str:
 
 
 def _first_line(path: Path) -> str:
-    from kafscale.storage.text_files import FileWrong, read_text, text_of
+    from kafscale.storage.operator_files import FileWrong, read_text, text_of
 
     try:
         if path == STANDARD_INPUT:

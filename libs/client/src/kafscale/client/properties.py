@@ -49,7 +49,7 @@ class LoginModule:
 
 def read_settings(path: Path) -> dict[str, str]:
     """Raises PropertiesWrong. The text names the file."""
-    from kafscale.storage.text_files import FileWrong, read_text  # not for a command that only prints
+    from kafscale.storage.operator_files import FileWrong, read_text  # not for a command that only prints
 
     try:
         return parse_properties(read_text(path, FILE_BYTES_MAX, ENCODING))

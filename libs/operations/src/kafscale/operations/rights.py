@@ -18,9 +18,9 @@ from kafscale.operations.sentences import Trouble
 from kafscale.storage.etcd.passwords import read_password
 from kafscale.storage.etcd.users import EtcdUsers
 from kafscale.storage.keys import Keyspace
+from kafscale.storage.operator_files import FileWrong
 from kafscale.storage.rights import Role
 from kafscale.storage.rights.etcd import Rights, identity, rights_of
-from kafscale.storage.text_files import FileWrong
 
 ROOT: Final = "root"
 Report = Callable[[str], None]

@@ -15,7 +15,7 @@ import structlog
 from kafscale.storage.access_keys import USER_CHARS_MAX, AccessKeys
 from kafscale.storage.backoff import Backoff
 from kafscale.storage.etcd.client import EtcdClient, EtcdError
-from kafscale.storage.text_files import FileWrong, read_text
+from kafscale.storage.operator_files import FileWrong, read_text
 from kafscale.storage.user_writes import create_user, credentials_for, exists
 
 log = structlog.get_logger(__name__)

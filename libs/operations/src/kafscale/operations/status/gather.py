@@ -29,7 +29,6 @@ from kafscale.storage.etcd.client import EtcdClient, KeyValue
 from kafscale.storage.keys import Keyspace, UnknownKey
 from kafscale.storage.membership.records import Instance, decode_live
 from kafscale.storage.schema import UnreadableValue, parse_value
-from kafscale.storage.slots import decode_slot
 from kafscale.storage.topics import TopicState, decode_topic
 from kafscale.store.v1 import store_pb2 as pb
 
@@ -87,7 +86,7 @@ async def _kept(etcd: EtcdClient, keys: Keyspace, endpoints: tuple[str, ...]) ->
             record.owner for record in readable(owners.kvs, lambda kv: decode_owner(kv.value)) if record.owner
         ),
         slot_owners=tuple(
-            slot.owner for slot in readable(slots.kvs, lambda kv: decode_slot(kv.value)) if slot.owner
+            slot.owner for slot in readable(slots.kvs, lambda kv: decode_owner(kv.value)) if slot.owner
         ),
         unsettled=await read_unsettled(etcd, keys),
         now_ms=int(time.time() * 1000),

@@ -17,7 +17,7 @@ from kafscale.runtime.settings import ServiceSettings
 from kafscale.runtime.shared_cache.cache import SharedCache, SharedCacheLimits, SharedCacheMetrics
 from kafscale.runtime.shared_cache.entries import CheckedEntries, Entries
 from kafscale.runtime.shared_cache.signed_entries import KEY_BYTES_MAX, KEY_BYTES_MIN, SignedEntries
-from kafscale.storage.text_files import FileWrong, read_text
+from kafscale.storage.operator_files import FileWrong, read_text
 
 FILE_BYTES_MAX: Final = 4_096
 KEYS_MAX: Final = 4

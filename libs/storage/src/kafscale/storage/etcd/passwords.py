@@ -15,7 +15,7 @@ from typing import Final
 
 import grpc
 from kafscale.storage.etcd.errors import EtcdRejected, EtcdUnknown, UnknownKind
-from kafscale.storage.text_files import FileWrong, read_text
+from kafscale.storage.operator_files import FileWrong, read_text
 
 BYTES_MAX: Final = 4_096
 

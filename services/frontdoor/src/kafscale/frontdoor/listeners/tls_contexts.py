@@ -24,8 +24,8 @@ from kafscale.frontdoor.listeners.listener_security import (
     TlsSettings,
     TlsVersion,
 )
-from kafscale.runtime.file_stamps import Stamp, stamp_of
 from kafscale.runtime.metrics import Metrics
+from kafscale.storage.operator_files import Stamp, stamp_of
 
 log = structlog.get_logger("kafscale.frontdoor")
 

@@ -1,12 +1,15 @@
-"""Files that an operator writes: text, read with a bound on its size.
+"""Files that an operator writes: text, read with a bound on its size; and whether files were replaced since.
 
 No error contains the content: many of these files are secrets.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import BinaryIO
+
+Stamp = tuple[tuple[int, int, int], ...]
 
 
 class FileWrong(ValueError):
@@ -31,3 +34,9 @@ def text_of(file: BinaryIO, bytes_max: int, encoding: str = "utf-8") -> str:
         return content.decode(encoding)
     except UnicodeDecodeError:
         raise FileWrong("not UTF-8") from None
+
+
+def stamp_of(paths: Iterable[Path]) -> Stamp:
+    """Differs when one of the files was replaced. Follows links, as those of Kubernetes' Secrets. Raises OSError."""
+    stats = [path.stat() for path in paths]
+    return tuple((stat.st_mtime_ns, stat.st_ino, stat.st_size) for stat in stats)
