@@ -7,6 +7,7 @@ message are a WireError, the only exception of this package. `error_codes` finds
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache
 from types import UnionType
@@ -370,6 +371,14 @@ class ErrorCode(IntEnum):
     STREAMS_INVALID_TOPOLOGY_EPOCH = 131, False, "The supplied topology epoch is invalid."
     STREAMS_TOPOLOGY_FENCED = 132, False, "The supplied topology epoch is outdated."
     SHARE_SESSION_LIMIT_REACHED = 133, True, "The limit of share sessions has been reached."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """Why an entry of a request is refused: its error in the answer, with Kafka's sentence."""
+
+    code: ErrorCode
+    message: str
 
 
 class WireError(ValueError):

@@ -14,9 +14,9 @@ from typing import Final, NamedTuple
 
 from kafscale.lake.concurrency import gather_bounded
 from kafscale.log.bundle import Directory
-from kafscale.log.bundle_directory import read_directory
 from kafscale.log.heads import Seg
 from kafscale.log.manifests import decode_manifest
+from kafscale.log.places import read_directory
 from kafscale.log.segment import SegmentError
 from kafscale.operations.rollforward.chain import Piece
 from kafscale.operations.rollforward.plan import Found
