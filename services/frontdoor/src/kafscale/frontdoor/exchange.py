@@ -24,7 +24,7 @@ from kafscale.runtime.logs import request_ids
 from kafscale.runtime.stream.frame import RequestMeta
 from kafscale.runtime.tracing import Span, Tracer, request_attributes
 from kafscale.wire.buffers import Buffer
-from kafscale.wire.errors import error_name
+from kafscale.wire.errors import WireError, error_name
 
 log = structlog.get_logger("kafscale.frontdoor")
 
@@ -146,6 +146,13 @@ class Exchange:
         """The wait is over. The request has as much time as if it had just arrived."""
         self.deadline_ms += now_ms - self.began_ms - NEVER_MS
         self.began_ms = now_ms
+
+    def handle(self, handler: "Callable[[Exchange], None]") -> None:
+        """Hands the request over. One that the handler cannot read (WireError) closes its connection."""
+        try:
+            handler(self)
+        except WireError as error:
+            self.hang_up(str(error))
 
     @property
     def version(self) -> int:

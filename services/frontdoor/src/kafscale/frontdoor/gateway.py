@@ -210,7 +210,7 @@ class Gateway:
         if self.metering.table.limits_clients or exchange.caller.held is not None:
             self.metering.run(exchange, handler)
         else:
-            handler(exchange)
+            exchange.handle(handler)
 
     def begin(self, connection: Client, request: Request) -> Exchange:
         """A request of a login, which answers it itself (`authentication/`)."""
