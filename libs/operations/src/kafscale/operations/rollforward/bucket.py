@@ -38,6 +38,10 @@ from kafscale.storage.recovery_keys import OwnKind, parse_deletion_mark, parse_o
 from kafscale.storage.schema import UnreadableValue
 
 SHOWN_EVERY: Final = 1_000
+"""Objects of the listing."""
+READS_AT_ONCE: Final = 16
+SEGMENTS_AT_ONCE: Final = 8
+"""A segment that no manifest lists is read as a whole: most have 4 MiB or less."""
 
 
 class Stored(NamedTuple):
@@ -122,11 +126,6 @@ def _sort_in(listing: Listing, keys: Keyspace, info: ObjectInfo) -> None:
         listing.bundles.append(info)
     elif (mark := parse_deletion_mark(keys, info.key)) is not None:
         listing.deleted.add(mark[0])
-
-
-READS_AT_ONCE: Final = 16
-SEGMENTS_AT_ONCE: Final = 8
-"""A segment that no manifest lists is read as a whole: most have 4 MiB or less."""
 
 
 class BucketReader:
