@@ -51,7 +51,7 @@ from kafscale.produce.opener import LINE_MAX, NO_PLACE, Opener
 from kafscale.produce.penalties import ClaimPenalties
 from kafscale.produce.pump import Alarm, Pump
 from kafscale.produce.puts import Uploader
-from kafscale.produce.requests import AppendOrder, Caller, Request, Requests, RequestSpans
+from kafscale.produce.requests import AppendOrder, Caller, Request, Requests, RequestSpans, behind
 from kafscale.produce.settler import Settler
 from kafscale.produce.shared_fills import SharedFills
 from kafscale.runtime.budget import MemoryBudget
@@ -63,8 +63,6 @@ from kafscale.storage.schema import UnreadableValue
 from kafscale.wire.errors import ErrorCode
 
 log = structlog.get_logger(__name__)
-
-BEHIND = "An earlier batch of this producer was refused and must come first."
 
 
 class Phase(Enum):
@@ -167,6 +165,8 @@ class Partition:
         self.held_since_ms = 0
         held, self._held = self._held, deque()
         now = self._tools.now()
+        if len(producers):
+            self._requests.took_over(now)
         for request in held:
             if not self._given_up(request, now):
                 self._enter(writer, request, now)
@@ -254,11 +254,9 @@ class Partition:
         writer = self.writer
         if writer is None:
             return
-        behind, self._behind = self._behind, []
-        for request in behind:
-            self._requests.settle(
-                request, Reply(request.token, ErrorCode.NOT_ENOUGH_REPLICAS, message=BEHIND)
-            )
+        refused, self._behind = self._behind, []
+        for request in refused:
+            self._requests.settle(request, behind(request))
         due_ms = writer.next_deadline()
         if due_ms is not None and due_ms <= now.mono_ms:
             writer.tick(now)
