@@ -11,7 +11,8 @@ import pytest
 from kafscale.log.segment import walk_batches
 from kafscale.produce.log.contents import LIGHT_BYTES_MAX, Opening
 from kafscale.produce.opener import LINE_MAX, PLACES
-from kafscale.produce.settings import ProduceSettings, limits_of
+from kafscale.produce.settings import BUNDLES_PER_S, ProduceSettings, bundles_per_s, limits_of
+from kafscale.storage.objects import MemoryStore
 from kafscale.storage.topics import Topic, TopicState
 from kafscale.testkit.plain_records import plain_batch, plain_record
 from kafscale.wire.compression import Compression
@@ -221,6 +222,15 @@ def test_the_writers_limits_are_the_topics() -> None:
     assert limits(kafscale_linger_ms="-1") == limits()
     # A batch that no partition may ever hold is too large, and not a matter of waiting for room.
     assert limits(max_message_bytes=str(4 << 20))[2] == 2 << 20
+
+
+def test_only_a_store_that_bills_requests_has_a_budget_of_bundles_by_default() -> None:
+    free, billing = MemoryStore(), MemoryStore()
+    billing.bills_requests = True
+    assert bundles_per_s(ProduceSettings(), free) is None
+    assert bundles_per_s(ProduceSettings(), billing) == BUNDLES_PER_S
+    chosen = ProduceSettings(bundles_per_s=7)
+    assert [bundles_per_s(chosen, store) for store in (free, billing)] == [7, 7]
 
 
 def test_the_codec_of_the_limits_is_the_topics() -> None:

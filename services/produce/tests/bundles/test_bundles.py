@@ -9,7 +9,7 @@ from kafscale.log.bundle import parse_bundle
 from kafscale.log.segment import FOOTER_SIZE, HEADER_SIZE
 from kafscale.testkit.objects import Fault, FaultyStore, scripted
 from kafscale.wire.errors import ErrorCode
-from produce_harness import Cluster, batch, until
+from produce_harness import SEGMENTS, Cluster, batch, until
 
 PARTITIONS = 12
 
@@ -30,6 +30,18 @@ async def test_a_request_to_many_partitions_is_one_object(cluster: Cluster) -> N
     for number in range(PARTITIONS):
         assert await cluster.log(topic, number) == [b"first", b"%d" % number]
         assert all(seg.is_slice for seg in (await cluster.head(topic, number)).tail)
+
+
+async def test_an_instance_may_write_no_bundles_at_all(cluster: Cluster) -> None:
+    topic = await cluster.topic(partitions=PARTITIONS)
+    node = await cluster.node(**SEGMENTS)
+    sent = [node.send_many([(topic, {n: batch(b"%d" % k) for n in range(PARTITIONS)})]) for k in range(3)]
+    for answer in sent:
+        assert {part.error_code for part in (await answer).parts} == {0}
+    assert await bundles(cluster) == []
+    for number in range(PARTITIONS):
+        assert [seg.records for seg in (await cluster.head(topic, number)).tail] == [1, 1, 1]
+        assert await cluster.log(topic, number) == [b"0", b"1", b"2"]
 
 
 async def test_small_slices_are_folded_and_settled_and_the_next_owner_reads_them(cluster: Cluster) -> None:

@@ -76,7 +76,6 @@ class Pipeline:
         self._partition = partition
         self._names = names
         self._ids = ids
-        self._actions = actions
         self._cleared = False
 
     def configure(self, limits: Limits) -> None:
