@@ -9,7 +9,7 @@ from kafscale.runtime.stream.frame import ReplyStatus
 from kafscale.storage.etcd.client import EtcdUnknown, UnknownKind
 from kafscale.storage.topics import Topic, TopicState, encode_topic
 from kafscale.wire.errors import ErrorCode
-from produce_harness import Cluster, batch, until
+from produce_harness import SEGMENTS, Cluster, batch, until
 
 
 async def test_what_is_acknowledged_is_in_the_store_and_committed(cluster: Cluster) -> None:
@@ -304,7 +304,7 @@ async def test_a_restarted_node_takes_its_old_partitions_back_without_being_aske
 
 
 async def test_checkpoints_move_the_tail_to_manifests_and_merge_them(cluster: Cluster) -> None:
-    node = await cluster.node(node_id=2)
+    node = await cluster.node(node_id=2, **SEGMENTS)
     topic = await cluster.topic()
     count = 0
     meta = await cluster.meta(topic)
@@ -326,7 +326,7 @@ async def test_checkpoints_move_the_tail_to_manifests_and_merge_them(cluster: Cl
     await node.kill()
     gets = node.metric("puts_total")
     assert gets > count
-    again = await cluster.node(node_id=2)
+    again = await cluster.node(node_id=2, **SEGMENTS)
     last = batch(b"%d" % (count - 1), pid=5, epoch=0, seq=count - 1)
     assert (await again.send(topic, 0, last)).base_offset == count - 1
 

@@ -37,7 +37,6 @@ from kafscale.produce.log.model import (
     Published,
     PutObject,
     Reply,
-    SealWanted,
     SettleRun,
     StepDownReason,
     SteppedDown,
@@ -281,8 +280,6 @@ class Partition:
                 self._tools.begin(self._head(writer, action))
             case TakeCheckpoint() | SettleRun():
                 self._tools.begin(self._plan(writer, action))
-            case SealWanted():
-                self._tools.pump.seal_wanted(self, action.bytes_waiting)
             case Published() | Checkpointed():
                 self._note(action)
             case Drained():
@@ -329,7 +326,6 @@ class Partition:
         self.producers.leave()
         if self._fills is not None:
             self._fills.close()
-        self._tools.pump.forget(self)
         self._tools.bundler.stopped(self, self._tools.now())
         self._tools.metrics.stepdowns.labels(reason.name.lower()).inc()
         if reason is not StepDownReason.RELEASED:
