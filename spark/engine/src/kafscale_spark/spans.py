@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from kafscale.lake.catalog import Lake, Log, by_place, read_lake, read_topics
-from kafscale.lake.times import offset_at
+from kafscale.lake.scan import offset_at
 from kafscale.lake.unknown import UnknownTopic
 
 from kafscale_spark.offsets import Next, TopicPartition, text_of
