@@ -14,7 +14,7 @@ import pyarrow as pa
 from kafscale.lake.catalog import Log
 from kafscale.lake.lag.measure import Lag
 from kafscale.lake.lag.owners import GroupPartition
-from kafscale.lake.lag.query import ask
+from kafscale.lake.lag.samples import ask
 
 WINDOW_MS: Final = 600_000
 SPAN_MIN_MS: Final = 10_000

@@ -18,7 +18,7 @@ from typing import Final
 
 import pyarrow as pa
 from kafscale.lake.lag.owners import GroupPartition
-from kafscale.lake.lag.query import ask
+from kafscale.lake.lag.samples import ask
 
 
 class Status(StrEnum):
