@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from kafscale.lake.catalog import Log
-from kafscale.lake.lag.commits import Commit, Position
 from kafscale.lake.lag.measure import Lag
+from kafscale.lake.lag.positions import Commit, Position
 from kafscale.lake.lag.prometheus import exposition, gauges
 from kafscale.lake.lag.rates import Rates, at_risk, eta_ms, expires_by_size_ms, rates
 from kafscale.lake.lag.report import (

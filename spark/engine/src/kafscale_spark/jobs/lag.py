@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Final
 
 from kafscale.lake.lag.checkpoints import read_checkpoint
-from kafscale.lake.lag.commits import Commit
 from kafscale.lake.lag.page import render
+from kafscale.lake.lag.positions import Commit
 from kafscale.lake.lag.prometheus import exposition, gauges
 from kafscale.lake.lag.report import Facts, Report, farthest, make_report
 from kafscale.lake.lag.sampler import Reader

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, assert_never
 
 import pyarrow as pa
-from kafscale.lake.lag.commits import Commit, state_of
+from kafscale.lake.lag.positions import Commit, state_of
 from kafscale.lake.lag.report import Report
 from kafscale.lake.lag.tables import PARTITIONS as LAG_ROWS
 from kafscale.lake.lag.tables import partitions_table

@@ -27,9 +27,8 @@ from kafscale.lake.group_tables import (
     lag_table,
 )
 from kafscale.lake.heads import Heads, check_crcs, without_aborted
-from kafscale.lake.lag.commits import Commit, Position, read_commits, read_groups
 from kafscale.lake.lag.measure import measure
-from kafscale.lake.lag.positions import read_positions
+from kafscale.lake.lag.positions import Commit, Position, read_commits, read_groups, read_positions
 from kafscale.lake.lag.report import Facts, make_report
 from kafscale.lake.lag.sampler import with_history
 from kafscale.lake.pruning import HEADERS, SCHEMA, at, possible, prune

@@ -14,8 +14,8 @@ from typing import Final
 from kafscale.lake.catalog import Lake, Log, by_place
 from kafscale.lake.concurrency import gather_bounded
 from kafscale.lake.heads import CorruptSegment
-from kafscale.lake.lag.commits import Position
 from kafscale.lake.lag.first_unread import FirstUnread, first_unread
+from kafscale.lake.lag.positions import Position
 from kafscale.log.heads import Seg
 from kafscale.storage.objects import ObjectNotFound, PreconditionFailed
 

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 from kafscale.lake.catalog import Log, by_place
-from kafscale.lake.lag.commits import Position
 from kafscale.lake.lag.owners import GroupPartition, Owner
+from kafscale.lake.lag.positions import Position
 from kafscale.lake.tables import TIME, calendar_ms
 
 WHOLE_EVERY_MS: Final = 300_000
