@@ -18,7 +18,7 @@ from kafscale.cli.__main__ import app
 from kafscale.lake.compaction.report import DONE, DUE, DuePlan, Summary
 from kafscale.lake.retention.apply import Report
 from kafscale.lake.retention.deletes import Fate
-from kafscale.lake.retention.summary import OrphanSummary, report_to_json
+from kafscale.lake.retention.report import OrphanSummary, report_to_json
 from kafscale.operations.datadir import DataDir, Endpoints
 from kafscale.runtime.etcd_binary import EtcdProcess
 from typer.testing import CliRunner, Result

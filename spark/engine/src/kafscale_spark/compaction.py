@@ -18,7 +18,7 @@ from kafscale.lake.compaction.report import DuePlan, Summary, summarize
 from kafscale.lake.compaction.run import Bounds, Round
 from kafscale.lake.retention.apply import wall_ms
 from kafscale.lake.retention.deletes import Condemned, Fate, delete_all
-from kafscale.lake.retention.summary import merged
+from kafscale.lake.retention.report import merged
 from kafscale.runtime.settings import ServiceSettings
 from pyspark import SparkContext
 

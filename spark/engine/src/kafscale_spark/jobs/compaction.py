@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from kafscale.lake.compaction.report import DONE, DUE, DuePlan, Summary
-from kafscale.lake.retention.planned import LOSSES
+from kafscale.lake.retention.report import LOSSES
 from pyspark.sql import SparkSession
 
 from kafscale_spark.clusters import settings_of
