@@ -12,8 +12,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 from kafscale.lake.heads import CorruptSegment, Heads, check_crcs
-from kafscale.lake.rows import Bodies, Rows, read_rows, skipped
-from kafscale.lake.varints import BrokenVarint, Bytes, Positions, read_varints
+from kafscale.lake.rows import Bodies, BrokenVarint, Bytes, Positions, Rows, read_rows, read_varints, skipped
 from kafscale.wire.batches import CODEC_MASK, CONTROL, HEADER_SIZE, LOG_APPEND_TIME
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.compression import Codec, decompress
