@@ -31,12 +31,8 @@ HEADER_BYTES_MIN: Final = 2
 VARINT_BYTES_MAX: Final = 10
 
 
-class BrokenVarint(ValueError):
-    """A varint has more bytes than 64 bits need."""
-
-
 def read_varints(data: Bytes, at: Positions) -> tuple[Positions, Positions]:
-    """The values at these positions, and the positions after them."""
+    """The values at these positions, and the positions after them. Raises CorruptSegment."""
     low = data.take(at, mode="clip")
     longer = low >= 0x80
     raw = (low & 0x7F).astype(np.int64)
@@ -60,7 +56,7 @@ def _finish(data: Bytes, raw: Positions, behind: Positions, rows: Positions) -> 
         rows = rows[byte >= 0x80]
         if not rows.size:
             return
-    raise BrokenVarint(f"a varint of more than {VARINT_BYTES_MAX} bytes")
+    raise CorruptSegment(f"a varint of more than {VARINT_BYTES_MAX} bytes", int(behind[rows[0]]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,19 +90,14 @@ def read_rows(bodies: Bodies) -> Rows:
     if ((bodies.ends - bodies.starts) < bodies.counts * RECORD_BYTES_MIN).any():
         raise CorruptSegment("more records than bytes can hold", 0)
     data = bodies.data
-    try:
-        starts = _starts(bodies)
-        length, at = read_varints(data, starts)
-        ends = at + length
-        timestamp_delta, at = read_varints(
-            data, at + 1
-        )  # behind a byte of attributes that Kafka does not use
-        offset_delta, at = read_varints(data, at)
-        key_length, key_at = read_varints(data, at)
-        value_length, value_at = read_varints(data, skipped(key_length, key_at, ends))
-        header_count, headers_at = read_varints(data, skipped(value_length, value_at, ends))
-    except BrokenVarint as broken:
-        raise CorruptSegment(str(broken), 0) from broken
+    starts = _starts(bodies)
+    length, at = read_varints(data, starts)
+    ends = at + length
+    timestamp_delta, at = read_varints(data, at + 1)  # behind a byte of attributes that Kafka does not use
+    offset_delta, at = read_varints(data, at)
+    key_length, key_at = read_varints(data, at)
+    value_length, value_at = read_varints(data, skipped(key_length, key_at, ends))
+    header_count, headers_at = read_varints(data, skipped(value_length, value_at, ends))
     wrong = (
         (headers_at > ends) | (header_count < 0) | (header_count > (ends - headers_at) // HEADER_BYTES_MIN)
     )
