@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TypeVar
 
-from kafscale.lake.concurrency import gather_bounded
 from kafscale.lake.unknown import UnknownTopic
 from kafscale.log.heads import Aborted, ManifestRef, Meta, Seg
 from kafscale.log.isolation import aborted_in
@@ -23,6 +22,7 @@ from kafscale.storage.history.history import History
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects import ObjectNotFound, ObjectStore
 from kafscale.storage.schema import UnreadableValue
+from kafscale.storage.task_groups import gather_bounded
 from kafscale.storage.topics import Topic, TopicState, decode_topic
 
 logger = logging.getLogger(__name__)

@@ -12,13 +12,13 @@ from kafscale.lake.compaction.passes import read_pass
 from kafscale.lake.compaction.plan import Candidate, Survey
 from kafscale.lake.compaction.report import DuePlan, due_rows
 from kafscale.lake.compaction.segments import follow
-from kafscale.lake.concurrency import gather_bounded
 from kafscale.lake.lag.positions import read_readers
 from kafscale.lake.unread import Going, unread
 from kafscale.log.meta_swap import Overtaken
 from kafscale.storage.job_runs import CompactionPass
 from kafscale.storage.objects import ObjectNotFound
 from kafscale.storage.schema import UnreadableValue
+from kafscale.storage.task_groups import gather_bounded
 
 READS_AT_ONCE: Final = 4
 SURVEYS_MAX: Final = 5

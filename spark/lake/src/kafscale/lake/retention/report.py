@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pyarrow as pa
 from kafscale.lake.catalog import Lake, Log, Outline, partitions_of, read_log, read_outlines, read_topics
-from kafscale.lake.concurrency import gather_bounded
 from kafscale.lake.lag.positions import read_readers
 from kafscale.lake.retention.apply import Report
 from kafscale.lake.retention.deletes import Fate
@@ -23,6 +22,7 @@ from kafscale.lake.retention.plan import OWN, Limits, PlannedDeletion, plan, sta
 from kafscale.lake.unread import Going, unread
 from kafscale.storage.objects import ObjectNotFound
 from kafscale.storage.schema import UnreadableValue
+from kafscale.storage.task_groups import gather_bounded
 from kafscale.storage.topics import Topic
 
 if TYPE_CHECKING:
