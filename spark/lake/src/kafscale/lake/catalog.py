@@ -33,6 +33,7 @@ LOGS_PER_READ = 60
 """Partitions per transaction. Each needs two reads (head and meta); etcd's default limit is 128 operations."""
 MANIFESTS_AT_ONCE = 8
 NEVER = 1 << 62
+TRIES_MAX = 5
 
 T = TypeVar("T")
 
@@ -224,29 +225,29 @@ async def _listed(lake: Lake, chunks: Sequence[ManifestRef]) -> list[Seg]:
     return [seg for body in found for seg in decode_manifest(body).segments]
 
 
-async def read_lake(lake: Lake, names: Iterable[str] | None = None, tries: int = 5) -> list[Log]:
+async def read_lake(lake: Lake, names: Iterable[str] | None = None) -> list[Log]:
     """The logs of these topics, or of all. Raises ObjectNotFound if manifests are deleted during every attempt."""
     chosen = None if names is None else frozenset(names)
 
     async def read() -> list[Log]:
         return await read_logs(lake, await read_topics(lake, chosen))
 
-    return await _while_manifests_are_merged(read, tries)
+    return await while_manifests_are_merged(read)
 
 
-async def read_log(lake: Lake, topic: Topic, partition: int, tries: int = 5) -> Log:
+async def read_log(lake: Lake, topic: Topic, partition: int) -> Log:
     """Raises ObjectNotFound if manifests are deleted during every attempt, EtcdError, UnreadableValue."""
 
     async def read() -> Log:
         outline = await read_outline(lake, topic, partition)
         return outline.log(await _listed(lake, outline.meta.chunks))
 
-    return await _while_manifests_are_merged(read, tries)
+    return await while_manifests_are_merged(read)
 
 
-async def _while_manifests_are_merged(read: Callable[[], Awaitable[T]], tries: int) -> T:
-    """Reads again if a manifest is gone that etcd named a moment ago."""
-    for left in reversed(range(tries)):
+async def while_manifests_are_merged(read: Callable[[], Awaitable[T]]) -> T:
+    """Reads again if a manifest is gone that etcd named a moment ago. Raises ObjectNotFound in the last try."""
+    for left in reversed(range(TRIES_MAX)):
         try:
             return await read()
         except ObjectNotFound:
