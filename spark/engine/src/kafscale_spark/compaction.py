@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from kafscale.lake.catalog import Lake, check_topics
+from kafscale.lake.catalog import Lake, TopicPartition, check_topics
 from kafscale.lake.compaction.due import due_plan
 from kafscale.lake.compaction.report import DuePlan, Summary, summarize
 from kafscale.lake.compaction.run import Bounds, Round
@@ -23,7 +23,6 @@ from kafscale.runtime.settings import ServiceSettings
 from pyspark import SparkContext
 
 from kafscale_spark.clusters import opened
-from kafscale_spark.offsets import TopicPartition
 from kafscale_spark.shares import in_tasks
 
 

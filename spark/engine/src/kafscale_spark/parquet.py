@@ -13,14 +13,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from kafscale.lake.catalog import Log
+from kafscale.lake.catalog import Log, TopicPartition
 from kafscale.lake.export.files import SCHEMA, PartitionFiles, sync
 from kafscale.lake.export.plan import TEMPORARY, folder_of
 from kafscale.lake.export.run import FILE_ROWS, Done, resumed
 from kafscale.runtime.settings import ServiceSettings
 
 from kafscale_spark.batch import read_split
-from kafscale_spark.offsets import TopicPartition
 from kafscale_spark.reading import Ask
 from kafscale_spark.schemas import selected
 from kafscale_spark.spans import Span, place_of

@@ -16,9 +16,8 @@ from kafscale.lake.catalog import Lake
 from kafscale.lake.columns import FIELDS, Wanted
 from kafscale.lake.scan import Loss, placed, scan_segments
 
-from kafscale_spark.offsets import text_of
 from kafscale_spark.schemas import shaped
-from kafscale_spark.spans import DataLoss, place_of
+from kafscale_spark.spans import DataLoss, place_of, text_of
 from kafscale_spark.splits import Split
 
 

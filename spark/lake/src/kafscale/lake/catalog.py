@@ -27,6 +27,8 @@ from kafscale.storage.topics import Topic, TopicState, decode_topic
 
 logger = logging.getLogger(__name__)
 
+TopicPartition = tuple[str, int]
+"""The name of a topic, and one of its partitions."""
 PassOver = Callable[[Topic, int, Exception], None]
 """Called for a partition that cannot be read, with the reason."""
 LOGS_PER_READ = 60
@@ -256,5 +258,5 @@ async def while_manifests_are_merged(read: Callable[[], Awaitable[T]]) -> T:
     raise AssertionError("the last try returns or raises")
 
 
-def by_place(logs: Iterable[Log]) -> Mapping[tuple[str, int], Log]:
+def by_place(logs: Iterable[Log]) -> Mapping[TopicPartition, Log]:
     return {(log.topic.name, log.partition): log for log in logs}

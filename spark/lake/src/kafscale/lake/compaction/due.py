@@ -7,7 +7,15 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Final
 
-from kafscale.lake.catalog import NEVER, Lake, partitions_of, read_outline, read_topic, read_topics
+from kafscale.lake.catalog import (
+    NEVER,
+    Lake,
+    TopicPartition,
+    partitions_of,
+    read_outline,
+    read_topic,
+    read_topics,
+)
 from kafscale.lake.compaction.passes import read_pass
 from kafscale.lake.compaction.plan import Candidate, Survey
 from kafscale.lake.compaction.report import DuePlan, due_rows
@@ -24,9 +32,6 @@ READS_AT_ONCE: Final = 4
 SURVEYS_MAX: Final = 5
 DAMAGE: Final = (ObjectNotFound, UnreadableValue, Overtaken)
 """Of one log: the others are compacted nevertheless."""
-
-TopicPartition = tuple[str, int]
-"""Topic and partition."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
