@@ -24,12 +24,10 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from kafscale_spark.batch import read_split
 from kafscale_spark.clusters import opened
 from kafscale_spark.options import Edge, Request
-from kafscale_spark.reading import Ask
 from kafscale_spark.spans import Next, place_of, read_logs, spans, starts, text_of
-from kafscale_spark.splits import split
+from kafscale_spark.splits import Ask, read_split, split
 
 
 class RecordsStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
