@@ -23,7 +23,6 @@ from kafscale.fetch.cache import Lease, SegmentCache
 from kafscale.fetch.down_conversion import BATCHES_FROM, CONVERTED_BYTES_MAX, DownConverter
 from kafscale.fetch.errors import MetadataUnavailable, RequestKind, code_for
 from kafscale.fetch.heads import Heads, Wakeup
-from kafscale.fetch.log_table import PartitionKey
 from kafscale.fetch.lookup import DENIES_ALL, DeniedOf, Lookup, PartitionRequest, deny
 from kafscale.fetch.metrics import FetchMetrics
 from kafscale.fetch.plan import bytes_at_most
@@ -35,6 +34,7 @@ from kafscale.runtime.clock import Clock
 from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.inbound import InboundRequest
 from kafscale.runtime.tracing import traced
+from kafscale.storage.keys import PartitionKey
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode
