@@ -111,7 +111,7 @@ async def test_an_instance_holds_only_the_partitions_that_it_was_asked_for(
         assert heads._table.held() == [(topic.topic_id, 0)]
         for partition in (1, 2, 3, 4):
             assert (await client.list_offsets(topic, -1, partitions=[partition])).offset == 1
-        assert [key.partition for key in heads._table.held()] == [2, 3, 4]
+        assert [partition for _, partition in heads._table.held()] == [2, 3, 4]
         assert bytes((await client.fetch(topic, 0)).records) == logs[0].expected(0)
 
 
