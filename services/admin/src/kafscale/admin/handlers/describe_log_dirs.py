@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import structlog
-from kafscale.admin.broker_configs import LOG_DIRECTORY
 from kafscale.admin.cluster_view import active, active_by_name
+from kafscale.admin.config_answers import LOG_DIRECTORY
 from kafscale.admin.context import AdminContext
 from kafscale.runtime.answer_room import TOO_LARGE, AnswerRoom
 from kafscale.runtime.stream.apis import answering
