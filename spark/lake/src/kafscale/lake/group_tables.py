@@ -11,8 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from kafscale.lake.lag.positions import Commit, state_of
 from kafscale.lake.lag.report import Report
-from kafscale.lake.scan import PLACE
-from kafscale.lake.tables import TIME, calendar_ms
+from kafscale.lake.tables import TIME, Columns, calendar_ms
 from kafscale.storage.groups import ClassicGroup, ConsumerGroup, GroupState
 
 GROUPS: Final = pa.schema(
@@ -26,14 +25,18 @@ GROUPS: Final = pa.schema(
         "empty_since": TIME,
     }
 )
-COMMITS: Final = pa.schema(
+COMMITS: Final = Columns[Commit](
     {
-        "group_id": pa.string(),
-        **PLACE,
-        "committed": pa.int64(),
-        "committed_at": TIME,
-        "leader_epoch": pa.int32(),
-        "metadata": pa.string(),
+        "group_id": (pa.string(), lambda commit: commit.group),
+        "topic": (pa.string(), lambda commit: commit.topic),
+        "partition": (pa.int32(), lambda commit: commit.partition),
+        "committed": (pa.int64(), lambda commit: commit.offset.offset),
+        "committed_at": (TIME, lambda commit: calendar_ms(commit.offset.commit_ms)),
+        "leader_epoch": (
+            pa.int32(),
+            lambda commit: commit.offset.leader_epoch if commit.offset.leader_epoch >= 0 else None,
+        ),
+        "metadata": (pa.string(), lambda commit: commit.offset.metadata),
     }
 )
 LAG_ROWS: Final = pa.schema(
@@ -110,22 +113,6 @@ def _group(name: str, group: GroupState | None) -> dict[str, Any]:
         "protocol": protocol,
         "empty_since": group.empty_since_ms if group.empty_since_ms >= 0 else None,
     }
-
-
-def commits_table(commits: Iterable[Commit]) -> pa.Table:
-    rows = [
-        {
-            "group_id": commit.group,
-            "topic": commit.topic,
-            "partition": commit.partition,
-            "committed": commit.offset.offset,
-            "committed_at": calendar_ms(commit.offset.commit_ms),
-            "leader_epoch": commit.offset.leader_epoch if commit.offset.leader_epoch >= 0 else None,
-            "metadata": commit.offset.metadata,
-        }
-        for commit in commits
-    ]
-    return pa.Table.from_pylist(rows, schema=COMMITS)
 
 
 def partitions_table(report: Report) -> pa.Table:

@@ -18,7 +18,7 @@ from kafscale.lake.catalog import (
 )
 from kafscale.lake.compaction.passes import read_pass
 from kafscale.lake.compaction.plan import Candidate, Survey
-from kafscale.lake.compaction.report import DuePlan, due_rows
+from kafscale.lake.compaction.report import DUE, DuePlan
 from kafscale.lake.compaction.segments import follow
 from kafscale.lake.lag.positions import read_readers
 from kafscale.lake.unread import Going, unread
@@ -109,7 +109,7 @@ async def due_plan(lake: Lake, names: Iterable[str] | None, now_ms: int) -> DueP
     found, missed = await candidates(lake, names, now_ms)
     topics = list({each.log.topic.name: each.log.topic for each in found}.values())
     return DuePlan(
-        rows=due_rows(found),
+        rows=DUE.rows(found),
         losses=unread(map(_going, found), await read_readers(lake, topics)) if found else [],
         missed={f"{topic}/{partition}": str(missed[topic, partition]) for topic, partition in sorted(missed)},
         places=[*((each.log.topic.name, each.log.partition) for each in found), *sorted(missed)],
