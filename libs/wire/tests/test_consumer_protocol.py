@@ -14,7 +14,9 @@ from kafscale.wire.consumer_protocol import assigned, subscribed
 @pytest.mark.parametrize("version", [0, 3])
 def test_what_another_client_writes_is_read(version: int) -> None:
     metadata = bytes(ConsumerProtocolMemberMetadata(version, ["a", "b"], b"user data").encode())
-    given_to = bytes(ConsumerProtocolMemberAssignment(version, [("a", [0, 2]), ("b", [])], b"user data").encode())
+    given_to = bytes(
+        ConsumerProtocolMemberAssignment(version, [("a", [0, 2]), ("b", [])], b"user data").encode()
+    )
     assert subscribed(metadata) == ["a", "b"]
     assert assigned(given_to) == [("a", 0), ("a", 2)]
     for cut in range(2 + 4 + 2 * (2 + 1)):
