@@ -1,5 +1,5 @@
 """Tasks that run together, where an `asyncio.TaskGroup` alone would do harm: to its own task after a failure, to the
-memory of a request, and to the ids in logs and traces."""
+memory of a request, and to the ids in logs and traces; and a bounded number of tasks at once."""
 
 from __future__ import annotations
 
@@ -61,3 +61,25 @@ class OwnTasks(asyncio.TaskGroup):
         context: Context | None = None,
     ) -> asyncio.Task[T]:
         return super().create_task(coro, name=name, context=Context() if context is None else context)
+
+
+async def gather_bounded(works: Iterable[Coroutine[Any, Any, T]], at_once: int) -> list[T]:
+    """The results, in order. Raises the first failure, after the other tasks are cancelled. When it returns or raises,
+    all of them have ended."""
+    slots = asyncio.Semaphore(at_once)
+    given = list(works)
+
+    async def one(work: Coroutine[Any, Any, T]) -> T:
+        async with slots:
+            return await work
+
+    try:
+        with uncancelled():
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(one(work)) for work in given]
+    except BaseExceptionGroup as failures:
+        raise failures.exceptions[0] from None
+    finally:
+        for work in given:
+            work.close()  # tasks cancelled before they started; for others this does nothing
+    return [task.result() for task in tasks]

@@ -12,7 +12,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from kafscale.lake.concurrency import gather_bounded
 from kafscale.log.bundle import Directory
 from kafscale.log.heads import Seg
 from kafscale.log.manifests import decode_manifest
@@ -36,6 +35,7 @@ from kafscale.storage.keys import (
 from kafscale.storage.objects import ObjectInfo, ObjectNotFound, ObjectStore, PreconditionFailed
 from kafscale.storage.recovery_keys import OwnKind, parse_deletion_mark, parse_own_object
 from kafscale.storage.schema import UnreadableValue
+from kafscale.storage.task_groups import gather_bounded
 
 SHOWN_EVERY: Final = 1_000
 """Objects of the listing."""
