@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from kafscale.access.protocol import SecurityProtocol
 from kafscale.cli import up
 from kafscale.cli.__main__ import app
 from kafscale.cli.forked import ForkClient
 from kafscale.cli.supervisor import RESTART_DELAY_MAX_MS, RESTART_DELAY_MIN_MS
 from kafscale.cli.up_plan import UpPlan
-from kafscale.client.protocol import SecurityProtocol
 from kafscale.frontdoor.listeners import listener_security, listeners
 from kafscale.operations.datadir import DataDir
 from kafscale.operations.disk import KEPT_BYTES_MAX, Disk, Use

@@ -22,6 +22,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from typing import Any, TypeVar
 
+from kafscale.access.protocol import SecurityProtocol
 from kafscale.cli.forked import ForkClient
 from kafscale.cli.supervisor import (
     STEADY_AFTER_S,
@@ -33,7 +34,6 @@ from kafscale.cli.supervisor import (
     restart_backoff,
 )
 from kafscale.cli.up_plan import UpPlan, service_program
-from kafscale.client.protocol import SecurityProtocol
 from kafscale.client.request import wait_for_brokers
 from kafscale.operations.datadir import DataDir, Endpoints, started_etcd
 from kafscale.operations.disk import Disk, DiskWatch
