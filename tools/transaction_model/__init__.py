@@ -25,6 +25,6 @@ keep or drop committed records. The log start moves. A claim ends folding over t
 The group (`group.py`): one transaction, the offsets of two partitions, plain commits at the same time, puts and ends
 that come late or again, and a move that takes several transactions of etcd.
 
-Not modelled: the rotation of producer ids, aborts of nothing, several transactional ids in one partition while the
+Not modelled: the rotation of producer ids, several transactional ids in one partition while the
 protocol moves, tools, the roll-forward, the loss of etcd, and liveness beyond T7.
 """

@@ -63,13 +63,15 @@ ENDLESS_PROTOCOLS = {
 
 SMALL_INDEXES = {
     "index: three batches, a claim, DeleteRecords": Shape(batches=3, claims=1, starts=1),
-    "index: three batches, compaction, three passes": Shape(batches=3, flight=1, fold=1, passes=3),
+    "index: three batches, compaction, DeleteRecords": Shape(batches=3, flight=1, fold=1, starts=1, passes=3),
 }
 LARGE_INDEXES = {
     "index: folds, settling, checkpoints": Shape(batches=5),
     "index: a claim between slices": Shape(batches=4, claims=1),
     "index: DeleteRecords at the same time": Shape(batches=4, starts=1),
     "index: compaction, three passes": Shape(batches=4, flight=1, fold=1, passes=3),
+    "index: compaction, a claim": Shape(batches=4, flight=1, fold=1, claims=1, passes=2),
+    "index: compaction, DeleteRecords": Shape(batches=4, flight=1, fold=1, starts=1, passes=2),
 }
 
 MUTATED_PROTOCOLS = {
@@ -90,6 +92,7 @@ MUTATED_PROTOCOLS = {
     Mutation.ENDED_NOT_CARRIED_OUT: Config(transactions=PAIR, claims=STILL),
     Mutation.OVERLAP_IN_ONE_EPOCH: Config(version=1, transactions=PAIR, claims=STILL),
     Mutation.SAME_EPOCH_AFTER_ABORT: Config(version=1, transactions=PAIR, claims=STILL, aborts=True),
+    Mutation.ABORT_OF_NOTHING_KEEPS_EPOCH: Config(transactions=PAIR, claims=STILL, aborts=True),
     Mutation.RAISED_BY_ANY_EPOCH: Config(version=1, transactions=PAIR, takeover=1, claims=STILL, aborts=True),
     Mutation.FENCE_KEEPS_EPOCH: Config(transactions=(BOTH,), claims=STILL, timeouts=1),
     Mutation.FORGET_OPEN: Config(transactions=SINGLE),

@@ -95,7 +95,7 @@ class Coordinators(NamedTuple):
         return after._replace(decisions=after.decisions | {decision}, committed=committed)
 
     def _may_begin(self, record: Record) -> bool:
-        """A transaction may begin beside one that closes only if its records have another producer epoch."""
+        """While one transaction closes, the next may begin only if its records have another producer epoch."""
         if record.closing is None:
             return True
         other_epoch = self.config.version == 2 or self.mutation is Mutation.OVERLAP_IN_ONE_EPOCH
@@ -230,7 +230,18 @@ class Coordinators(NamedTuple):
         is_repeat = epoch + 1 == record.epoch if bumps else is_same
         if is_repeat and record.last == outcome:
             return Ended(state, epoch=record.epoch)
+        if bumps and is_same and outcome == ABORT:
+            return self._aborts_nothing(state, at)
         return Ended(state, "INVALID_TXN_STATE" if is_same or is_repeat else "PRODUCER_FENCED")
+
+    def _aborts_nothing(self, state: State, at: int) -> Ended:
+        """Nothing has joined, so nothing gets a marker. The epoch rises: batches on their way must not join later."""
+        record = state.coordinators[at].memory
+        keeps = self.mutation is Mutation.ABORT_OF_NOTHING_KEEPS_EPOCH
+        epoch = record.epoch if keeps else record.epoch + 1
+        after = self._writes(state, at, record._replace(epoch=epoch, last=ABORT, last_epoch=None))
+        assert after is not None
+        return Ended(after, epoch=epoch)
 
     def _begins_epoch(self, state: State, at: int, producer: Producer, named: int | None = None) -> Moves:
         """InitProducerId. It waits for what closes, aborts what is under way, and raises the epoch. `named`: the epoch

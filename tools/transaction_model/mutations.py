@@ -24,10 +24,11 @@ class Mutation(Enum):
     END_BY_PRODUCER = "an end matches the producer, not the number"
     NO_GUARD = "a join whose end came while the question was out is taken"
     ENDED_NOT_CARRIED_OUT = "the answer to a join does not say which end the owner must carry out first"
-    OVERLAP_IN_ONE_EPOCH = "the next transaction begins beside a closing one of the same producer epoch"
+    OVERLAP_IN_ONE_EPOCH = "the next transaction begins while one of the same producer epoch is closing"
     SAME_EPOCH_AFTER_ABORT = (
         "a client without epochs of transactions gives up a batch, aborts, and keeps its epoch"
     )
+    ABORT_OF_NOTHING_KEEPS_EPOCH = "an EndTxn that aborts before anything has joined does not raise the epoch"
     RAISED_BY_ANY_EPOCH = "InitProducerId does not look at the epoch that the producer names"
     FENCE_KEEPS_EPOCH = "an abort by the coordinator does not raise the epoch"
     FORGET_OPEN = "a claim does not take over what is open"
