@@ -29,6 +29,7 @@ SMALL: Searches = {
     **{name: partial(search, Protocol(config)) for name, config in SMALL_PROTOCOLS.items()},
     **{name: partial(search, Index(shape)) for name, shape in SMALL_INDEXES.items()},
     "group: the offsets of a transaction": partial(search, Offsets()),
+    "group: with a fetch of stable offsets": partial(search, Offsets(fetches=True)),
     "reader: every range of four batches": partial(search_every_range, 4),
 }
 LARGE: Searches = {
@@ -67,7 +68,7 @@ def mutated(mutation: Mutation) -> Searched:
         return search(Index(MUTATED_INDEXES[mutation], mutation))
     if mutation is Mutation.STOP_AT_REACHED:
         return search_every_range(6, mutation)
-    return search(Offsets(mutation))
+    return search(Offsets(mutation, fetches=mutation is Mutation.PENDING_READ_LAST))
 
 
 def main() -> int:

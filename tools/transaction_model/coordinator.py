@@ -131,7 +131,7 @@ class Coordinators(NamedTuple):
         return state._replace(answers=state.answers | {answer})
 
     def _hears(self, state: State, at: int) -> Moves:
-        """A participant is done. It goes in memory; the next write says so."""
+        """A participant is done. The memory has it at once, the record with the next write."""
         if not is_proven(state, at):
             return
         claim, record = state.coordinators[at]

@@ -1,6 +1,7 @@
 """The offsets of one group as a model: a transaction's puts, plain commits at the same time, and the move (T9).
 
-T9: pending offsets reach the group exactly if their transaction was committed, and never over a newer commit.
+T9: pending offsets reach the group exactly if their transaction was committed, and never over a newer commit. A fetch
+    that requires stable offsets returns none from before an offset that was pending when it began.
 
 A put travels as long as it likes, and so does the end, any number of times. The group has one line: one transaction of
 etcd at a time, each fenced by the slot.
@@ -13,7 +14,7 @@ from typing import Literal, NamedTuple
 
 from tools.transaction_model.mutations import Mutation
 from tools.transaction_model.search import Step
-from tools.transaction_model.state import ABORT, COMMIT, Outcome, replaced
+from tools.transaction_model.state import ABORT, COMMIT, PARTITIONS, Outcome, replaced
 
 
 class Offset(NamedTuple):
@@ -53,6 +54,15 @@ class Written(NamedTuple):
     by: Literal["transaction", "plain"]
 
 
+class Fetch(NamedTuple):
+    """An OffsetFetch that requires stable offsets, between its two reads."""
+
+    pending: tuple[int, ...]
+    """Of each partition: the value that was pending when it began; 0: none."""
+    committed: tuple[int, ...]
+    """What it began with. Only PENDING_READ_LAST uses it."""
+
+
 class Group(NamedTuple):
     revision: int = 1
     """The newest of etcd."""
@@ -68,6 +78,18 @@ class Group(NamedTuple):
     history: tuple[Written, ...] = ()
     puts: int = 0
     """Of the transaction, that were joined."""
+    fetch: Fetch | None = None
+    fetched: bool = False
+
+    @property
+    def values(self) -> tuple[int, ...]:
+        return tuple(each.value for each in self.committed)
+
+    @property
+    def pending_values(self) -> tuple[int, ...]:
+        offsets = self.pending.offsets if self.pending else ()
+        values = {each.partition: each.value for each in offsets}
+        return tuple(values.get(partition, 0) for partition in PARTITIONS)
 
 
 Moves = Iterator[tuple[Step, Group]]
@@ -75,6 +97,7 @@ Moves = Iterator[tuple[Step, Group]]
 
 class Offsets(NamedTuple):
     mutation: Mutation | None = None
+    fetches: bool = False
 
     def initial(self) -> Group:
         return Group()
@@ -97,6 +120,8 @@ class Offsets(NamedTuple):
                 yield ("decided:", outcome), group._replace(outcome=outcome)
         elif not group.done:
             yield self._ends(group)
+        if self.fetches:
+            yield from self._fetches(group)
 
     def _put(self, group: Group, offset: Offset) -> Group:
         """The other pending offsets keep the revision that they were put with: this write makes the key newer."""
@@ -139,8 +164,29 @@ class Offsets(NamedTuple):
         moved = group._replace(revision=revision, committed=committed, pending=pending, done=pending is None)
         return ("moved:", first), moved
 
+    def _fetches(self, group: Group) -> Moves:
+        if group.fetch is not None:
+            yield ("the fetch answers", self._stable(group)), group._replace(fetch=None, fetched=True)
+        elif not group.fetched:
+            yield ("a fetch begins",), group._replace(fetch=Fetch(group.pending_values, group.values))
+
+    def _stable(self, group: Group) -> tuple[int | None, ...]:
+        """What the fetch answers with its second read; None: unstable. It reads what is pending first."""
+        fetch = group.fetch
+        assert fetch is not None
+        pending, values = fetch.pending, group.values
+        if self.mutation is Mutation.PENDING_READ_LAST:
+            pending, values = group.pending_values, fetch.committed
+        return tuple(None if pending[partition] else values[partition] for partition in PARTITIONS)
+
     def broken_step(self, before: Group, after: Group) -> str | None:
-        return "T9: an acknowledged end was taken back" if before.done and not after.done else None
+        if before.fetch is None or after.fetch is not None or before.outcome == ABORT:
+            return None
+        order = [0, *(offset.value for offset, _ in before.history)]
+        for pending, stable in zip(before.fetch.pending, self._stable(before), strict=True):
+            if pending and stable is not None and order.index(stable) < order.index(pending):
+                return f"T9: a fetch gets {stable} as stable, from before {pending}, which was pending"
+        return None
 
     def broken_state(self, group: Group) -> str | None:
         if not group.done:
@@ -151,7 +197,7 @@ class Offsets(NamedTuple):
         for (partition, value), by in group.history:
             if by == "plain" or group.outcome == COMMIT:
                 right[partition] = value
-        found = [each.value for each in group.committed]
+        found = list(group.values)
         return None if found == right else f"T9: the group has {found}, not {right}, after {group.outcome}"
 
 

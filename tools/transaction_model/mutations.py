@@ -51,4 +51,5 @@ class Mutation(Enum):
     PUT_AFTER_END = "offsets of a transaction are put after its end was heard"
     WHOLE_REVISION = "a pending offset is compared by the revision of the whole key"
     OVERWRITES = "a pending offset replaces a newer commit"
+    PENDING_READ_LAST = "a fetch of stable offsets reads the pending ones after the committed ones"
     PENDING_DROPPED_FIRST = "the pending offsets are deleted before they are moved"
