@@ -20,6 +20,7 @@ SMALL_PROTOCOLS = {
     "tv1, one partition, takeover": Config(version=1, transactions=SINGLE, takeover=1, claims=STILL),
     "tv2, one partition, takeover": Config(transactions=SINGLE, takeover=1, claims=STILL),
     "tv1, aborts, timeout": Config(version=1, transactions=PAIR, claims=STILL, timeouts=1, aborts=True),
+    "tv1, aborts, late ends": Config(version=1, transactions=PAIR, claims=STILL, aborts=True, late_ends=True),
     "tv2, aborts": Config(transactions=PAIR, claims=STILL, aborts=True),
 }
 LARGE_PROTOCOLS = {
@@ -44,6 +45,12 @@ LARGE_PROTOCOLS = {
     "tv1, aborts, two partitions": Config(version=1, transactions=(BOTH, 1), claims=STILL, aborts=True),
     "tv2, aborts, two partitions": Config(transactions=(BOTH, 1), claims=STILL, aborts=True),
     "tv1, aborts, takeover": Config(version=1, transactions=PAIR, takeover=1, claims=STILL, aborts=True),
+    "tv1, late ends, coordinator and owner move": Config(
+        version=1, transactions=PAIR, slot_claims=2, late_ends=True
+    ),
+    "tv1, late ends, takeover": Config(
+        version=1, transactions=PAIR, takeover=1, claims=STILL, late_ends=True
+    ),
     "tv2, aborts, takeover": Config(transactions=SINGLE, takeover=1, claims=STILL, aborts=True),
     "tv2, aborts, timeout": Config(transactions=PAIR, claims=STILL, timeouts=1, aborts=True),
     "tv1, aborts, timeout, both move": Config(
@@ -79,7 +86,7 @@ MUTATED_PROTOCOLS = {
     Mutation.NO_SLOT_FENCE: Config(transactions=SINGLE, claims=STILL, slot_claims=2, timeouts=1),
     Mutation.CLOSE_TWICE: Config(transactions=(BOTH, 1), claims=STILL),
     Mutation.FORGET_CLOSING: Config(transactions=(BOTH, 1), claims=STILL),
-    Mutation.OLD_END_TXN: Config(version=1, transactions=PAIR, claims=STILL),
+    Mutation.OLD_END_TXN: Config(version=1, transactions=PAIR, claims=STILL, late_ends=True),
     Mutation.INIT_KEEPS_EPOCH: Config(version=1, transactions=PAIR, takeover=BOTH, claims=STILL),
     Mutation.INIT_DROPS: Config(transactions=SINGLE, takeover=BOTH, claims=STILL),
     Mutation.END_BEFORE_DECISION: Config(transactions=SINGLE, claims=STILL, timeouts=1),

@@ -54,11 +54,7 @@ class Coordinators(NamedTuple):
             yield from self._times_out(state, at)
             for producer in PRODUCERS:
                 yield from self._serves(state, at, producer)
-            for request in state.late:
-                ended = self._ends(state, at, request.transaction, request.epoch, request.outcome)
-                if ended is not None:
-                    after = ended.state._replace(late=ended.state.late - {request})
-                    yield ("coordinator", coordinator.claim, "gets a late", request), after
+            yield from self._gets_late(state, at)
         if state.slot < self.config.slot_claims:
             fresh = Coordinator(state.slot + 1, state.record)
             coordinators = (*state.coordinators[-1:], fresh)
@@ -207,10 +203,27 @@ class Coordinators(NamedTuple):
             if following.phase == "raising" and self.mutation is Mutation.SAME_EPOCH_AFTER_ABORT:
                 following = begun(self.config, following.turn, ended.epoch)
             after = ended.state.with_client(producer, following)
-            if self.config.version == 2 or self.mutation is Mutation.OLD_END_TXN:
-                copy = EndTxn(transaction, client.epoch, outcome)
+            if self.config.version == 2 or self.config.late_ends:
+                began = ended.state.record.number if self.config.version == 1 else None
+                copy = EndTxn(transaction, client.epoch, outcome, began)
                 after = after._replace(late=after.late | {copy})
             yield step, after
+
+    def _gets_late(self, state: State, at: int) -> Moves:
+        claim, record = state.coordinators[at]
+        for request in state.late:
+            ended: Ended | None = Ended(state)
+            if not self._is_stale(request, record):
+                ended = self._ends(state, at, request.transaction, request.epoch, request.outcome)
+            if ended is not None:
+                after = ended.state._replace(late=ended.state.late - {request})
+                yield ("coordinator", claim, "gets a late", request), after
+
+    def _is_stale(self, request: EndTxn, record: Record) -> bool:
+        """Whether a request is older than the transaction under way: a front door had it before that one began."""
+        if request.began is None or record.current is None or self.mutation is Mutation.OLD_END_TXN:
+            return False
+        return request.began < record.number
 
     def _ends(self, state: State, at: int, by: Transaction, epoch: int, outcome: Outcome) -> Ended | None:
         """EndTxn; None: it waits, or this coordinator has lost the slot."""

@@ -13,7 +13,7 @@ class Mutation(Enum):
     NO_SLOT_FENCE = "a write of the record does not compare the claim of the slot"
     CLOSE_TWICE = "a transaction is decided while the one before is still closing"
     FORGET_CLOSING = "the closing transaction is dropped at the first participant that is done"
-    OLD_END_TXN = "an EndTxn without a new epoch may arrive after its own repeat: requests have no age limit"
+    OLD_END_TXN = "an EndTxn of TV1 that is older than the transaction under way decides it"
     INIT_KEEPS_EPOCH = "InitProducerId does not raise the epoch"
     INIT_DROPS = "InitProducerId drops the transaction under way, and does not abort it"
     END_BEFORE_DECISION = "owners get an end before the decision is written"

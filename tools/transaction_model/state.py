@@ -117,11 +117,13 @@ class Done(NamedTuple):
 
 
 class EndTxn(NamedTuple):
-    """A copy of a client's request that may still arrive."""
+    """A copy of a client's request that has reached a front door, and may reach a coordinator late."""
 
     transaction: Transaction
     epoch: int
     outcome: Outcome
+    began: int | None
+    """TV1: the newest number when it reached the front door. Its age says so; see `_is_stale`."""
 
 
 # -- owners -----------------------------------------------------------------------------------------
@@ -266,6 +268,8 @@ class Config(NamedTuple):
     timeouts: int = 0
     aborts: bool = False
     """A may abort as well."""
+    late_ends: bool = False
+    """Copies of EndTxn may come late with TV1 too. With TV2 they always may."""
 
     def partitions_of(self, transaction: Transaction) -> int:
         return self.transactions[transaction.turn - 1] if transaction.producer == "A" else self.takeover
