@@ -44,6 +44,7 @@ LARGE_PROTOCOLS = {
     "tv2, two partitions, both owners move": Config(transactions=(BOTH,), claims=BOTH_MOVE),
     "tv1, aborts, two partitions": Config(version=1, transactions=(BOTH, 1), claims=STILL, aborts=True),
     "tv2, aborts, two partitions": Config(transactions=(BOTH, 1), claims=STILL, aborts=True),
+    "tv1, aborts, owner moves": Config(version=1, transactions=PAIR, aborts=True),
     "tv1, aborts, takeover": Config(version=1, transactions=PAIR, takeover=1, claims=STILL, aborts=True),
     "tv1, late ends, coordinator and owner move": Config(
         version=1, transactions=PAIR, slot_claims=2, late_ends=True
@@ -65,7 +66,6 @@ ENDLESS_PROTOCOLS = {
     "tv2, takeover, timeout, owner and coordinator move": Config(
         transactions=SINGLE, takeover=1, slot_claims=2, timeouts=1
     ),
-    "tv1, aborts, owner moves": Config(version=1, transactions=PAIR, aborts=True),
 }
 
 SMALL_INDEXES = {
