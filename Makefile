@@ -50,6 +50,7 @@ contracts:
 	@$(BIN)/python -m tools.import_circles
 model-small:
 	$(BIN)/python -m tools.bundle_model
+	$(BIN)/python -m tools.transaction_model
 unit: $(UNITS) # each member in a process of its own: none may lean on what another has set up
 $(UNITS): unit-of-%:
 	@echo "unit tests of $*"; $(TWO_TRIES) $* -m 'not deep'
@@ -119,8 +120,9 @@ deep: setup-dev ## property tests at length
 	KAFSCALE_HYPOTHESIS=deep $(PYTEST) libs services -m 'deep or not deep' --timeout 3600
 login-timing: setup-dev ## 10,000 refused logins: known and unknown users take the same time (two minutes, on a quiet machine)
 	$(PYTEST) --log-cli-level info services/frontdoor/tests/test_login_timing.py -m deep
-model: setup-dev ## every state of the protocol of bundles, in its large configurations (some minutes)
+model: setup-dev ## every state of the protocols of bundles and of transactions, in their large configurations (some minutes)
 	$(BIN)/python -m tools.bundle_model --all
+	$(BIN)/python -m tools.transaction_model --all
 mutants: setup-dev ## plant the known bugs one at a time and see each caught (half an hour; SINCE=a commit: those that a change touches)
 	$(BIN)/python tools/mutants.py $(if $(SINCE),--since $(SINCE))
 mutation: setup-dev ## generate mutants of the cores that differ from main, and see what no test catches (SINCE=a commit; CORES=kafscale.access; EVERY=5: a fifth)
