@@ -13,7 +13,13 @@ import pytest
 from kafscale.cli import up
 from kafscale.cli.__main__ import app
 from kafscale.cli.forked import ForkClient
-from kafscale.cli.supervisor import RESTART_DELAY_MAX_MS, RESTART_DELAY_MIN_MS
+from kafscale.cli.supervisor import (
+    RESTART_DELAY_MAX_MS,
+    RESTART_DELAY_MIN_MS,
+    Child,
+    ChildSpec,
+    Supervisor,
+)
 from kafscale.cli.up_plan import UpPlan
 from kafscale.client.protocol import SecurityProtocol
 from kafscale.frontdoor.listeners import listener_security, listeners
@@ -61,39 +67,73 @@ class Slow:
 class Children:
     """Enough of a supervisor to be asked what it waits for."""
 
-    def __init__(self) -> None:
-        self.children = dict.fromkeys((f"{role}-1" for role in ROLES), None)
+    def __init__(self, logs: Path) -> None:
+        self.children = {
+            f"{role}-1": Child(ChildSpec(name=f"{role}-1", program="", env={}, log=logs / f"{role}-1.log"))
+            for role in ROLES
+        }
 
     def mark_running(self, _child: object) -> None:
         return
 
 
-async def test_ready_is_said_even_long_after_it_was_said_that_it_is_not(
-    tmp_path: Path, processes: ForkClient, monkeypatch: pytest.MonkeyPatch
+NO_KEYS = '{"event": "dependency unavailable", "why": "no S3 credentials", "level": "warning"}\n'
+
+
+@pytest.mark.parametrize(
+    ("log", "first"),
+    [
+        (
+            NO_KEYS,
+            "not ready after 0 s and still trying; the logs are in {logs}; waiting for\n"
+            "produce-1: dependency unavailable: no S3 credentials\n{rest}: starting",
+        ),
+        ("", "not ready after 0 s and still trying; the logs are in {logs}; waiting for\n{all}: starting"),
+    ],
+    ids=["at the first look, with a reason", "later, without one"],
+)
+async def test_what_is_waited_for_is_said_and_ready_even_long_after_it(
+    tmp_path: Path, processes: ForkClient, monkeypatch: pytest.MonkeyPatch, log: str, first: str
 ) -> None:
     async def answered(_host: str, _port: int) -> None:
         return
 
-    monkeypatch.setattr(up, "READY_TIMEOUT_S", 0.01)
+    looks: list[tuple[float, int]] = []
+    say = up.Up._say_not_ready
+
+    def said(self: up.Up, supervisor: Supervisor, after_s: float) -> None:
+        say(self, supervisor, after_s)
+        looks.append((after_s, len(lines)))
+
+    monkeypatch.setattr(up, "FIRST_LOOK_S", 0.01)
+    monkeypatch.setattr(up, "READY_TIMEOUT_S", 0.02)
     monkeypatch.setattr(up, "wait_for_brokers", answered)
-    monkeypatch.setattr(up.Up, "_not_ready", lambda *_: "not ready")
+    monkeypatch.setattr(up.Up, "_say_not_ready", said)
     lines: list[str] = []
     late = asyncio.Event()
 
     def report(line: str) -> None:
         lines.append(line)
-        if lines.count("not ready") == 2:
+        if len(lines) == 2:
             late.set()
 
     data = DataDir(tmp_path)
     data.acquire()
+    (data.logs / "produce-1.log").write_text(log)
     views = {role: Slow(role) for role in ROLES}
     system = up.Up(UpPlan(data_dir=tmp_path, port=1234), processes, report)
     async with asyncio.TaskGroup() as group:
-        group.create_task(system._announce(Children(), views, "http://etcd"))  # type: ignore[arg-type]
+        group.create_task(system._announce(Children(data.logs), views, "http://etcd"))  # type: ignore[arg-type]
         await late.wait()
         for view in views.values():
             view.become_ready()
+    names = {role: f"{role}-1" for role in ROLES}
+    everyone = ", ".join(names.values())
+    rest = ", ".join(name for role, name in names.items() if role != "produce")
+    assert sorted(lines[0].splitlines()) == sorted(
+        first.format(logs=data.logs, all=everyone, rest=rest).splitlines()
+    )
+    assert looks[0] == (0.01, 1 if log else 0)
     assert lines[-2:] == [
         "KafScale is ready: bootstrap.servers=127.0.0.1:1234",
         f"commands reach it so: kafscale status --data-dir {tmp_path}",
@@ -165,7 +205,7 @@ async def test_an_etcd_that_does_not_start_is_tried_again_after_growing_pauses(
     system = up.Up(UpPlan(data_dir=tmp_path), processes, lines.append)
     async with kept(system, Reluctant(tmp_path / "etcd.log", 9), pauses, monkeypatch):
         assert [line.splitlines()[0] for line in lines] == [
-            "etcd ended with code -9; starting it again",
+            f"etcd ended with code -9; starting it again: its log {system._data.logs}/etcd.log has no warning",
             *[f"etcd does not start; etcd does not serve after 30 s; the end of {tmp_path / 'etcd.log'}:"]
             * 9,
         ]
