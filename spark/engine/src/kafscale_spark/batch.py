@@ -6,7 +6,8 @@ A query that is planned while records are written sees each log up to its end at
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from contextlib import aclosing
 from dataclasses import replace
 
 import pyarrow as pa
@@ -65,9 +66,9 @@ class PushingReader(RecordsReader):
 def read_split(settings: ServiceSettings, wanted: Split, ask: Ask) -> Iterator[pa.RecordBatch]:
     """Runs in a task. Objects are read ahead while Spark consumes the batches."""
 
-    async def batches() -> AsyncIterator[pa.RecordBatch]:
-        async with opened(settings) as lake:
-            async for batch in read(lake, wanted, ask):
+    async def batches() -> AsyncGenerator[pa.RecordBatch, None]:
+        async with opened(settings) as lake, aclosing(read(lake, wanted, ask)) as found:
+            async for batch in found:
                 yield batch
 
     return pulled(batches())

@@ -6,7 +6,8 @@ objects (`kafscale.lake.scan`). Deleted records are lost data.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
 
@@ -40,15 +41,16 @@ class Ask:
         return tuple(name for name in FIELDS if name == "offset" or name in self.schema.names)
 
 
-async def read(lake: Lake, split: Split, ask: Ask) -> AsyncIterator[pa.RecordBatch]:
+async def read(lake: Lake, split: Split, ask: Ask) -> AsyncGenerator[pa.RecordBatch, None]:
     """Raises DataLoss, StoreError and CorruptSegment."""
     wanted = Wanted(columns=ask.decoded, first=split.first, end=split.end)
     lost = partial(_refuse if ask.fail_on_data_loss else _accept, split)
-    async for batch in scan_segments(lake, split.log, split.segments, wanted, lost):
-        if batch.num_rows:
-            rows = placed(batch, split.log)
-            rows = rows if ask.condition is None else rows.filter(ask.condition)
-            yield ask.shape(rows, ask.schema)
+    async with aclosing(scan_segments(lake, split.log, split.segments, wanted, lost)) as found:
+        async for batch in found:
+            if batch.num_rows:
+                rows = placed(batch, split.log)
+                rows = rows if ask.condition is None else rows.filter(ask.condition)
+                yield ask.shape(rows, ask.schema)
 
 
 def _refuse(split: Split, loss: Loss) -> None:
