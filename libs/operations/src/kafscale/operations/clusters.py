@@ -166,7 +166,8 @@ async def opened_etcd(settings: ServiceSettings) -> AsyncIterator[EtcdClient]:
 
 def _or_directory(settings: ServiceSettings) -> str:
     """What else a user can do who named neither a directory nor an etcd."""
-    if settings.etcd_endpoints != ServiceSettings.model_fields["etcd_endpoints"].default:
+    default = ServiceSettings.model_fields["etcd_endpoints"].default
+    if settings.etcd_endpoints != default or chosen_dir(None) is not None:
         return ""
     return (
         f"; or name the directory of `kafscale up` with --data-dir: no cluster runs on ./{DEFAULT_DATA_DIR}"
