@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import termios
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -52,6 +53,9 @@ class Terminal:
 
     def __init__(self) -> None:
         self.ours, self.theirs = pty.openpty()
+        modes = termios.tcgetattr(self.theirs)
+        modes[3] &= ~termios.ECHO  # else its own answer would be the first output
+        termios.tcsetattr(self.theirs, termios.TCSANOW, modes)
         self.text = b""
         os.write(self.ours, b"y\n")
         self._reading = threading.Thread(target=self._read, daemon=True)

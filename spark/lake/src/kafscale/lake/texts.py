@@ -102,10 +102,12 @@ def _decode_all(parsed: Node) -> bool:
 def _decode_arguments(arguments: Iterable[Json]) -> bool:
     changed = False
     for argument in arguments:
-        match argument:
-            case {"expression": {"class": "CONSTANT" | "LAMBDA"}}:
+        if not isinstance(argument, dict):
+            continue
+        match argument["expression"]:
+            case {"class": "CONSTANT" | "LAMBDA"}:
                 pass
-            case {"expression": dict(expression)}:
+            case dict() as expression:
                 argument["expression"] = _decoded(expression)
                 changed = True
     return changed
