@@ -100,7 +100,8 @@ class Reader:
             try:
                 if endless:
                     until(
-                        f"`{command}` prints", lambda: terminal.text or os.fstat(output.fileno()).st_size > 0
+                        f"`{command}` prints",
+                        lambda: bool(terminal.text) or os.fstat(output.fileno()).st_size > 0,
                     )
                     os.killpg(shell.pid, signal.SIGINT)
                 code = shell.wait(COMMAND_TIMEOUT_S)
@@ -148,7 +149,7 @@ def made_anew(reader: Reader) -> None:
     for path in reader.folder.iterdir():
         if path.name not in KEPT:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
-    address = {"bootstrap.servers": reader.cluster.bootstrap}
+    address: dict[str, str | int | float | bool] = {"bootstrap.servers": reader.cluster.bootstrap}
     admin = AdminClient(address)
     topics = list(admin.list_topics(timeout=60).topics)
     for future in (admin.delete_topics(topics) if topics else {}).values():

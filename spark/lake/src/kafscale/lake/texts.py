@@ -69,8 +69,12 @@ def _unnamed(parsed: Node) -> Iterator[Node]:
                     match column:
                         case {"class": "COLUMN_REF" | "CONSTANT"}:
                             pass
-                        case {"alias": ""} if all(each.get("class") != "STAR" for each in _nodes(column)):
+                        case dict() if column["alias"] == "" and not _has_star(column):
                             yield column
+
+
+def _has_star(expression: Node) -> bool:
+    return any(node.get("class") == "STAR" for node in _nodes(expression))
 
 
 def _name(connection: duckdb.DuckDBPyConnection, expression: Node) -> str:
