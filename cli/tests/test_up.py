@@ -263,6 +263,28 @@ async def test_only_the_records_leave_room_on_the_disk(
     assert given == dict.fromkeys(ROLES) | {"produce": kept}
 
 
+@pytest.mark.parametrize(("given", "passed"), [(None, "0"), ("500", None)])
+async def test_a_developers_group_starts_without_waiting_for_members(
+    tmp_path: Path,
+    processes: ForkClient,
+    monkeypatch: pytest.MonkeyPatch,
+    given: str | None,
+    passed: str | None,
+) -> None:
+    """A variable of the environment reaches the services by itself."""
+    monkeypatch.delenv(up.DELAY_VARIABLE, raising=False)
+    if given is not None:
+        monkeypatch.setenv(up.DELAY_VARIABLE, given)
+    etcd = EtcdClient.connect(["http://127.0.0.1:1"])
+    env = (
+        up.Up(UpPlan(data_dir=tmp_path), processes, print)
+        ._spec("coordinator", 1, "http://127.0.0.1:1", etcd)
+        .env
+    )
+    await etcd.close()
+    assert env.get(up.DELAY_VARIABLE) == passed
+
+
 async def test_a_child_that_dies_while_etcd_is_away_is_started_again(
     tmp_path: Path, processes: ForkClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
