@@ -8,7 +8,7 @@ two cores carry some 2,000 requests a second, so 10 MB/s need records of 10,000 
 instances are one run each.
 
 The default store is SeaweedFS with 20 ms added to a PUT, because the formulas assume the times of S3. The time of a
-flush decides the number of segments. So the figures are also computed for the time that was measured. The budgets are
+flush decides the number of bundles. So the figures are also computed for the time that was measured. The budgets are
 those on S3.
 
 Slices are settled at an age of `--settle-s`, shorter than the default of 15 minutes, so that the run sees what settling
@@ -32,7 +32,7 @@ from typing import Final
 
 from kafscale.operations.cost.load import MB, Load, Requests, Tuning
 from kafscale.operations.cost.measure import Measured, measure
-from kafscale.operations.cost.model import reads_of_slices_per_s, with_bundles, without_bundles
+from kafscale.operations.cost.model import reads_of_slices_per_s, requests_of
 from kafscale.operations.status.gather import scrape
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.keys import Keyspace
@@ -112,7 +112,6 @@ def main() -> None:
     parser.add_argument("--partitions", type=int, nargs="+", default=[10])
     parser.add_argument("--instances", type=int, nargs="+", default=[1], help="of produce and of fetch")
     parser.add_argument("--minutes", type=float, default=1.0)
-    parser.add_argument("--bundles", action="store_true")
     parser.add_argument("--settle-s", type=int, default=60)
     parser.add_argument("--store", choices=("dir", "s3", "s3-far"), default="s3-far")
     options = parser.parse_args()
@@ -145,29 +144,22 @@ def _table(found: Found, tuning: Tuning, options: argparse.Namespace) -> str:
     )
     flush_ms = round(found.flush_s * 1000) if found.flush_s else tuning.flush_ms
     tunings = (tuning, replace(tuning, flush_ms=flush_ms))
-    return _report(found, [_computed(of, each, bundles=options.bundles) for each in tunings], of, options)
+    return _report(found, [_computed(of, each) for each in tunings], of, options)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Computed:
     all: Requests
-    fetch_gets: float | None
+    fetch_gets: float
 
 
-def _computed(of: Load, tuning: Tuning, *, bundles: bool) -> Computed:
-    if not bundles:
-        return Computed(all=without_bundles(of, tuning), fetch_gets=None)
-    return Computed(all=with_bundles(of, tuning), fetch_gets=reads_of_slices_per_s(of, tuning) * of.reads)
+def _computed(of: Load, tuning: Tuning) -> Computed:
+    return Computed(all=requests_of(of, tuning), fetch_gets=reads_of_slices_per_s(of, tuning) * of.reads)
 
 
 def _system(folder: Path, store: str, tuning: Tuning, options: argparse.Namespace) -> KafScale:
-    if store == "dir":
-        system = on_directory(folder, bundles=options.bundles)
-    else:
-        system = on_s3(folder, far=store == "s3-far", bundles=options.bundles)
+    system = on_directory(folder) if store == "dir" else on_s3(folder, far=store == "s3-far")
     budgets = {
-        "KAFSCALE_S3_PUTS_PER_S_MAX": str(tuning.segments_per_s),
-        "KAFSCALE_PRODUCE_SEGMENTS_PER_S": str(tuning.segments_per_s),
         "KAFSCALE_BUNDLES_PER_S": str(tuning.bundles_per_s),
         "KAFSCALE_PRODUCE_LINGER_MS": str(tuning.linger_ms),
         "KAFSCALE_SETTLE_MS": str(tuning.settle_ms),
@@ -177,13 +169,8 @@ def _system(folder: Path, store: str, tuning: Tuning, options: argparse.Namespac
     return system
 
 
-def _begin_s(options: argparse.Namespace) -> int:
-    """Within this time the partitions begin, one after another."""
-    return int(options.settle_s) if options.bundles else 0
-
-
 async def _count(system: KafScale, options: argparse.Namespace) -> Found:
-    seconds, warm_s = options.minutes * 60, WARM_S + _begin_s(options) * (1 + SPREAD)
+    seconds, warm_s = options.minutes * 60, WARM_S + options.settle_s * (1 + SPREAD)
     loading = asyncio.create_task(asyncio.to_thread(_load, system.bootstrap, options, int(warm_s + seconds)))
     etcd = EtcdClient.connect([system.cluster.inside().etcd])
     sizes: list[int] = []
@@ -220,7 +207,7 @@ def _load(bootstrap: str, options: argparse.Namespace, seconds: int) -> None:
         TOPIC,
         rate=int(options.rate_mb * MB / options.record_bytes),
         random=1,
-        begin=_begin_s(options),
+        begin=options.settle_s,  # within this time the partitions begin, one after another
         partitions=options.partitions,
         producers=PRODUCERS,
         consumers=min(CONSUMERS, options.partitions),

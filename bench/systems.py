@@ -19,8 +19,8 @@ from e2e.harness.apache import ApacheKafka
 from e2e.harness.cluster import Cluster
 from e2e.harness.versions import checked_out, version_env
 
-NO_BUDGETS = {"KAFSCALE_S3_PUTS_PER_S_MAX": "100000", "KAFSCALE_BUNDLES_PER_S": "100000"}
-"""SeaweedFS bills no PUT. So neither segments nor bundles wait for a budget, as on a directory."""
+NO_BUDGET = {"KAFSCALE_BUNDLES_PER_S": "100000"}
+"""SeaweedFS bills no PUT. So bundles do not wait for a budget, as on a directory."""
 STOP_TIMEOUT_S: Final = 180.0
 """Six roles stop one after another, each in up to 30 s: thousands of partitions are handed over."""
 
@@ -88,16 +88,11 @@ def resident(pid: int) -> int:
     return 0
 
 
-def on_directory(folder: Path, *, bundles: bool = True, **env: str) -> KafScale:
-    return KafScale(Cluster(data_dir=folder, env={**_bundles(bundles), **env}))
+def on_directory(folder: Path, **env: str) -> KafScale:
+    return KafScale(Cluster(data_dir=folder, env=env))
 
 
-def _bundles(on: bool) -> dict[str, str]:
-    """The same for all KafScale systems of a run, whatever the caller's environment is."""
-    return {"KAFSCALE_BUNDLES": "1" if on else "0"}
-
-
-def on_s3(folder: Path, *, far: bool = False, bundles: bool = True) -> KafScale:
+def on_s3(folder: Path, *, far: bool = False) -> KafScale:
     seaweed = s3_server(folder / "weed")
     config = seaweed.s3_config()
     endpoint, proxy, counts = seaweed.endpoint, None, folder / "requests.json"
@@ -120,8 +115,7 @@ def on_s3(folder: Path, *, far: bool = False, bundles: bool = True) -> KafScale:
         "KAFSCALE_S3_BUCKET": config.bucket,
         "KAFSCALE_S3_ACCESS_KEY_ID": config.access_key_id or "",
         "KAFSCALE_S3_SECRET_ACCESS_KEY": config.secret_access_key or "",
-        **NO_BUDGETS,
-        **_bundles(bundles),
+        **NO_BUDGET,
     }
     cluster = Cluster(data_dir=folder / "data", env=env, options=("--store", "s3"))
     return KafScale(cluster, seaweed, proxy, counts if far else None)
@@ -165,15 +159,12 @@ SYSTEMS: Mapping[str, Callable[[Path], System]] = {
 
 
 BY_NAME: Mapping[str, Callable[[Path], System]] = {
-    "kafscale-dir-no-bundles": lambda folder: on_directory(folder, bundles=False),
-    "kafscale-s3-no-bundles": lambda folder: on_s3(folder, bundles=False),
-    "kafscale-s3-far-no-bundles": lambda folder: on_s3(folder, far=True, bundles=False),
     "kafscale-dir-internal-tls": lambda folder: on_directory(folder, KAFSCALE_INTERNAL_TLS="1"),
     "kafscale-dir-acl": lambda folder: on_directory(
         folder, KAFSCALE_AUTHORIZER="acl", KAFSCALE_ALLOW_EVERYONE_IF_NO_ACL_FOUND="true"
     ),
 }
-"""They run only if they are named: without bundles, and what security costs."""
+"""They run only if they are named: what security costs."""
 
 
 def system_named(name: str, folder: Path) -> System:

@@ -5,7 +5,7 @@ changes one operator, constant or argument at a time, in a copy below a temporar
 Mistakes that a person thought of are in tools/mutants_*.toml.
 
     python -m tools.mutation --since main                 the cores that differ from a commit
-    python -m tools.mutation kafscale.produce.log.flush   a core, or every core below a package
+    python -m tools.mutation kafscale.produce.log.intake  a core, or every core below a package
     python -m tools.mutation --every 5 kafscale.produce   a fifth of the mutants of each function
 
 Some survivors mean the same as the code. So a run fails only below the share in tools/mutation.toml, a sample never.

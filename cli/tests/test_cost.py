@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from kafscale.cli.__main__ import app
 from kafscale.operations.cost.load import Load, Prices, Tuning, bill
-from kafscale.operations.cost.model import both
+from kafscale.operations.cost.model import requests_of
 from kafscale.operations.cost.rows import COLUMNS, rows_of
 from typer.testing import CliRunner
 
@@ -23,15 +23,13 @@ def printed(*options: str) -> Any:
     return json.loads(result.stdout)
 
 
-def test_a_load_is_shown_with_bundles_off_and_on_per_second_and_month() -> None:
+def test_a_load_is_shown_per_second_and_month() -> None:
     rows = printed("--rate-mb", "1", "--partitions", "10", "--instances", "1")
-    assert [(row["case"], row["per"]) for row in rows] == [
-        (case, per) for case in ("bundles off", "bundles on") for per in ("second", "month")
-    ]
+    assert [row["per"] for row in rows] == ["second", "month"]
     assert all(tuple(row) == COLUMNS for row in rows)
-    cases = both(Load(bytes_per_s=1e6, partitions=10, instances=1), Tuning())
-    assert rows == rows_of(cases, Prices())
-    assert rows[1]["puts"] == round(cases["bundles off"].puts * 2_592_000)
+    requests = requests_of(Load(bytes_per_s=1e6, partitions=10, instances=1), Tuning())
+    assert rows == rows_of(requests, Prices())
+    assert rows[1]["puts"] == round(requests.puts * 2_592_000)
     assert rows[0]["usd"] is None
 
 
@@ -43,7 +41,6 @@ def test_a_load_is_shown_with_bundles_off_and_on_per_second_and_month() -> None:
         ("instances", "2"),
         ("record-bytes", "20000"),
         ("reads", "2"),
-        ("segments-per-s", "50"),
         ("bundles-per-s", "4"),
         ("head-commits-per-s", "40"),
         ("segment-bytes", "1048576"),
@@ -63,8 +60,8 @@ def test_each_option_counts(option: str, value: str) -> None:
 def test_a_table_has_readable_numbers() -> None:
     result = RUNNER.invoke(app, ["cost"])
     assert result.exit_code == 0
-    assert "549,385,958" in result.stdout
-    assert "2,856.91" in result.stdout
+    assert "39,907,209" in result.stdout
+    assert "215.01" in result.stdout
 
 
 def test_now_without_a_cluster_is_a_sentence(tmp_path: Path) -> None:
@@ -78,19 +75,19 @@ def test_now_without_a_cluster_is_a_sentence(tmp_path: Path) -> None:
 
 def page_table(rate_mb: int) -> str:
     lines = [
-        "| partitions | instances | bundles | PUT/s | GET/s | commits/s | redundant GB | PUT $ | GET $ | $ a month |",
-        "|---|---|---|---|---|---|---|---|---|---|",
+        "| partitions | instances | PUT/s | GET/s | commits/s | redundant GB | PUT $ | GET $ | $ a month |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for partitions in (10, 1_000, 10_000):
         for instances in (1, 3):
             load = Load(bytes_per_s=rate_mb * 1e6, partitions=partitions, instances=instances)
-            for name, each in both(load, Tuning()).items():
-                paid = bill(each, Prices())
-                counts = (each.puts, each.gets or 0.0, each.head_commits)
-                cells = [f"{partitions:,}", str(instances), name.removeprefix("bundles ")]
-                cells += [f"{count:,.0f}" for count in counts] + [f"{each.redundant_bytes / 1e9:.1f}"]
-                cells += [f"{amount:,.0f}" for amount in (paid.puts, paid.gets or 0.0, paid.total)]
-                lines.append(f"| {' | '.join(cells)} |")
+            each = requests_of(load, Tuning())
+            paid = bill(each, Prices())
+            cells = [f"{partitions:,}", str(instances)]
+            cells += [f"{count:,.0f}" for count in (each.puts, each.gets or 0.0, each.head_commits)]
+            cells += [f"{each.redundant_bytes / 1e9:.1f}"]
+            cells += [f"{amount:,.0f}" for amount in (paid.puts, paid.gets or 0.0, paid.total)]
+            lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 

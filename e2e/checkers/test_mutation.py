@@ -18,7 +18,7 @@ CORE: Final = (
 TEST: Final = (
     "from kafscale.tiny.core import larger\n\n\ndef test_it() -> None:\n    assert larger(2, 1) == 2\n"
 )
-FLUSH_TESTS: Final = "services/produce/tests/log/test_flush.py"
+LIMIT_TESTS: Final = "services/produce/tests/log/test_put_limit.py"
 
 
 def files_of(name: str) -> list[str]:
@@ -26,13 +26,13 @@ def files_of(name: str) -> list[str]:
 
 
 def test_the_tests_of_a_core_are_those_that_import_it_by_cores_alone() -> None:
-    assert FLUSH_TESTS in files_of("kafscale.produce.log.flush")
-    assert FLUSH_TESTS not in files_of("kafscale.produce.log.producers")
+    assert LIMIT_TESTS in files_of("kafscale.produce.log.put_limit")
+    assert LIMIT_TESTS not in files_of("kafscale.produce.log.producers")
     assert "services/produce/tests/log/test_writer.py" in files_of("kafscale.produce.log.producers")
 
 
 def test_a_file_that_awaits_counts_only_for_a_core_without_other_tests() -> None:
-    assert "services/produce/tests/test_pump.py" not in files_of("kafscale.produce.log.flush")
+    assert "services/produce/tests/test_pump.py" not in files_of("kafscale.produce.log.model")
     assert "libs/log/tests/test_claims.py" in files_of("kafscale.log.claims")
 
 

@@ -79,7 +79,6 @@ class Site:
             **self.deployment.env,
             "KAFSCALE_ETCD_ENDPOINTS": self.gate.endpoint,
             "KAFSCALE_NODE_ID": str(self.started),
-            "KAFSCALE_BUNDLES": "true",
             "KAFSCALE_SETTLE_MS": str(settle_ms),
             "KAFSCALE_BUNDLE_GRACE_MS": str(grace_ms),
             "KAFSCALE_BUNDLES_EVERY_MS": "300",

@@ -10,10 +10,11 @@ from e2e.harness.cluster import KAFSCALE, Cluster
 SETTLE_TIMEOUT_S: Final = 120.0
 SETTLE_MS: Final = 1_500
 GRACE_MS: Final = 1_000
-SEGMENTS: Final = {"KAFSCALE_BUNDLES": "false"}
-"""Each flush of a partition is a segment, so a short test sees many segments, checkpoints and manifests."""
+SEGMENTS: Final = {"KAFSCALE_BUNDLE_DIRECT_BYTES": "1"}
+"""Each request is a segment of its own, so a short test sees many segments, checkpoints and manifests."""
+SEGMENTS_OF_TOPIC: Final = {"internal.segment.bytes": "1"}
+"""The same, as a config of a topic."""
 BUNDLES: Final = {
-    "KAFSCALE_BUNDLES": "true",
     "KAFSCALE_SETTLE_MS": str(SETTLE_MS),
     "KAFSCALE_BUNDLE_GRACE_MS": str(GRACE_MS),
     "KAFSCALE_BUNDLES_EVERY_MS": "1000",

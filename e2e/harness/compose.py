@@ -207,7 +207,6 @@ class Compose:
                 endpoint=f"http://127.0.0.1:{self.s3_port}",
                 access_key_id=ACCESS_KEY,
                 secret_access_key=SECRET_KEY,
-                puts_per_s_max=None,
             )
         )
 

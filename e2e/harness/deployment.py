@@ -25,7 +25,7 @@ ROLES = ("produce", "fetch", "coordinator", "admin", "frontdoor")
 
 
 def s3_env(server: SeaweedServer) -> dict[str, str]:
-    """Settings for the bucket of a test's S3 server. PUTs cost nothing there, so they are not limited."""
+    """Settings for the bucket of a test's S3 server."""
     config = server.s3_config()
     return {
         "KAFSCALE_OBJECT_STORE": "s3",
@@ -34,7 +34,6 @@ def s3_env(server: SeaweedServer) -> dict[str, str]:
         "KAFSCALE_S3_ENDPOINT": server.endpoint,
         "KAFSCALE_S3_ACCESS_KEY_ID": config.access_key_id or "",
         "KAFSCALE_S3_SECRET_ACCESS_KEY": config.secret_access_key or "",
-        "KAFSCALE_S3_PUTS_PER_S_MAX": "1000",
     }
 
 

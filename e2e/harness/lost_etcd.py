@@ -6,7 +6,7 @@ import asyncio
 import os
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
@@ -22,6 +22,7 @@ from kafscale.storage.objects import MemoryStore, ObjectStore
 from kafscale.testkit.logbuilder import create_topic
 
 from e2e.checkers.history import History
+from e2e.harness.bundles import SEGMENTS_OF_TOPIC
 from e2e.harness.cluster import KAFSCALE
 from e2e.harness.deployment import ROLES, Deployment
 from e2e.harness.etcd_tools import restore_etcd
@@ -33,8 +34,8 @@ PARTITIONS: Final = 6
 PHASE_RECORDS: Final = 600
 COMMAND_S: Final = 180.0
 KEYS: Final = Keyspace()
-TOPICS: Final = {"orders": "true", "payments": "false"}
-"""Name -> `kafscale.bundles`. So the bucket has slices, settled segments, segments of their own, and manifests."""
+TOPICS: Final[Mapping[str, Mapping[str, str]]] = {"orders": {}, "payments": SEGMENTS_OF_TOPIC}
+"""Name -> configs. So the bucket has slices, settled segments, segments of their own, and manifests."""
 HASTY: Final = {
     "KAFSCALE_SETTLE_MS": "2000",
     "KAFSCALE_BUNDLE_GRACE_MS": "500",
@@ -94,9 +95,11 @@ class Victim:
             self.deployment.start_s3()
         self.deployment.start_etcd()
         self.start_services()
-        for topic, bundled in TOPICS.items():
-            words = ("topics", "create", topic, "--partitions", str(PARTITIONS))
-            self.kafscale(*words, "--config", f"kafscale.bundles={bundled}", "-b", self.deployment.bootstrap)
+        for topic, configs in TOPICS.items():
+            words = ["topics", "create", topic, "--partitions", str(PARTITIONS)]
+            for key, value in configs.items():
+                words += ["--config", f"{key}={value}"]
+            self.kafscale(*words, "-b", self.deployment.bootstrap)
             load = Load(self.deployment.bootstrap, topic, PARTITIONS, History())
             load.start("idempotent", idempotent=True)
             load.start("plain", idempotent=False)

@@ -2,15 +2,15 @@
 
 Law: after each restart every acknowledged record is there, at the offset that was acknowledged, in order, and
 none twice for idempotent producers; and `kafscale fsck` finds etcd and the store in agreement. On S3 the server
-that holds the bucket is killed as well. With bundles, slices are settled and bundles deleted and swept all the while.
-In the end every slice is settled and the sweep has left no bundle.
+that holds the bucket is killed as well. Slices are settled and bundles deleted and swept all the while, beside segments
+that partitions write for themselves. In the end every slice is settled and the sweep has left no bundle.
 """
 
 from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -21,7 +21,7 @@ from kafscale.storage.objects.s3 import S3Store
 from kafscale.testkit.seaweed import SeaweedServer, require_weed
 
 from e2e.checkers.history import History
-from e2e.harness.bundles import BUNDLES, SEGMENTS
+from e2e.harness.bundles import BUNDLES
 from e2e.harness.cluster import Cluster
 from e2e.harness.deployment import s3_env
 from e2e.harness.inside import bundles_in
@@ -34,8 +34,8 @@ PARTITIONS = 3
 CYCLES_QUICK = 3
 CYCLES_QUICK_S3 = 2
 CYCLES_CHAOS = int(os.environ.get("CYCLES", "50"))
-CYCLES_QUICK_BUNDLES = 1
-SETTINGS = {"KAFSCALE_NUM_PARTITIONS": str(PARTITIONS)}
+SETTINGS = {**BUNDLES, "KAFSCALE_NUM_PARTITIONS": str(PARTITIONS), "KAFSCALE_BUNDLE_DIRECT_BYTES": "4096"}
+"""So small that a buffer is often full before its bundle is sealed."""
 SWEEP_S = 60.0
 
 
@@ -80,33 +80,21 @@ class OnS3:
 
 
 @pytest.fixture
-def bundles(request: pytest.FixtureRequest) -> Mapping[str, str]:
-    """Settings. Without a parameter there are no bundles."""
-    return BUNDLES if getattr(request, "param", False) else SEGMENTS
-
-
-with_bundles = pytest.mark.parametrize("bundles", [True], indirect=True, ids=["bundles"])
-with_and_without = pytest.mark.parametrize(
-    "bundles", [False, True], indirect=True, ids=["segments", "bundles"]
-)
-
-
-@pytest.fixture
-def on_directory(tmp_path: Path, bundles: Mapping[str, str]) -> Iterator[OnDirectory]:
-    system = OnDirectory(Cluster(data_dir=tmp_path, env={**SETTINGS, **bundles}))
+def on_directory(tmp_path: Path) -> Iterator[OnDirectory]:
+    system = OnDirectory(Cluster(data_dir=tmp_path, env=SETTINGS))
     system.start()
     yield system
     system.kill()
 
 
 @pytest.fixture
-def on_s3(tmp_path: Path, bundles: Mapping[str, str]) -> Iterator[OnS3]:
+def on_s3(tmp_path: Path) -> Iterator[OnS3]:
     require_weed()
     server = SeaweedServer(tmp_path / "s3")
     server.start()
     server.wait_ready()  # makes the bucket
     cluster = Cluster(
-        data_dir=tmp_path / "data", env={**SETTINGS, **bundles, **s3_env(server)}, options=("--store", "s3")
+        data_dir=tmp_path / "data", env={**SETTINGS, **s3_env(server)}, options=("--store", "s3")
     )
     system = OnS3(cluster, server)
     cluster.start()
@@ -157,28 +145,15 @@ def nothing_is_left(system: Everything, store: Callable[[], ObjectStore]) -> Non
 @pytest.mark.timeout(400)
 def test_three_deaths_of_everything_lose_nothing(on_directory: OnDirectory) -> None:
     survive(on_directory, CYCLES_QUICK)
+    nothing_is_left(on_directory, on_directory.cluster.open_store)
 
 
 @pytest.mark.timeout(400)
 def test_deaths_of_everything_and_of_the_s3_server_lose_nothing(on_s3: OnS3) -> None:
     survive(on_s3, CYCLES_QUICK_S3)
-
-
-@with_bundles
-@pytest.mark.timeout(400)
-def test_a_death_of_everything_leaves_no_bundle(on_directory: OnDirectory) -> None:
-    survive(on_directory, CYCLES_QUICK_BUNDLES)
-    nothing_is_left(on_directory, on_directory.cluster.open_store)
-
-
-@with_bundles
-@pytest.mark.timeout(400)
-def test_a_death_of_everything_and_of_the_s3_server_leaves_no_bundle(on_s3: OnS3) -> None:
-    survive(on_s3, CYCLES_QUICK_BUNDLES)
     nothing_is_left(on_s3, on_s3.open_store)
 
 
-@with_and_without
 @pytest.mark.chaos
 @pytest.mark.timeout(7200)
 def test_fifty_deaths_of_everything_lose_nothing(on_directory: OnDirectory) -> None:
@@ -186,7 +161,6 @@ def test_fifty_deaths_of_everything_lose_nothing(on_directory: OnDirectory) -> N
     nothing_is_left(on_directory, on_directory.cluster.open_store)
 
 
-@with_and_without
 @pytest.mark.chaos
 @pytest.mark.timeout(7200)
 def test_fifty_deaths_of_everything_and_of_the_s3_server_lose_nothing(on_s3: OnS3) -> None:

@@ -48,7 +48,7 @@ from e2e.harness.side_by_side import side_by_side
 pytestmark = pytest.mark.timeout(900)
 
 TOPIC_NAME, GROUP_NAME = "limits", "limited"
-OWN_KEYS: Final = {"kafscale.bundles", "kafscale.linger.ms"}
+OWN_KEYS: Final = {"kafscale.linger.ms"}
 LARGEST_BATCH: Final = 64 << 20
 ON_PURPOSE: Final[dict[str, Callable[[Question], bool]]] = {
     "The largest batch is 64 MiB.": lambda asked: (

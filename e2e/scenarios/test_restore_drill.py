@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -18,6 +18,7 @@ from typing import Final
 import pytest
 
 from e2e.checkers.history import History
+from e2e.harness.bundles import SEGMENTS_OF_TOPIC
 from e2e.harness.cluster import KAFSCALE, Cluster
 from e2e.harness.etcd_tools import restore_etcd
 from e2e.harness.load import Load, read_everything
@@ -28,8 +29,8 @@ TIMEOUT_S: Final = 120.0
 PHASE_RECORDS: Final = 1_500
 RETENTION_MS: Final = "3600000"
 SETTLED_SOON: Final = {"KAFSCALE_SETTLE_MS": "2000"}
-TOPICS: Final = {"orders": "true", "payments": "false"}
-"""Name -> `kafscale.bundles`. So the bucket has slices, settled segments, segments of their own, and manifests."""
+TOPICS: Final[Mapping[str, Mapping[str, str]]] = {"orders": {}, "payments": SEGMENTS_OF_TOPIC}
+"""Name -> configs. So the bucket has slices, settled segments, segments of their own, and manifests."""
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
 
@@ -66,10 +67,11 @@ def done(cluster: Cluster, *words: str) -> str:
 
 def begun(cluster: Cluster) -> list[Load]:
     loads: list[Load] = []
-    for topic, bundled in TOPICS.items():
-        created = ("topics", "create", topic, "--partitions", str(PARTITIONS))
-        configs = ("--config", f"retention.ms={RETENTION_MS}", "--config", f"kafscale.bundles={bundled}")
-        done(cluster, *created, *configs)
+    for topic, configs in TOPICS.items():
+        words = ["topics", "create", topic, "--partitions", str(PARTITIONS)]
+        for key, value in {"retention.ms": RETENTION_MS, **configs}.items():
+            words += ["--config", f"{key}={value}"]
+        done(cluster, *words)
         load = Load(cluster.bootstrap, topic, PARTITIONS, History())
         load.start("idempotent", idempotent=True)
         load.start("plain", idempotent=False)

@@ -180,8 +180,10 @@ def test_a_scan_by_duckdb_whose_bundles_are_all_deleted(site: Site) -> None:
         check(rows_of(process), acknowledged)
 
 
+@pytest.mark.chaos
+@pytest.mark.timeout(600)
 def test_scans_by_spark(site: Site, tmp_path: Path) -> None:
-    """Rounds, and then plans whose bundles are all deleted before the tasks begin."""
+    """Some minutes, as Spark starts: rounds, and then plans whose bundles are all deleted before the tasks begin."""
     options = {"dataDir": str(site.cluster.data_dir), "subscribe": TOPIC}
     with spark(tmp_path) as session:
         for acknowledged in across_settling(site, ROUNDS_SPARK):

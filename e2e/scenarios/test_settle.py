@@ -1,7 +1,8 @@
-"""`kafscale settle`: the way back from bundles, on real processes.
+"""`kafscale settle` on real processes.
 
-Laws: after exit code 0 no head names a slice, so versions without bundles can read it, and every record is there.
-Without owners the command fails at once, and says why.
+Laws: after exit code 0 no head names a slice, so a program that knows only segments can read the bucket, and every
+record is there. With KAFSCALE_BUNDLE_DIRECT_BYTES=1 no slice comes after it. Without owners the command fails at once,
+and says why.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def slices(cluster: Cluster, topic: str) -> int:
     return sum(seg.is_slice for head in heads for seg in head.tail)
 
 
-def test_the_way_back_to_a_version_without_bundles(cluster: Cluster) -> None:
+def test_after_it_the_bucket_has_only_segments(cluster: Cluster) -> None:
     for topic in TOPICS:
         done(cluster, "topics", "create", topic, "--partitions", str(PARTITIONS))
     write(cluster, 0)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -50,6 +50,7 @@ SETTINGS = {
     "KAFSCALE_CACHE_BYTES": "0",  # nothing stays in a service's own memory when its answer is gone
     "KAFSCALE_FLUSH_INTERVAL_MS": "50",
 }
+IN_BUNDLES = {"KAFSCALE_BUNDLE_DIRECT_BYTES": str(1 << 20)}
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -189,9 +190,7 @@ def test_a_log_that_was_just_written_costs_no_read_of_the_store(patient: Shared)
 def test_bundles_that_were_just_written_cost_no_read_of_the_store(
     tmp_path: Path, seaweed_server: SeaweedServer
 ) -> None:
-    with running(
-        tmp_path, seaweed_server, KAFSCALE_BUNDLES="true", KAFSCALE_REDIS_TIMEOUT_MS=PATIENT_MS
-    ) as shared:
+    with running(tmp_path, seaweed_server, **IN_BUNDLES, KAFSCALE_REDIS_TIMEOUT_MS=PATIENT_MS) as shared:
         assert shared.bundles > 0
         until("each bundle is put there", shared.is_filled)
         before = shared.total("fetch", "cache_loads_total"), shared.total("fetch", "shared_cache_hits_total")
@@ -225,13 +224,13 @@ def poison(redis: RedisServer) -> int:
     return len(entries)
 
 
-@pytest.mark.parametrize("bundles", ["true", "false"], ids=["bundles", "segments"])
+@pytest.mark.parametrize("written", [IN_BUNDLES, SEGMENTS], ids=["bundles", "segments"])
 def test_no_consumer_gets_what_somebody_else_put_into_redis(
-    tmp_path: Path, seaweed_server: SeaweedServer, bundles: str
+    tmp_path: Path, seaweed_server: SeaweedServer, written: Mapping[str, str]
 ) -> None:
     keys = tmp_path / "mac-keys"
     keys.write_text(f"{bytes(range(32)).hex()}\n")
-    settings = {"KAFSCALE_BUNDLES": bundles, "KAFSCALE_REDIS_TIMEOUT_MS": PATIENT_MS}
+    settings = {**written, "KAFSCALE_REDIS_TIMEOUT_MS": PATIENT_MS}
     with running(tmp_path, seaweed_server, KAFSCALE_REDIS_MAC_KEY_FILE=str(keys), **settings) as shared:
         until("all is put there", shared.is_filled)
         shared.consume(at_once=1, waves=1)

@@ -1,9 +1,8 @@
-"""An upgrade from a version without bundles and the way back, instance by instance, as docs/upgrade.md says.
+"""An upgrade from an older version and the way back, instance by instance, as docs/upgrade.md says.
 
 Law: with two instances of each service, no client notices (`harness/unnoticed.py`). No instance of either version finds
-a value that it cannot read or logs an error, and the jobs of upkeep run in both. The older version never meets a slice
-of a bundle: there are none before its last instance is replaced, and none after `kafscale settle`. In the end its own
-fsck finds every record.
+a value that it cannot read or logs an error, and the jobs of upkeep run in both. The logs have bundles and segments. In
+the end the fsck of both versions finds every record.
 
 In both directions the services are replaced in the same order. So each pair of services runs in both mixtures.
 """
@@ -24,18 +23,18 @@ import pytest
 from confluent_kafka import Producer
 from kafscale.testkit.seaweed import require_weed
 
-from e2e.harness.bundles import SEGMENTS
 from e2e.harness.cluster import KAFSCALE
 from e2e.harness.deployment import ROLES
 from e2e.harness.fleet import NODES, Fleet
-from e2e.harness.inside import bundles_in, metric
+from e2e.harness.inside import metric
 from e2e.harness.load import read_everything
 from e2e.harness.services import until
 from e2e.harness.unnoticed import SETTINGS, TOPICS, nobody_notices
 from e2e.harness.versions import checked_out, modules_of, version_env
 
-FROM: Final = os.environ.get("FROM", "8b4357fe304e284b97ceefc4a8a6b5d934c299aa")
-"""The last version without bundles."""
+FROM: Final = os.environ.get("FROM", "78fa60039b37d9d24a2786893d02cc5f6524856b")
+"""A partition could still seal segments by time: the setting KAFSCALE_BUNDLES, and a config of topics."""
+OLD_CONFIG: Final = "kafscale.bundles=false"
 PARTITIONS: Final = 6
 SERVICES: Final = (*ROLES, "upkeep")
 JOBS: Final = ("retention", "orphans", "compaction", "lag")
@@ -49,7 +48,8 @@ UPKEEP: Final = {
 }
 NEW: Final[Mapping[str, str]] = {}
 QUIET: Final = "quiet"
-"""A topic that gets few records, all in bundles. So `kafscale settle` has work for certain."""
+"""A topic with OLD_CONFIG, which gets a few records from each version: the older one writes segments, the newer one
+ignores the config."""
 WRITE_S: Final = 60.0
 COMMAND_S: Final = 600.0
 """fsck reads some ten thousand segments."""
@@ -67,9 +67,6 @@ def old() -> Mapping[str, str]:
     modules = modules_of(env, *SERVICES)
     assert [module for module in modules if not module.is_relative_to(tree)] == []
     assert [module for module in modules_of({}, *SERVICES) if module.is_relative_to(tree)] == []
-    assert not any("bundles" in module.parts for module in modules), (
-        f"{FROM} has bundles: it needs no such upgrade"
-    )
     return env
 
 
@@ -137,13 +134,12 @@ def is_in_bundles(fleet: Fleet) -> bool:
     return all(any(seg.is_slice for seg in head.tail) for head in heads)
 
 
-def write_quiet(fleet: Fleet) -> dict[int, list[tuple[int, bytes]]]:
-    """What each partition has afterwards."""
+def write_quiet(fleet: Fleet, value: bytes) -> None:
+    """One record more in each partition."""
     producer = Producer({"bootstrap.servers": fleet.bootstrap, "acks": "all", "log_level": 0})
     for partition in range(PARTITIONS):
-        producer.produce(QUIET, b"%d" % partition, partition=partition)
+        producer.produce(QUIET, value, partition=partition)
     assert producer.flush(WRITE_S) == 0
-    return {partition: [(0, b"%d" % partition)] for partition in range(PARTITIONS)}
 
 
 def wait_for_jobs(fleet: Fleet) -> None:
@@ -174,24 +170,18 @@ def test_an_upgrade_and_the_way_back_go_unnoticed(
 ) -> None:
     with nobody_notices(fleet, tmp_path) as go_on:
         operator = Operator(fleet, go_on)
-        operator.replace(NEW, SEGMENTS, roles=SERVICES)
-        operator.note("upgraded")
-        operator.replace(NEW, roles=("produce",))
-        quiet = write_quiet(fleet)
+        words = ("topics", "create", QUIET, "--partitions", str(PARTITIONS), "--config", OLD_CONFIG)
+        created = kafscale(fleet, old, *words, "-b", fleet.bootstrap)
+        assert created.returncode == 0, (created.stdout, created.stderr)
         until("every partition has records in a bundle", lambda: is_in_bundles(fleet))
-        operator.note(f"{slices(fleet)} slices")
-
-        operator.replace(NEW, SEGMENTS, roles=("produce",))
-        assert fleet.inside().slices(QUIET) == PARTITIONS
-        operator.note(f"no new slices; {slices(fleet)} are left")
-        settled = kafscale(fleet, NEW, "settle")
-        assert settled.returncode == 0, (settled.stdout, settled.stderr)
-        operator.note(settled.stderr.strip())
-        operator.go_on()
-        operator.replace(old, SEGMENTS, roles=SERVICES)
-        assert slices(fleet) == 0
-        operator.note(f"rolled back; {len(bundles_in(fleet.open_store))} bundles are left in the store")
-        assert read_everything(fleet.bootstrap, QUIET, PARTITIONS) == quiet
+        for number, version in enumerate((old, NEW, old)):
+            if number:
+                operator.replace(version, roles=SERVICES)
+                operator.note(f"replaced; {slices(fleet)} slices")
+            write_quiet(fleet, b"%d" % number)
+            assert fleet.inside().slices(QUIET) == (PARTITIONS if number else 0)
+        quiet = [(offset, b"%d" % offset) for offset in range(3)]
+        assert read_everything(fleet.bootstrap, QUIET, PARTITIONS) == dict.fromkeys(range(PARTITIONS), quiet)
     assert [service.stop() for service in fleet.services.values()] == [0] * len(fleet.services)
     assert complaints(tmp_path / "log") == []
     for version in (old, NEW):

@@ -83,16 +83,14 @@ PRODUCE: Final = Dashboard(
         ),
         line(
             "Waiting",
-            "Partitions for the PUT budget (KAFSCALE_S3_PUTS_PER_S_MAX) or for commits of heads "
-            "(KAFSCALE_HEAD_COMMITS_PER_S), old clients' requests for conversion.",
+            "Partitions for commits of heads (KAFSCALE_HEAD_COMMITS_PER_S), old clients' requests for conversion.",
             "short",
-            ("sum(kafscale_produce_governor_waiting_partitions)", "for the PUT budget"),
             ("sum(kafscale_produce_head_tokens_waiting)", "for commits of heads"),
             ("sum(kafscale_produce_conversions_waiting)", "for conversion"),
         ),
         line(
             "Bundles",
-            "Nothing while KAFSCALE_BUNDLES is off. Slices per bundle are partitions that share one PUT.",
+            "Slices per bundle are partitions that share one PUT.",
             "ops",
             (rate("kafscale_produce_bundle_bytes_count"), "bundles"),
             (rate("kafscale_produce_bundle_slices_sum"), "slices"),

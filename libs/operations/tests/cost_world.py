@@ -9,9 +9,8 @@ from collections.abc import Iterator
 from itertools import count
 
 from kafscale.operations.cost.load import Tuning
-from kafscale.produce.bundles.gather import Gather, GatherLimits
-from kafscale.produce.log.flush import NEVER, FlushBudget, FlushLimits, FlushPolicy, TokenBucket
-from kafscale.produce.log.model import Want
+from kafscale.produce.bundles.gather import Gather, GatherLimits, TokenBucket
+from kafscale.produce.log.model import NEVER, Want
 
 BURST = 20
 
@@ -40,84 +39,11 @@ class Clock:
             yield kind, which
 
 
-class Segments:
-    """An instance without bundles."""
-
-    def __init__(self, partitions: int, records_per_s: float, tuning: Tuning, seed: int = 1) -> None:
-        limits = FlushLimits(
-            budgeted=True, linger_min_ms=tuning.linger_ms, budget_linger_max_ms=tuning.linger_max_ms
-        )
-        self._clock = Clock(partitions, records_per_s, seed)
-        self._policies = [FlushPolicy(limits) for _ in range(partitions)]
-        self._open = [0] * partitions
-        self._flying = [0] * partitions
-        self._timers = [NEVER] * partitions
-        self._budget: FlushBudget[int] = FlushBudget(tuning.segments_per_s)
-        self._granting = False
-        self._seals: list[int] = []
-        self._flush_ms = tuning.flush_ms
-
-    def per_s(self, warm_up_s: int, seconds: int) -> float:
-        for kind, which in self._clock.events((warm_up_s + seconds) * 1000):
-            getattr(self, f"_{kind}")(which)
-        return sum(when_ms >= warm_up_s * 1000 for when_ms in self._seals) / seconds
-
-    def _record(self, which: int) -> None:
-        if not self._open[which]:
-            self._policies[which].opened(self._clock.now_ms)
-        self._open[which] += 1
-        self._clock.next_record(which)
-        self._drive(which)
-
-    def _committed(self, which: int) -> None:
-        answered, self._flying[which] = self._flying[which], 0
-        self._policies[which].acknowledged(answered, self._open[which], self._clock.now_ms)
-        self._drive(which)
-
-    def _timer(self, which: int) -> None:
-        self._timers[which] = NEVER
-        self._drive(which)
-
-    def _grants(self, _: int) -> None:
-        self._granting = False
-        for which in self._budget.due(self._clock.now_ms):
-            self._policies[which].granted()
-            self._drive(which)
-        self._await_grants()
-
-    def _await_grants(self) -> None:
-        due_ms = self._budget.next_due_ms(self._clock.now_ms)
-        if due_ms is not None and not self._granting:
-            self._granting = True
-            self._clock.at(max(due_ms, self._clock.now_ms + 1), "grants")
-
-    def _drive(self, which: int) -> None:
-        policy, now_ms = self._policies[which], self._clock.now_ms
-        while self._open[which]:
-            flying = self._flying[which] > 0
-            due_ms = policy.due_ms(self._open[which], int(flying), under_way=flying)
-            if due_ms > now_ms:
-                if due_ms < self._timers[which]:
-                    self._timers[which] = due_ms
-                    self._clock.at(due_ms, "timer", which)
-                return
-            if policy.may_seal(now_ms):
-                policy.sealed(now_ms)
-                self._seals.append(now_ms)
-                self._flying[which], self._open[which] = self._open[which], 0
-                self._clock.at(now_ms + self._flush_ms, "committed", which)
-            elif policy.asks():
-                if self._budget.admit(which, self._open[which] * 1_000, now_ms):
-                    policy.granted()
-                else:
-                    self._await_grants()
-
-
 HOLD_MS = GatherLimits().hold_max_ms
 
 
 class Bundles:
-    """An instance with bundles."""
+    """An instance and its bundles."""
 
     def __init__(
         self, partitions: int, records_per_s: float, record_bytes: int, tuning: Tuning, seed: int = 1

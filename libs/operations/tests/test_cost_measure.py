@@ -43,7 +43,7 @@ async def append(log: LogBuilder) -> None:
     await log.append(records(10))
 
 
-async def test_a_flush_without_bundles_is_two_objects(log: LogBuilder) -> None:
+async def test_a_segment_is_two_objects(log: LogBuilder) -> None:
     found = await changes_of(log, lambda: append(log), lambda: append(log))
     requests = found.requests(2.0, loads_per_s=0.0, slice_bytes=0)
     assert requests == Requests(puts=2.0, gets=0.0, deletes=2.0, head_commits=1.0, redundant_bytes=0)
@@ -148,5 +148,5 @@ def test_the_gets_of_all_instances_are_added_up() -> None:
 
 def test_unknown_gets_are_not_zero() -> None:
     requests = Requests(puts=1, gets=None, deletes=1, head_commits=1, redundant_bytes=0)
-    second, month = rows_of({"now": requests}, Prices())
+    second, month = rows_of(requests, Prices())
     assert (second["gets"], month["gets"], month["get_usd"], month["usd"]) == (None, None, None, 12.96)

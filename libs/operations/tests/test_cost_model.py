@@ -15,17 +15,15 @@ from kafscale.operations.cost.model import (
     SEGMENTS_PER_CHECKPOINT,
     bundles_per_s,
     reads_of_slices_per_s,
+    requests_of,
     settled_run,
     slices_per_s,
-    with_bundles,
-    without_bundles,
 )
 from kafscale.operations.cost.settling import Limit, Partition, Run, Slices, mean_run
 from kafscale.produce.log.settling import KeptBudget
-from kafscale.produce.server import BUNDLES_PER_S
-from kafscale.produce.settings import ProduceSettings
+from kafscale.produce.settings import BUNDLES_PER_S, ProduceSettings
 
-from .cost_world import Bundles, Segments
+from .cost_world import Bundles
 from .settling_world import settled
 
 TUNING = Tuning()
@@ -39,7 +37,6 @@ def test_the_defaults_are_those_of_the_service_on_s3() -> None:
     found = {name: field.default for name, field in ProduceSettings.model_fields.items()}
     assert (
         Tuning(
-            segments_per_s=found["s3_puts_per_s_max"],
             bundles_per_s=BUNDLES_PER_S,
             head_commits_per_s=found["head_commits_per_s"],
             segment_bytes=found["segment_bytes"],
@@ -48,33 +45,12 @@ def test_the_defaults_are_those_of_the_service_on_s3() -> None:
             settle_ms=found["settle_ms"],
             bundle_grace_ms=found["bundle_grace_ms"],
             linger_ms=found["s3_linger_min_ms"],
-            linger_max_ms=found["produce_linger_max_ms"],
         )
         == TUNING
     )
 
 
 # --- against the service's own rules ---------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("partitions", "records_per_s", "budget", "warm_up_s", "seconds"),
-    [
-        pytest.param(10, 5, 1_000, 2, 20, id="as records arrive"),
-        pytest.param(10, 100, 1_000, 2, 10, id="as commits return"),
-        pytest.param(10, 100, 100, 2, 10, id="within the budget"),
-        pytest.param(300, 3, 100, 20, 20, id="at the budget"),
-        pytest.param(1_000, 1, 100, 20, 20, id="longer than the linger"),
-        pytest.param(2_000, 1, 100, 20, 20, id="far beyond the budget"),
-    ],
-)
-def test_segments_are_as_many_as_the_policy_seals(
-    partitions: int, records_per_s: float, budget: int, warm_up_s: int, seconds: int
-) -> None:
-    tuning = replace(TUNING, segments_per_s=budget)
-    sealed = Segments(partitions, records_per_s, tuning).per_s(warm_up_s, seconds)
-    commits = without_bundles(load(records_per_s * partitions / 1000, partitions), tuning).head_commits
-    assert commits * 17 / 18 == pytest.approx(sealed, rel=0.12)
 
 
 @pytest.mark.parametrize(
@@ -207,20 +183,20 @@ def test_random_slices_have_the_mean_that_is_given() -> None:
 # --- the sums --------------------------------------------------------------------------------
 
 
-def test_a_large_rate_fills_segments() -> None:
-    requests = without_bundles(load(1_000, 10, 1), TUNING)
-    segments = 1e9 / (4 << 20)
+def test_a_partition_with_many_bytes_writes_segments_of_its_own() -> None:
+    """Of as many whole records as reach the bound."""
+    requests = requests_of(load(60, 1), TUNING)
+    segments = 60e6 / 1_049_000
+    assert requests.head_commits == pytest.approx(segments * 18 / 17)
     assert requests.puts == pytest.approx(segments * (2 + OBJECTS_PER_CHECKPOINT / SEGMENTS_PER_CHECKPOINT))
     assert requests.redundant_bytes == 0
-
-
-def test_a_partition_with_many_bytes_writes_segments_of_its_own() -> None:
-    requests = with_bundles(load(60, 1), TUNING)
-    segments = 60e6 / (1 << 20)
-    assert requests.head_commits == pytest.approx(segments * 18 / 17)
-    assert requests.redundant_bytes == 0
-    larger = with_bundles(load(60, 1), replace(TUNING, bundle_direct_bytes=2 << 20))
+    larger = requests_of(load(60, 1), replace(TUNING, bundle_direct_bytes=2 << 20))
     assert larger.head_commits == pytest.approx(requests.head_commits / 2, rel=0.01)
+
+
+def test_without_bundles_each_request_is_a_segment() -> None:
+    requests = requests_of(load(1, 10), replace(TUNING, bundle_direct_bytes=1))
+    assert requests.head_commits == pytest.approx(1_000 * 18 / 17)
 
 
 def test_each_kind_of_request_of_bundles_is_counted() -> None:
@@ -229,7 +205,7 @@ def test_each_kind_of_request_of_bundles_is_counted() -> None:
     run = settled_run(of_load, TUNING, slices)
     settles = 1e6 / run.bytes
     checkpoints = settles / (25 - run.entries)
-    requests = with_bundles(of_load, TUNING)
+    requests = requests_of(of_load, TUNING)
     bundles = bundles_per_s(of_load, TUNING)
     assert requests.puts == pytest.approx(bundles + 2 * settles + (2 + 1 / 31) * checkpoints)
     assert requests.gets == pytest.approx(bundles + 32 / 31 * checkpoints)
@@ -261,19 +237,18 @@ def test_no_slice_is_read_twice_by_one_consumer_however_few_there_are() -> None:
 
 
 def test_without_consumers_only_merges_and_settling_read() -> None:
-    requests = with_bundles(load(1, 10, reads=0), TUNING)
+    requests = requests_of(load(1, 10, reads=0), TUNING)
     assert requests.gets is not None
     assert 0 < requests.gets < 0.1
 
 
 def test_an_instance_without_a_partition_costs_nothing_but_has_its_share_of_the_budgets() -> None:
-    assert without_bundles(load(1, 2, 2), TUNING) == without_bundles(load(1, 2, 5), TUNING)
     two_fifths = replace(
         TUNING,
         bundles_per_s=TUNING.bundles_per_s * 2 // 5,
         head_commits_per_s=TUNING.head_commits_per_s * 2 // 5,
     )
-    assert with_bundles(load(1, 2, 2), two_fifths) == with_bundles(load(1, 2, 5), TUNING)
+    assert requests_of(load(1, 2, 2), two_fifths) == requests_of(load(1, 2, 5), TUNING)
 
 
 @pytest.mark.parametrize("instances", [2, 5])

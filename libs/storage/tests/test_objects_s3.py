@@ -245,11 +245,10 @@ async def test_nobody_listening_is_unavailable_not_refused() -> None:
     await store.close()
 
 
-async def test_the_governor_and_the_linger_are_the_adapters_and_can_be_set(stub: Stub) -> None:
+async def test_requests_cost_money_and_the_linger_can_be_set(stub: Stub) -> None:
     store = open_store(StoreConfig(kind="s3", s3=stub.config()))
-    assert (store.linger_min_ms, store.puts_per_s_max) == (5, 100)
-    free = open_store(StoreConfig(kind="s3", s3=stub.config(puts_per_s_max=None, linger_min_ms=0)))
-    assert (free.linger_min_ms, free.puts_per_s_max) == (0, None)
+    assert (store.linger_min_ms, store.bills_requests) == (5, True)
+    assert open_store(StoreConfig(kind="s3", s3=stub.config(linger_min_ms=0))).linger_min_ms == 0
 
 
 def test_the_secret_is_not_in_the_configs_text() -> None:

@@ -117,7 +117,7 @@ def test_a_name_is_taken_also_by_one_that_metrics_could_not_tell_apart() -> None
         ("compression.zstd.level", "23"),
         ("delete.retention.ms", "-1"),
         ("kafscale.linger.ms", "60001"),
-        ("kafscale.bundles", "yes"),
+        ("kafscale.bundles", "true"),
         ("max.compaction.lag.ms", "0"),
         ("max.message.bytes", "67108865"),
         ("max.message.bytes", "1_000"),
@@ -252,7 +252,6 @@ def test_a_key_named_twice_is_refused() -> None:
         ("compression.gzip.level", "9"),
         ("compression.lz4.level", "1"),
         ("compression.zstd.level", "-5"),
-        ("kafscale.bundles", "service"),
         ("kafscale.linger.ms", "-1"),
         ("max.compaction.lag.ms", "1"),
         ("max.message.bytes", "0"),
@@ -350,6 +349,15 @@ def test_a_value_is_no_longer_than_a_service_holds_for_every_topic() -> None:
     assert error_of(replaced(TOPIC, [("segment.ms", " " * 4_096 + "5")])) is ErrorCode.INVALID_CONFIG
 
 
+def test_a_key_of_an_older_version_is_not_shown_and_leaves_with_the_next_change() -> None:
+    old = replace(TOPIC, configs={"kafscale.bundles": "false", "retention.ms": "5"})
+    assert "kafscale.bundles" not in {key.name for key in TOPIC_CONFIGS.shown(old.configs)}
+    longer = Change(name="retention.ms", config_operation=Operation.SET, value="6")
+    after = changed(old, [longer])
+    assert isinstance(after, Topic)
+    assert after.configs == {"retention.ms": "6"}
+
+
 def test_to_reset_a_key_that_nobody_knows_is_no_mistake() -> None:
     unknown = Change(name="no.such.key", config_operation=Operation.DELETE, value=None)
     after = changed(TOPIC, [unknown])
@@ -366,7 +374,6 @@ def test_a_key_is_felt_or_without_effect() -> None:
         "compression.type",
         "compression.zstd.level",
         "delete.retention.ms",
-        "kafscale.bundles",
         "kafscale.linger.ms",
         "max.compaction.lag.ms",
         "max.message.bytes",
@@ -382,7 +389,7 @@ def test_a_key_is_felt_or_without_effect() -> None:
 
 
 def test_the_values_of_the_table_are_those_that_services_read() -> None:
-    assert (TOPIC.segment_bytes, TOPIC.max_message_bytes, TOPIC.linger_ms) == (1_073_741_824, 1_048_588, None)
+    assert (TOPIC.segment_bytes, TOPIC.max_message_bytes, TOPIC.linger_ms) == (1_073_741_824, 1_048_588, 0)
     every = {name: key.default for name, key in TOPIC_CONFIGS.keys.items()}
     named = Topic(name="t", topic_id=TopicId(bytes(16)), partitions=1, configs=every)
     plain = Topic(name="t", topic_id=TopicId(bytes(16)), partitions=1)

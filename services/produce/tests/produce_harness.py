@@ -43,6 +43,8 @@ from kafscale.wire.schema.produce import (
 PATIENCE_S = 20.0
 SHORT_TIMEOUTS = {"produce_timeout_min_ms": 0}
 """A test that is about a timeout does not wait for seconds."""
+SEGMENTS = {"bundle_direct_bytes": 1}
+"""For a test that looks at segments: each request becomes one of its own."""
 
 
 async def until(condition: Callable[[], object], what: str = "", within_s: float = PATIENCE_S) -> None:
@@ -297,15 +299,13 @@ class Cluster:
         store: ObjectStore | None = None,
         etcd: EtcdClient | None = None,
         pace: Pace | None = None,
-        bundles: bool = False,
         **settings: Any,
     ) -> Node:
-        """Without bundles, unless the test asks for them: most tests look at segments."""
         node = Node(
             etcd=etcd or self.etcd,
             store=store or self.store,
             keyspace=self.keyspace,
-            settings=ProduceSettings(bundles=bundles, **(SHORT_TIMEOUTS | settings)),
+            settings=ProduceSettings(**(SHORT_TIMEOUTS | settings)),
             node_id=node_id,
             pace=pace or Pace(),
         )

@@ -66,11 +66,25 @@ def test_a_producer_that_the_partition_knows_is_checked_there() -> None:
     assert table.is_behind(KEY, view(1, 6), {2}, 0)
 
 
+def test_what_was_taken_is_waited_for_no_more() -> None:
+    table = AppendOrder()
+    for seq, left in ((4, 1), (5, 0), (6, 0)):
+        table.refused(KEY, view(1, 5), 0)
+        table.taken(KEY, view(1, seq))
+        table.taken(KEY, view(2, 9))
+        table.taken((KEY[0], 1), view(1, 9))
+        assert len(table) == left
+    table.refused(KEY, view(1, 5), 0)
+    table.taken(KEY, view(1, 0, epoch=1))
+    assert len(table) == 0, "the epoch of the refused batch has ended"
+
+
 def test_what_is_no_batch_is_left_to_the_writer() -> None:
     table = AppendOrder()
     table.refused(KEY, view(1, 5), 0)
     for records in (None, memoryview(b""), memoryview(bytes(60))):
         table.refused(KEY, records, 0)
+        table.taken(KEY, records)
         assert not table.is_behind(KEY, records, (), 0)
     assert len(table) == 1
 
@@ -151,3 +165,40 @@ async def test_a_pipeline_whose_first_batch_found_no_memory_is_taken_in_order(cl
     assert (await node.send(topic, 0, batches[1])).error is ErrorCode.NOT_ENOUGH_REPLICAS
     answers = await asyncio.gather(*(node.send(topic, 0, records) for records in batches))
     assert [answer.base_offset for answer in answers] == [1, 2, 3]
+
+
+async def test_a_gap_behind_a_refused_batch_is_no_gap_until_that_batch_was_taken(cluster: Cluster) -> None:
+    """OUT_OF_ORDER_SEQUENCE_NUMBER makes librdkafka raise its epoch and send stored batches again."""
+    node = await cluster.node()
+    topic = await cluster.topic()
+    batches = [batch(b"%d" % n, pid=9, epoch=0, seq=n) for n in range(4)]
+    await node.send(topic, 0, batches[0])
+    assert (await node.send(topic, 0, batches[2])).error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    budget = node.runtime.budget
+    budget.reserve(budget.bytes_max - budget.used_bytes)
+    assert (await node.send(topic, 0, batches[1])).error is ErrorCode.NOT_ENOUGH_REPLICAS
+    budget.release(budget.used_bytes)
+    assert (await node.send(topic, 0, batches[2])).error is ErrorCode.NOT_ENOUGH_REPLICAS
+    answers = await asyncio.gather(*(node.send(topic, 0, records) for records in batches[1:3]))
+    assert [answer.base_offset for answer in answers] == [1, 2]
+    gap = batch(b"9", pid=9, epoch=0, seq=9)
+    assert (await node.send(topic, 0, gap)).error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert await cluster.log(topic) == [b"0", b"1", b"2"]
+
+
+async def test_a_new_owner_doubts_the_gaps_of_producers_that_its_log_knows(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another owner, or a front door that knew none, may have refused what is missing."""
+    node = await cluster.node(node_id=3)
+    topic = await cluster.topic()
+    await node.send(topic, 0, batch(b"a", pid=7, epoch=0, seq=0))
+    await node.kill()
+    monkeypatch.setattr(requests, "NEW_OWNER_MS", 1_500)
+    again = await cluster.node(node_id=3)
+    gap, doubted = batch(b"c", pid=7, epoch=0, seq=2), 0
+    async with asyncio.timeout(20):
+        while (answer := await again.send(topic, 0, gap)).error is ErrorCode.NOT_ENOUGH_REPLICAS:
+            doubted += 1
+    assert doubted
+    assert answer.error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER

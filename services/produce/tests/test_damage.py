@@ -18,7 +18,7 @@ from kafscale.storage.schema import SCHEMA
 from kafscale.storage.topics import Topic
 from kafscale.store.v1 import store_pb2 as pb
 from kafscale.wire.errors import ErrorCode
-from produce_harness import Cluster, batch, until
+from produce_harness import SEGMENTS, Cluster, batch, until
 
 GARBAGE = b"\xff\xff\xff garbage"
 
@@ -33,7 +33,7 @@ def newer_schema(
 
 async def written(cluster: Cluster, topic: Topic) -> Head:
     """What an instance that has left leaves of a partition: head, meta, manifest and snapshot."""
-    first = await cluster.node()
+    first = await cluster.node(**SEGMENTS)
     for seq in range(30):
         answer = await first.send(topic, 0, batch(b"x", pid=7, epoch=0, seq=seq))
         assert answer.error is ErrorCode.NONE
@@ -46,7 +46,7 @@ async def written(cluster: Cluster, topic: Topic) -> Head:
 
 async def three_instances_refuse(cluster: Cluster, topic: Topic, other: Topic) -> None:
     for _ in range(3):
-        node = await cluster.node()
+        node = await cluster.node(**SEGMENTS)
         answer = await asyncio.wait_for(node.send(topic, 0, batch(b"y")), 10)
         assert answer.error is ErrorCode.KAFKA_STORAGE_ERROR
         assert (await node.send(other, 0, batch(b"z"))).error is ErrorCode.NONE
@@ -95,7 +95,7 @@ async def test_an_unreadable_head_or_meta_ends_no_instance_and_stays_as_it_is(
     assert after.value == damaged, "nothing is made anew over it"
     if kind == "head":
         await cluster.etcd.put(key, before.value)
-        node = await cluster.node()
+        node = await cluster.node(**SEGMENTS)
         assert (await node.send(topic, 0, batch(b"y"))).error is ErrorCode.NONE, "mended, it is served"
 
 
@@ -103,7 +103,7 @@ async def test_a_head_that_is_damaged_under_its_owner_ends_neither_it_nor_its_ot
     cluster: Cluster,
 ) -> None:
     topic, other = await cluster.topic("t"), await cluster.topic("u")
-    node = await cluster.node()
+    node = await cluster.node(**SEGMENTS)
     for each in (topic, other):
         assert (await node.send(each, 0, batch(b"x"))).error is ErrorCode.NONE
     await cluster.etcd.put(cluster.keyspace.head(topic.topic_id, 0), GARBAGE)
@@ -121,7 +121,7 @@ async def test_a_meta_that_is_damaged_under_its_owner_stops_that_partition_with_
 ) -> None:
     """Not with time-outs for ever, which is what a tail that nothing empties ends in."""
     topic, other = await cluster.topic("t"), await cluster.topic("u")
-    node = await cluster.node()
+    node = await cluster.node(**SEGMENTS)
     assert (await node.send(topic, 0, batch(b"x"))).error is ErrorCode.NONE
     await cluster.etcd.put(cluster.keyspace.meta(topic.topic_id, 0), GARBAGE)
     codes = [(await node.send(topic, 0, batch(b"y"), timeout_ms=5_000)).error for _ in range(40)]
@@ -136,7 +136,7 @@ async def test_an_unreadable_owner_record_is_no_owner_and_the_next_claim_writes_
     cluster: Cluster, value: bytes
 ) -> None:
     topic, other = await cluster.topic("t"), await cluster.topic("u")
-    node = await cluster.node()
+    node = await cluster.node(**SEGMENTS)
     assert (await node.send(topic, 0, batch(b"x"))).error is ErrorCode.NONE
     key = cluster.keyspace.owner(topic.topic_id, 0)
     await cluster.etcd.put(key, value)
@@ -144,7 +144,7 @@ async def test_an_unreadable_owner_record_is_no_owner_and_the_next_claim_writes_
     assert (await node.send(topic, 0, batch(b"y"))).error is ErrorCode.NONE, "the head says who owns it"
     assert (await node.send(other, 0, batch(b"y"))).error is ErrorCode.NONE
     await node.kill()
-    again = await cluster.node()
+    again = await cluster.node(**SEGMENTS)
     assert (await again.send(topic, 0, batch(b"z"))).error is ErrorCode.NONE
     owner = await cluster.owner(topic)
     assert owner is not None
@@ -155,11 +155,11 @@ async def test_an_unreadable_owner_record_is_no_owner_and_the_next_claim_writes_
 @pytest.mark.parametrize("owned", [True, False])
 async def test_a_head_that_is_gone_is_not_begun_anew(cluster: Cluster, owned: bool) -> None:
     topic, other = await cluster.topic("t"), await cluster.topic("u")
-    node = await cluster.node()
+    node = await cluster.node(**SEGMENTS)
     assert (await node.send(topic, 0, batch(b"x"))).error is ErrorCode.NONE
     if not owned:
         await node.drain()
-        node = await cluster.node()
+        node = await cluster.node(**SEGMENTS)
     await cluster.etcd.delete(cluster.keyspace.head(topic.topic_id, 0))
     await node.send(topic, 0, batch(b"y"))
     answer = await node.send(topic, 0, batch(b"y"), connection=2)
@@ -172,12 +172,12 @@ async def test_a_head_that_is_gone_is_not_begun_anew(cluster: Cluster, owned: bo
 async def test_a_meta_that_is_gone_is_not_begun_anew(cluster: Cluster, owned: bool) -> None:
     """A checkpoint on top of nothing would forget every manifest before it."""
     topic = await cluster.topic()
-    node = await cluster.node()
+    node = await cluster.node(**SEGMENTS)
     while not (await cluster.meta(topic)).chunks:
         assert (await node.send(topic, 0, batch(b"x"))).error is ErrorCode.NONE
     if not owned:
         await node.drain()
-        node = await cluster.node()
+        node = await cluster.node(**SEGMENTS)
     key = cluster.keyspace.meta(topic.topic_id, 0)
     await cluster.etcd.delete(key)
     codes = [(await node.send(topic, 0, batch(b"y"), timeout_ms=5_000)).error for _ in range(40)]
@@ -213,7 +213,7 @@ async def test_a_recovery_that_was_overtaken_calls_nothing_damaged(cluster: Clus
     store = cluster.store = HeldStore()
     topic = await cluster.topic()
     store.held = (await written(cluster, topic)).snap_key
-    slow = await cluster.node()
+    slow = await cluster.node(**SEGMENTS)
     asked = slow.send(topic, 0, batch(b"y"))
     await asyncio.wait_for(store.reached.wait(), 10)
     key = cluster.keyspace.head(topic.topic_id, 0)
@@ -229,7 +229,7 @@ async def test_a_recovery_begins_again_from_a_meta_that_has_moved_on(cluster: Cl
     """Compaction or retention has replaced a manifest; the head does not change by it."""
     topic = await cluster.topic()
     await written(cluster, topic)
-    node = await cluster.node()
+    node = await cluster.node(**SEGMENTS)
     seen: list[Meta] = []
     recovery = node.service.ownership._recovery
     load = recovery.producers
@@ -262,7 +262,7 @@ async def test_writes_go_on_when_old_manifests_cannot_be_merged(
     monkeypatch.setattr(checkpoint, "MERGE_TIMEOUT_S", 0.2)
     store = cluster.store = HeldStore()
     topic = await cluster.topic()
-    node = await cluster.node()
+    node = await cluster.node(**SEGMENTS)
     sent = 0
 
     async def write() -> ErrorCode:
@@ -308,7 +308,7 @@ async def test_a_merge_is_not_named_when_orphans_were_condemned_since_it_began(
 ) -> None:
     monkeypatch.setattr(manifests, "MERGE_WIDTH", 4)
     topic = await cluster.topic()
-    node = await cluster.node()
+    node = await cluster.node(**SEGMENTS)
     merges = node.service.ownership.tools.checkpointer._merges
     key, into = (topic.topic_id, 0), merges.into
 

@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from kafscale.produce.server import BUNDLES_BURST
 from kafscale.produce.settings import ProduceSettings
 from kafscale.runtime.committer import Refused
 from kafscale.runtime.etcd_binary import EtcdProcess
@@ -17,7 +18,7 @@ from kafscale.testkit.etcd import start_etcd
 from kafscale.testkit.objects import Fault, FaultyStore
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema.produce import ProduceRequest
-from produce_harness import Cluster, batch, until
+from produce_harness import SEGMENTS, Cluster, batch, until
 from produce_load import Load
 
 
@@ -44,13 +45,13 @@ async def test_a_paused_writer_commits_nothing_after_another_claimed(
 ) -> None:
     """The zombie has uploaded; its commit meets a head that moved on."""
     paused = PausedEtcd.to(cluster, etcd_server)
-    zombie = await cluster.node(etcd=paused)
+    zombie = await cluster.node(etcd=paused, **SEGMENTS)
     topic = await cluster.topic()
     assert (await zombie.send(topic, 0, batch(b"a"))).base_offset == 0
     paused.running.clear()
     late = zombie.send(topic, 0, batch(b"zombie"))
     await until(lambda: zombie.service.committer.backlog == 0 and zombie.metric("puts_total") == 4)
-    other = await cluster.node()
+    other = await cluster.node(**SEGMENTS)
     taken = None
     for attempt in range(100):  # the zombie's process lives, and registers again each time
         await cluster.etcd.lease_revoke(zombie.registration.lease_id)
@@ -70,14 +71,14 @@ async def test_a_paused_writer_commits_nothing_after_another_claimed(
 
 async def test_a_zombies_late_put_never_replaces_what_its_successor_committed(cluster: Cluster) -> None:
     store = FaultyStore(cluster.store)
-    zombie = await cluster.node(store=store)
+    zombie = await cluster.node(store=store, **SEGMENTS)
     topic = await cluster.topic()
     await zombie.send(topic, 0, batch(b"a"))
     store.plan = lambda operation, key: Fault.LATE if operation == "put" else None
     zombie.send(topic, 0, batch(b"zombie"), timeout_ms=100)
     await until(lambda: store.late_count >= 2, "its PUTs are on their way")
     await cluster.etcd.lease_revoke(zombie.registration.lease_id)
-    other = await cluster.node()
+    other = await cluster.node(**SEGMENTS)
     await until(lambda: zombie.id not in {i.id for i in other.service.live.instances()}, "seen as gone")
     assert (await other.send(topic, 0, batch(b"b"))).base_offset == 1
     await store.deliver_late()
@@ -87,7 +88,7 @@ async def test_a_zombies_late_put_never_replaces_what_its_successor_committed(cl
 async def test_an_orphan_of_an_older_epoch_is_replaced(cluster: Cluster) -> None:
     """The PUT of the dead epoch landed: its name is taken, and the new owner needs it."""
     store = FaultyStore(cluster.store)
-    zombie = await cluster.node(store=store)
+    zombie = await cluster.node(store=store, **SEGMENTS)
     topic = await cluster.topic()
     await zombie.send(topic, 0, batch(b"a"))
     store.plan = lambda operation, key: Fault.LATE if operation == "put" else None
@@ -95,7 +96,7 @@ async def test_an_orphan_of_an_older_epoch_is_replaced(cluster: Cluster) -> None
     await until(lambda: store.late_count >= 2, "its PUTs are on their way")
     await store.deliver_late()
     await zombie.kill()
-    other = await cluster.node()
+    other = await cluster.node(**SEGMENTS)
     assert (await other.send(topic, 0, batch(b"b"))).base_offset == 1
     assert await cluster.log(topic) == [b"a", b"b"]
 
@@ -278,9 +279,12 @@ async def test_a_store_that_is_away_for_a_while_delays_and_loses_nothing(cluster
     assert not any(producer.retries for producer in load.producers)
 
 
-async def test_lost_answers_of_the_store_cost_a_head_and_nothing_else(cluster: Cluster) -> None:
+@pytest.mark.parametrize("written", [SEGMENTS, {}], ids=["segments", "bundles"])
+async def test_lost_answers_of_the_store_cost_a_head_and_nothing_else(
+    cluster: Cluster, written: dict[str, int]
+) -> None:
     store = FaultyStore(cluster.store)
-    await cluster.node(store=store)
+    await cluster.node(store=store, **written)
     topic = await cluster.topic("t", 2)
     lost = iter(range(10_000))
     store.plan = lambda operation, key: (
@@ -393,21 +397,21 @@ async def test_a_drain_ends_in_time_although_the_store_is_away(cluster: Cluster)
     assert await cluster.log(topic) == [b"a", b"c"]
 
 
-async def test_a_budget_of_segments_stretches_the_flushes_and_serves_all(cluster: Cluster) -> None:
-    node = await cluster.node(produce_segments_per_s=40)
+async def test_a_budget_of_bundles_stretches_the_flushes_and_serves_all(cluster: Cluster) -> None:
+    node = await cluster.node(bundles_per_s=40)
     topic = await cluster.topic("t", 8)
     loop = asyncio.get_running_loop()
     started_s = loop.time()
     async with Load(cluster, topic) as load:
         await load.progress(400)
-    flushed = node.metric("flushes_total")
-    assert flushed <= 20 + 40 * (loop.time() - started_s) + 1
-    assert flushed < load.acked / 2, "records share the flushes that there are"
+    bundles = node.metric("bundle_bytes_count")
+    assert bundles <= BUNDLES_BURST + 40 * (loop.time() - started_s) + 1
+    assert bundles < load.acked / 2, "records share the bundles that there are"
 
 
 async def test_after_three_thousand_segments_a_restart_serves_at_once(cluster: Cluster) -> None:
     store = FaultyStore(cluster.store)
-    node = await cluster.node(node_id=1, store=store, segment_bytes=4096)
+    node = await cluster.node(node_id=1, store=store, **SEGMENTS)
     topic = await cluster.topic()
     big = b"x" * 4096
     for wave in range(0, 3_000, 4):  # as many as are uploaded at once: a segment each

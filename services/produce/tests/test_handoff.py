@@ -171,7 +171,7 @@ async def test_a_topic_that_is_deleted_in_the_moment_in_which_its_partition_is_d
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The shell performs Drained after the writer has stepped down."""
-    node = await cluster.node(bundles=True)
+    node = await cluster.node()
     topic, other = await cluster.topic(), await cluster.topic("other")
     assert (await node.send(topic, 0, batch(b"x"))).error is ErrorCode.NONE
     partition = node.service.ownership.partitions[topic.topic_id, 0]

@@ -12,7 +12,7 @@ from kafscale.produce.log_starts import LogStarts
 from kafscale.storage.etcd.client import Txn, TxnResult
 from kafscale.storage.topics import Topic
 from kafscale.testkit.objects import Fault, FaultyStore, scripted
-from produce_harness import PATIENCE_S, Cluster, batch, until
+from produce_harness import PATIENCE_S, SEGMENTS, Cluster, batch, until
 
 RECORDS = 60
 CHECKPOINT_AT = 25
@@ -36,7 +36,7 @@ async def test_a_checkpoint_overtaken_by_a_deletion_is_made_anew_and_keeps_the_s
     cluster: Cluster,
 ) -> None:
     store = FaultyStore(cluster.store)
-    node = await cluster.node(node_id=1, store=store)
+    node = await cluster.node(node_id=1, store=store, **SEGMENTS)
     topic = await cluster.topic()
     store.plan = scripted(("put", "/manifest/", Fault.HOLD))
     for n in range(CHECKPOINT_AT):
@@ -56,7 +56,7 @@ async def test_a_checkpoint_overtaken_by_a_deletion_is_made_anew_and_keeps_the_s
 async def test_deletions_beside_every_commit_neither_stop_checkpoints_nor_are_undone(
     cluster: Cluster,
 ) -> None:
-    node = await cluster.node(node_id=1)
+    node = await cluster.node(node_id=1, **SEGMENTS)
     topic = await cluster.topic()
     answer = node.send(topic, 0, batch(b"0"))
     for n in range(1, RECORDS):
@@ -72,7 +72,7 @@ async def test_deletions_beside_every_commit_neither_stop_checkpoints_nor_are_un
 
 
 async def test_an_owner_says_the_new_start_without_a_checkpoint(cluster: Cluster) -> None:
-    node = await cluster.node(node_id=1)
+    node = await cluster.node(node_id=1, **SEGMENTS)
     topic, other = await cluster.topic(), await cluster.topic("other")
     await node.send(topic, 0, batch(b"a", b"b", b"c"))
     await node.send(other, 0, batch(b"a"))
@@ -86,7 +86,7 @@ async def test_an_owner_says_the_new_start_without_a_checkpoint(cluster: Cluster
 
 async def test_a_start_that_moved_while_nothing_was_watched_is_read(cluster: Cluster) -> None:
     """Also past a meta that cannot be read, and of a partition that nobody owns here."""
-    node = await cluster.node(node_id=1)
+    node = await cluster.node(node_id=1, **SEGMENTS)
     topic, damaged, away = [await cluster.topic(name) for name in ("t", "damaged", "away")]
     for each in (topic, damaged, away):
         await node.send(each, 0, batch(b"a", b"b", b"c"))
@@ -114,11 +114,11 @@ class Writer:
 
 
 async def test_a_new_owner_tells_the_start_from_its_first_answer_on(cluster: Cluster) -> None:
-    node = await cluster.node(node_id=1)
+    node = await cluster.node(node_id=1, **SEGMENTS)
     topic = await cluster.topic()
     assert (await node.send(topic, 0, batch(b"a", b"b", b"c"))).parts[0].log_start_offset == 0
     await delete_below(cluster, topic, 2)
     await node.kill()
-    again = await cluster.node(node_id=1)
+    again = await cluster.node(node_id=1, **SEGMENTS)
     answer = await again.send(topic, 0, batch(b"d"))
     assert (answer.base_offset, answer.parts[0].log_start_offset) == (3, 2)

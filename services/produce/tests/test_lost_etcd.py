@@ -140,7 +140,7 @@ async def looks(node: Node, count: int = 5) -> None:
 
 @pytest.mark.usefixtures("quick_cleaner")
 async def test_an_etcd_that_lost_its_data_costs_no_bundle(cluster: Cluster) -> None:
-    node = await cluster.node(bundles=True, bundle_grace_ms=0)
+    node = await cluster.node(bundle_grace_ms=0)
     topic = await cluster.topic()
     assert (await node.send(topic, 0, batch(b"acknowledged"))).error is ErrorCode.NONE
     before = await bundles(cluster)
@@ -155,7 +155,7 @@ async def test_an_etcd_that_lost_its_data_costs_no_bundle(cluster: Cluster) -> N
 @pytest.mark.usefixtures("quick_cleaner")
 @pytest.mark.parametrize("witnessed", [True, False])
 async def test_an_etcd_that_went_back_costs_no_bundle(cluster: Cluster, witnessed: bool) -> None:
-    node = await cluster.node(bundles=True, bundle_grace_ms=3_600_000)
+    node = await cluster.node(bundle_grace_ms=3_600_000)
     topic = await cluster.topic()
     assert (await node.send(topic, 0, batch(b"in the snapshot"))).error is ErrorCode.NONE
     older = await saved(cluster)

@@ -104,7 +104,7 @@ async def test_a_store_that_is_full_costs_one_claim_for_each_put_that_it_refuses
         return Fault.FULL
 
     store = FaultyStore(cluster.store)
-    node = await cluster.node(bundles=True, store=store)
+    node = await cluster.node(store=store)
     await node.send_all(topic, range(1))
     before = [(await cluster.head(topic, number)).epoch for number in range(20)]
     store.plan = full

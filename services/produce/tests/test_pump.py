@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
-from kafscale.produce.log.flush import FlushBudget
 from kafscale.produce.log.model import Instant
 from kafscale.produce.partition import Partition
 from kafscale.produce.pump import Pump
@@ -33,7 +32,7 @@ def raises() -> None:
 
 
 async def test_partitions_touched_in_one_turn_are_driven_once_each_in_their_order() -> None:
-    pump = Pump(SystemClock(), FlushBudget(None))
+    pump = Pump(SystemClock())
     driven: list[str] = []
     one, other = (doing(lambda name=name: driven.append(name)) for name in ("one", "other"))
     for partition in (one, other, one):
@@ -44,7 +43,7 @@ async def test_partitions_touched_in_one_turn_are_driven_once_each_in_their_orde
 
 async def test_a_drive_that_raises_ends_the_instance_and_nothing_is_driven_after_it() -> None:
     """Its actions are lost, and so would be the partitions behind it: they would stand still for good."""
-    pump = Pump(SystemClock(), FlushBudget(None))
+    pump = Pump(SystemClock())
     driven: list[str] = []
     running = asyncio.create_task(pump.run())
     for partition in (doing(raises), doing(lambda: driven.append("behind"))):
@@ -59,7 +58,7 @@ async def test_a_drive_that_raises_ends_the_instance_and_nothing_is_driven_after
 
 async def test_what_a_drive_begins_bears_the_ids_of_no_request() -> None:
     """A drive serves everybody who touched its partition, and timers and uploads begin in it."""
-    pump = Pump(SystemClock(), FlushBudget(None))
+    pump = Pump(SystemClock())
     seen: list[RequestMeta | None] = []
     token = CURRENT_REQUEST.set(RequestMeta(connection_id=1, api_key=0, api_version=9))
     pump.touch(doing(lambda: seen.append(CURRENT_REQUEST.get())))

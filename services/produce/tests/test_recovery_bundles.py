@@ -82,13 +82,13 @@ async def test_a_bundle_that_is_gone_is_damage_for_each_partition_that_names_it(
 
 async def test_the_next_owner_of_a_killed_instance_reads_each_bundle_once(cluster: Cluster) -> None:
     topic = await cluster.topic(partitions=PARTITIONS)
-    node = await cluster.node(bundles=True)
+    node = await cluster.node()
     for number in range(4):
         await node.send_many([(topic, {n: batch(b"%d" % number) for n in range(PARTITIONS)})])
     named = {seg.bundle for n in range(PARTITIONS) for seg in (await cluster.head(topic, n)).tail}
     await node.kill()
     store = FaultyStore(cluster.store)
-    other = await cluster.node(bundles=True, store=store)
+    other = await cluster.node(store=store)
     answer = await other.send_many([(topic, {n: batch(b"next") for n in range(PARTITIONS)})])
     assert {part.error_code for part in answer.parts} == {0}
     assert gets(store) == len(named)

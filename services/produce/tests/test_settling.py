@@ -42,7 +42,7 @@ from kafscale.testkit.garbage import collector_off, cycles
 from kafscale.testkit.logbuilder import LogBuilder, create_topic, records
 from kafscale.testkit.objects import Fault, FaultyStore, scripted
 from kafscale.wire.batches import TIMESTAMP_NONE
-from produce_harness import Cluster, batch
+from produce_harness import SEGMENTS, Cluster, batch
 
 EPOCH = 7
 """Of the owner that settles; the slices are of epoch 1."""
@@ -434,7 +434,7 @@ async def test_an_owner_settles_what_the_one_before_has_left(
     for number in range(5):
         await log.append(records(2), records(number + 1))
     before = await cluster.head(log.topic)
-    node = await cluster.node()
+    node = await cluster.node(**SEGMENTS)
     answer = await node.send(log.topic, 0, batch(b"x"))
     assert answer.base_offset == log.next
     await settled(cluster, log)
@@ -452,7 +452,7 @@ async def test_an_owner_settles_what_the_one_before_has_left(
     assert node.metric("settled_bytes_total", source="memory") == 0
     for seg in before.tail:
         await cluster.store.delete(place_of(keyspace, "t", 0, seg).key)
-    other = await cluster.node()
+    other = await cluster.node(**SEGMENTS)
     await node.drain()
     async with asyncio.timeout(LATE_S):  # until the release has reached its view, and without any bundle
         epochs = count()  # a front door raises the lane's epoch after a refusal
@@ -468,7 +468,7 @@ async def test_an_owner_that_is_fenced_while_it_settles_changes_nothing(
     await cluster.store.put(
         keyspace.segment_key("t", 0, 0), (b"newer",), condition=None, metadata=written_by(99)
     )
-    node = await cluster.node()
+    node = await cluster.node(**SEGMENTS)
     await node.send(log.topic, 0, batch(b"x"))
     async with asyncio.timeout(LATE_S):
         while node.metric("stepdowns_total", reason="fenced") == 0:

@@ -21,7 +21,7 @@ from kafscale.storage.keys import BundleId
 from kafscale.storage.objects import IfAbsent
 from kafscale.testkit.objects import Fault, FaultyStore, scripted
 from kafscale.testkit.redis import RedisServer
-from produce_harness import Cluster, batch, until
+from produce_harness import SEGMENTS, Cluster, batch, until
 
 PATIENT_MS = 10_000
 
@@ -29,7 +29,7 @@ PATIENT_MS = 10_000
 async def test_a_committed_segment_is_put_there_as_it_is_in_the_store(
     cluster: Cluster, redis_server: RedisServer
 ) -> None:
-    node = await cluster.node(redis_url=redis_server.url, redis_timeout_ms=PATIENT_MS)
+    node = await cluster.node(redis_url=redis_server.url, redis_timeout_ms=PATIENT_MS, **SEGMENTS)
     topic = await cluster.topic()
     for n in range(3):
         assert (await node.send(topic, 0, batch(b"%d" % n))).base_offset == n
@@ -42,21 +42,22 @@ async def test_a_committed_segment_is_put_there_as_it_is_in_the_store(
     assert node.runtime.budget.used_bytes == 0
 
 
-@pytest.mark.parametrize("bundles", [False, True], ids=["segments", "bundles"])
+@pytest.mark.parametrize("written", [SEGMENTS, {}], ids=["segments", "bundles"])
 async def test_with_a_key_what_is_put_there_is_signed(
-    cluster: Cluster, redis_server: RedisServer, tmp_path: Path, bundles: bool
+    cluster: Cluster, redis_server: RedisServer, tmp_path: Path, written: dict[str, int]
 ) -> None:
     (tmp_path / "keys").write_text(bytes(range(32)).hex())
     node = await cluster.node(
-        bundles=bundles,
         redis_url=redis_server.url,
         redis_timeout_ms=PATIENT_MS,
         redis_mac_key_file=tmp_path / "keys",
+        **written,
     )
     topic = await cluster.topic()
     assert (await node.send(topic, 0, batch(bytes(PIECE_BYTES)))).base_offset == 0
     await until(lambda: node.metric("shared_cache_fills_total") == 1, "the fill")
     [seg] = (await cluster.head(topic)).tail
+    bundles = not written
     assert seg.is_slice == bundles
     keys = cluster.keyspace
     key = keys.bundle_key(BundleId(seg.bundle)) if bundles else keys.segment_key(topic.name, 0, seg.base)
@@ -69,7 +70,9 @@ async def test_with_a_key_what_is_put_there_is_signed(
 async def test_what_is_not_committed_is_not_put_there(cluster: Cluster, redis_server: RedisServer) -> None:
     """Its segment is in the store and its index is not, so the commit waits."""
     store = FaultyStore(cluster.store, scripted(("put", ".index", Fault.HOLD)))
-    node = await cluster.node(store=store, redis_url=redis_server.url, redis_timeout_ms=PATIENT_MS)
+    node = await cluster.node(
+        store=store, redis_url=redis_server.url, redis_timeout_ms=PATIENT_MS, **SEGMENTS
+    )
     topic = await cluster.topic()
     answer = node.send(topic, 0, batch(b"x"))
     await until(lambda: node.metric("put_seconds_count") == 1, "the PUT of the segment is answered")
@@ -82,7 +85,7 @@ async def test_what_is_not_committed_is_not_put_there(cluster: Cluster, redis_se
 async def test_a_redis_that_answers_nothing_holds_no_answer(
     cluster: Cluster, redis_server: RedisServer
 ) -> None:
-    node = await cluster.node(redis_url=redis_server.url, redis_timeout_ms=600_000)
+    node = await cluster.node(redis_url=redis_server.url, redis_timeout_ms=600_000, **SEGMENTS)
     topic = await cluster.topic()
     with redis_server.paused():
         for n in range(20):
@@ -93,7 +96,7 @@ async def test_a_redis_that_answers_nothing_holds_no_answer(
 
 async def test_a_bundle_is_put_there_whole_and_once(cluster: Cluster, redis_server: RedisServer) -> None:
     topic = await cluster.topic(partitions=12)
-    node = await cluster.node(bundles=True, redis_url=redis_server.url, redis_timeout_ms=PATIENT_MS)
+    node = await cluster.node(redis_url=redis_server.url, redis_timeout_ms=PATIENT_MS)
     await node.send_many([(topic, {n: batch(b"claims") for n in range(12)})])
     await until(lambda: node.runtime.budget.used_bytes == 0, "the fills")
     before = node.metric("shared_cache_fills_total")

@@ -54,8 +54,8 @@ SEGMENT_BYTES = 256 << 10
 PIPE_BYTES_PER_S = 200_000
 STALL_S = 10.0
 REQUESTS = 30
-"""In flight for each partition: more than its pipeline holds."""
-LIMITS = Limits(seal_bytes_max=SEGMENT_BYTES, linger_min_ms=5)
+"""In flight for each partition: three segments, and some records of the next."""
+LIMITS = Limits(direct_bytes=SEGMENT_BYTES)
 
 
 class ThinPipe(MemoryStore):

@@ -11,14 +11,14 @@ import pytest
 from kafscale.log.segment import walk_batches
 from kafscale.produce.log.contents import LIGHT_BYTES_MAX, Opening
 from kafscale.produce.opener import LINE_MAX, PLACES
-from kafscale.produce.settings import ProduceSettings, limits_of
+from kafscale.produce.settings import BUNDLES_PER_S, ProduceSettings, bundles_per_s, limits_of
 from kafscale.storage.objects import MemoryStore
 from kafscale.storage.topics import Topic, TopicState
 from kafscale.testkit.plain_records import plain_batch, plain_record
 from kafscale.wire.compression import Compression
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.records import Codec, Record, build_batch, has_valid_crc, read_batch_header
-from produce_harness import Cluster, batch, change, until
+from produce_harness import SEGMENTS, Cluster, batch, change, until
 
 SENT_MS = 1_700_000_000_000
 
@@ -183,7 +183,7 @@ async def test_a_topic_that_becomes_compacted_refuses_records_without_a_key(clus
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
 async def test_a_topic_that_takes_the_logs_time_gives_it_and_says_it(cluster: Cluster, codec: Codec) -> None:
-    node = await cluster.node()
+    node = await cluster.node(**SEGMENTS)
     topic = await cluster.topic()
     (before,) = (await node.send(topic, 0, keyed(b"a", codec=codec))).parts
     assert before.log_append_time_ms == -1
@@ -204,32 +204,40 @@ async def test_a_topic_that_takes_the_logs_time_gives_it_and_says_it(cluster: Cl
 
 
 def test_the_writers_limits_are_the_topics() -> None:
-    settings = ProduceSettings(produce_linger_ms=7, segment_bytes=1 << 20, produce_partition_bytes=2 << 20)
+    settings = ProduceSettings(segment_bytes=1 << 20, produce_partition_bytes=2 << 20)
 
-    def limits(**configs: str) -> tuple[int, bool, int, int]:
+    def limits(**configs: str) -> tuple[int, int, int]:
         named = {key.replace("_", "."): value for key, value in configs.items()}
         topic = Topic(name="t", topic_id=b"1" * 16, partitions=1, configs=named)  # type: ignore[arg-type]
-        found = limits_of(topic, settings, MemoryStore())
-        return found.linger_min_ms, found.linger_whole, found.seal_bytes, found.max_message_bytes
+        found = limits_of(topic, settings)
+        return found.linger_ms, found.seal_bytes, found.max_message_bytes
 
-    assert limits() == (7, False, 1 << 20, 1_048_588)
+    assert limits() == (0, 1 << 20, 1_048_588)
     assert limits(kafscale_linger_ms="30", segment_bytes="5000", max_message_bytes="9") == (
         30,
-        True,
         5_000,
         9,
     )
-    assert limits(kafscale_linger_ms="0", segment_bytes="2000000") == (0, False, 1 << 20, 1_048_588)
+    assert limits(kafscale_linger_ms="0", segment_bytes="2000000") == (0, 1 << 20, 1_048_588)
     assert limits(kafscale_linger_ms="-1") == limits()
     # A batch that no partition may ever hold is too large, and not a matter of waiting for room.
-    assert limits(max_message_bytes=str(4 << 20))[3] == 2 << 20
+    assert limits(max_message_bytes=str(4 << 20))[2] == 2 << 20
+
+
+def test_only_a_store_that_bills_requests_has_a_budget_of_bundles_by_default() -> None:
+    free, billing = MemoryStore(), MemoryStore()
+    billing.bills_requests = True
+    assert bundles_per_s(ProduceSettings(), free) is None
+    assert bundles_per_s(ProduceSettings(), billing) == BUNDLES_PER_S
+    chosen = ProduceSettings(bundles_per_s=7)
+    assert [bundles_per_s(chosen, store) for store in (free, billing)] == [7, 7]
 
 
 def test_the_codec_of_the_limits_is_the_topics() -> None:
     def compression(**configs: str) -> Compression | None:
         named = {f"compression.{key.replace('_', '.')}": value for key, value in configs.items()}
         topic = Topic(name="t", topic_id=b"1" * 16, partitions=1, configs=named)  # type: ignore[arg-type]
-        return limits_of(topic, ProduceSettings(), MemoryStore()).compression
+        return limits_of(topic, ProduceSettings()).compression
 
     assert compression() is None
     assert compression(type="producer", zstd_level="7") is None
@@ -254,7 +262,7 @@ async def stored_codecs(cluster: Cluster, topic: Topic) -> list[Codec]:
 
 
 async def test_a_change_of_the_codec_is_felt_by_the_next_batch(cluster: Cluster) -> None:
-    node = await cluster.node()
+    node = await cluster.node(**SEGMENTS)
     topic = await cluster.topic()
     wanted = ["producer", "zstd", "gzip", "lz4", "snappy", "uncompressed"]
     for number, name in enumerate(wanted):
@@ -278,7 +286,7 @@ async def test_requests_keep_their_order_behind_one_that_is_compressed(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also those that have the codec already, and those of an idempotent producer."""
-    node = await cluster.node()
+    node = await cluster.node(**SEGMENTS)
     topic = await cluster.topic(compression_type="zstd")
     await node.send(topic, 0, batch(b"warm"))
     with gate(monkeypatch) as held:

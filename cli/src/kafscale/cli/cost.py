@@ -28,11 +28,10 @@ RecordOption = Annotated[int, typer.Option(min=1, help="Size of a record.")]
 ReadsOption = Annotated[
     float, typer.Option(min=0, help="Times that each record is read from the store; 0 without consumers.")
 ]
-SegmentsOption = Annotated[int, typer.Option(min=1, help="Value of KAFSCALE_PRODUCE_SEGMENTS_PER_S.")]
 BundlesOption = Annotated[int, typer.Option(min=1, help="Value of KAFSCALE_BUNDLES_PER_S.")]
 HeadsOption = Annotated[int, typer.Option(min=1, help="Value of KAFSCALE_HEAD_COMMITS_PER_S.")]
 SegmentBytesOption = Annotated[int, typer.Option(min=4_096, help="Value of KAFSCALE_SEGMENT_BYTES.")]
-DirectOption = Annotated[int, typer.Option(min=64 << 10, help="Value of KAFSCALE_BUNDLE_DIRECT_BYTES.")]
+DirectOption = Annotated[int, typer.Option(min=1, help="Value of KAFSCALE_BUNDLE_DIRECT_BYTES.")]
 KeepOption = Annotated[int, typer.Option(min=0, help="Value of KAFSCALE_SETTLE_KEEP_BYTES.")]
 SettleOption = Annotated[int, typer.Option(min=1_000, help="Value of KAFSCALE_SETTLE_MS.")]
 FlushOption = Annotated[int, typer.Option(min=1, help="Milliseconds from the seal of a flush to its commit.")]
@@ -49,7 +48,6 @@ def cost(
     instances: InstancesOption = 1,
     record_bytes: RecordOption = 1_000,
     reads: ReadsOption = 1.0,
-    segments_per_s: SegmentsOption = TUNING.segments_per_s,
     bundles_per_s: BundlesOption = TUNING.bundles_per_s,
     head_commits_per_s: HeadsOption = TUNING.head_commits_per_s,
     segment_bytes: SegmentBytesOption = TUNING.segment_bytes,
@@ -76,8 +74,8 @@ def cost(
     Prices are in dollars, by default those of S3 Standard in us-east-1.
     """
     prices = Prices(**_given(Prices, context))
-    cases = _counted(finished(_measure(data_dir, etcd, namespace, seconds))) if now else _computed(context)
-    _show(cases, prices, output)
+    requests = _counted(finished(_measure(data_dir, etcd, namespace, seconds))) if now else _computed(context)
+    _show(requests, prices, output)
 
 
 def _given(values: type[Load | Tuning | Prices], context: typer.Context) -> dict[str, Any]:
@@ -86,11 +84,11 @@ def _given(values: type[Load | Tuning | Prices], context: typer.Context) -> dict
     return {name: value for name, value in context.params.items() if name in names}
 
 
-def _computed(context: typer.Context) -> dict[str, Requests]:
-    from kafscale.operations.cost.model import both
+def _computed(context: typer.Context) -> Requests:
+    from kafscale.operations.cost.model import requests_of
 
     load = Load(bytes_per_s=context.params["rate_mb"] * MB, **_given(Load, context))
-    return both(load, Tuning(**_given(Tuning, context)))
+    return requests_of(load, Tuning(**_given(Tuning, context)))
 
 
 async def _measure(
@@ -105,7 +103,7 @@ async def _measure(
         return await measure(client, Keyspace(settings.namespace), seconds)
 
 
-def _counted(measured: Measured) -> dict[str, Requests]:
+def _counted(measured: Measured) -> Requests:
     notice(
         f"counted {measured.over_s:.1f} s over {counted(measured.partitions, 'partition')}; "
         "a month is 30 days at this rate; DELETEs are derived: every object that is written is deleted later"
@@ -114,13 +112,13 @@ def _counted(measured: Measured) -> dict[str, Requests]:
         notice(
             f"{counted(measured.silent, 'fetch or produce instance')} did not answer, so the GETs are not known"
         )
-    return {"now": measured.requests}
+    return measured.requests
 
 
-def _show(cases: dict[str, Requests], prices: Prices, output: Output) -> None:
+def _show(requests: Requests, prices: Prices, output: Output) -> None:
     from kafscale.operations.cost.rows import COLUMNS, rows_of
 
-    rows = rows_of(cases, prices)
+    rows = rows_of(requests, prices)
     if output is Output.TABLE:
         screen().print(table(rows))
     else:
@@ -133,7 +131,7 @@ def table(rows: list[dict[str, Any]]) -> Table:
 
     shown = Table(box=None, header_style="bold")
     for name in COLUMNS:
-        shown.add_column(name, justify="left" if name in ("case", "per") else "right", overflow="fold")
+        shown.add_column(name, justify="left" if name == "per" else "right", overflow="fold")
     for row in rows:
         shown.add_row(*(_cell(name, row[name]) for name in COLUMNS))
     return shown

@@ -32,8 +32,8 @@ def settle(
 ) -> None:
     """Move the records in bundles into segments now, and wait until none is left; exits 1 if some are.
 
-    Use it before you go back to a version without bundles: restart all produce instances with KAFSCALE_BUNDLES=false,
-    then run this. A tool that reads only the bucket finds all older records afterwards (--allow-newer).
+    Use it for a tool that reads only the bucket and knows only segments. It finds all older records afterwards
+    (--allow-newer), or all records if you first restart all produce instances with KAFSCALE_BUNDLE_DIRECT_BYTES=1.
     """
     timeout_s = seconds(timeout)
     with progressing() as show:

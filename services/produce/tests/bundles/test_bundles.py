@@ -9,7 +9,7 @@ from kafscale.log.bundle import parse_bundle
 from kafscale.log.segment import FOOTER_SIZE, HEADER_SIZE
 from kafscale.testkit.objects import Fault, FaultyStore, scripted
 from kafscale.wire.errors import ErrorCode
-from produce_harness import Cluster, batch, until
+from produce_harness import SEGMENTS, Cluster, batch, until
 
 PARTITIONS = 12
 
@@ -20,7 +20,7 @@ async def bundles(cluster: Cluster) -> list[str]:
 
 async def test_a_request_to_many_partitions_is_one_object(cluster: Cluster) -> None:
     topic = await cluster.topic(partitions=PARTITIONS)
-    node = await cluster.node(bundles=True)
+    node = await cluster.node()
     await node.send_many([(topic, {n: batch(b"first") for n in range(PARTITIONS)})])  # claims
     before = await bundles(cluster)
     answer = await node.send_many([(topic, {n: batch(b"%d" % n) for n in range(PARTITIONS)})])
@@ -32,9 +32,21 @@ async def test_a_request_to_many_partitions_is_one_object(cluster: Cluster) -> N
         assert all(seg.is_slice for seg in (await cluster.head(topic, number)).tail)
 
 
+async def test_an_instance_may_write_no_bundles_at_all(cluster: Cluster) -> None:
+    topic = await cluster.topic(partitions=PARTITIONS)
+    node = await cluster.node(**SEGMENTS)
+    sent = [node.send_many([(topic, {n: batch(b"%d" % k) for n in range(PARTITIONS)})]) for k in range(3)]
+    for answer in sent:
+        assert {part.error_code for part in (await answer).parts} == {0}
+    assert await bundles(cluster) == []
+    for number in range(PARTITIONS):
+        assert [seg.records for seg in (await cluster.head(topic, number)).tail] == [1, 1, 1]
+        assert await cluster.log(topic, number) == [b"0", b"1", b"2"]
+
+
 async def test_small_slices_are_folded_and_settled_and_the_next_owner_reads_them(cluster: Cluster) -> None:
     topic = await cluster.topic()
-    node = await cluster.node(bundles=True)
+    node = await cluster.node()
     for number in range(100):
         assert (await node.send(topic, 0, batch(b"%d" % number))).error == 0
     tail = (await cluster.head(topic)).tail
@@ -48,7 +60,7 @@ async def test_small_slices_are_folded_and_settled_and_the_next_owner_reads_them
     assert node.metric("bundle_seconds_count") == node.metric("bundle_bytes_count") == 100
     assert (node.metric("bundle_slices_count"), node.metric("bundle_slices_sum")) == (100, 100)
     await node.kill()
-    other = await cluster.node(bundles=True, settle_ms=1_000)
+    other = await cluster.node(settle_ms=1_000)
     assert (await other.send(topic, 0, batch(b"100"))).error == 0
     async with asyncio.timeout(20):
         while any(seg.is_slice for seg in (await cluster.head(topic)).tail):
@@ -58,7 +70,7 @@ async def test_small_slices_are_folded_and_settled_and_the_next_owner_reads_them
 
 async def test_a_bundle_is_deleted_when_its_slices_are_settled(cluster: Cluster) -> None:
     topic = await cluster.topic(partitions=3)
-    node = await cluster.node(bundles=True, settle_ms=1_000, bundle_grace_ms=100)
+    node = await cluster.node(settle_ms=1_000, bundle_grace_ms=100)
     for number in range(10):
         answer = await node.send_many([(topic, {n: batch(b"%d" % number) for n in range(3)})])
         assert {part.error_code for part in answer.parts} == {0}
@@ -75,7 +87,7 @@ async def test_a_put_without_an_answer_is_sent_again_and_every_record_is_there_o
 ) -> None:
     topic = await cluster.topic(partitions=3)
     store = FaultyStore(cluster.store, scripted(("put", ".kfb", fault), ("put", ".kfb", fault)))
-    node = await cluster.node(bundles=True, store=store)
+    node = await cluster.node(store=store)
     await node.send_all(topic, range(3))
     await store.deliver_late()
     await node.send_all(topic, range(3, 6))
@@ -90,7 +102,7 @@ async def test_a_store_that_is_full_ends_the_epochs_of_the_partitions_in_the_bun
 ) -> None:
     topic = await cluster.topic(partitions=2)
     store = FaultyStore(cluster.store)
-    node = await cluster.node(bundles=True, store=store)
+    node = await cluster.node(store=store)
     await node.send_all(topic, range(1))
     epochs = [(await cluster.head(topic, n)).epoch for n in range(2)]
     store.plan = scripted(("put", ".kfb", Fault.FULL))
@@ -105,7 +117,7 @@ async def test_a_store_that_is_full_ends_the_epochs_of_the_partitions_in_the_bun
 async def test_a_held_bundle_blocks_only_its_partitions(cluster: Cluster) -> None:
     topic = await cluster.topic(partitions=2)
     store = FaultyStore(cluster.store)
-    node = await cluster.node(bundles=True, store=store)
+    node = await cluster.node(store=store)
     await node.send_all(topic, range(1))
     before = len(node.service.own_bundles)
     store.plan = scripted(("put", ".kfb", Fault.HOLD))
@@ -123,7 +135,7 @@ async def test_what_waited_for_a_flight_is_sealed_with_the_requests_that_it_answ
     """Otherwise two crowds of producers take turns for ever, in twice as many bundles."""
     topic = await cluster.topic()
     store = FaultyStore(cluster.store)
-    node = await cluster.node(bundles=True, store=store)
+    node = await cluster.node(store=store)
     await node.send_all(topic, range(1))
     before = await bundles(cluster)
     store.plan = scripted(("put", ".kfb", Fault.HOLD))
@@ -142,7 +154,7 @@ async def test_what_waited_for_a_flight_is_sealed_with_the_requests_that_it_answ
 
 async def test_the_age_of_the_oldest_slice_is_shown_until_it_is_settled(cluster: Cluster) -> None:
     topic = await cluster.topic(partitions=2)
-    node = await cluster.node(bundles=True)
+    node = await cluster.node()
     owned, age = node.service.ownership.partitions, node.service.slice_age
     await age.look(owned.values())
     assert node.metric("oldest_slice_seconds") == 0

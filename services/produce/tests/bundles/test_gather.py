@@ -8,9 +8,15 @@ from collections import defaultdict
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from kafscale.produce.bundles.gather import ALL_IN_FLIGHT_MAX, IN_FLIGHT_MAX, STUCK_MS, Gather, GatherLimits
-from kafscale.produce.log.flush import NEVER, TokenBucket
-from kafscale.produce.log.model import Want
+from kafscale.produce.bundles.gather import (
+    ALL_IN_FLIGHT_MAX,
+    IN_FLIGHT_MAX,
+    STUCK_MS,
+    Gather,
+    GatherLimits,
+    TokenBucket,
+)
+from kafscale.produce.log.model import NEVER, Want
 
 LIMITS = GatherLimits()
 BURST = 4

@@ -40,7 +40,7 @@ async def delete_below(cluster: Cluster, topic: Topic, offset: int) -> None:
 
 async def test_writes_wait_until_the_records_of_the_lost_slice_are_deleted(cluster: Cluster) -> None:
     """No other partition waits, and nothing restarts."""
-    node = await cluster.node(bundles=True, settle_keep_bytes=0)
+    node = await cluster.node(settle_keep_bytes=0)
     topic, healthy = await tail_with_a_lost_slice(cluster, node, TAIL_MAX), await cluster.topic("healthy")
     waiting = node.send(topic, 0, batch(b"waits"))
     for number in range(5):
@@ -67,7 +67,7 @@ async def test_a_slice_without_room_keeps_no_place_of_other_bundles(
         return writer._pipeline.wants(99, committing=writer._ledger.committing)
 
     store = FaultyStore(cluster.store)
-    node = await cluster.node(bundles=True, settle_keep_bytes=0, store=store)
+    node = await cluster.node(settle_keep_bytes=0, store=store)
     topic = await tail_with_a_lost_slice(cluster, node, TAIL_MAX - 1)
     monkeypatch.setattr(PartitionWriter, "wants", wants)
     gather = node.service.ownership.tools.bundler._gather

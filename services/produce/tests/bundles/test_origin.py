@@ -24,7 +24,7 @@ RECORD = Record(schema=1, cluster_id="id").SerializeToString()
 async def test_bundles_of_an_instance_name_it_and_its_cluster(cluster: Cluster) -> None:
     await cluster.etcd.put(cluster.keyspace.cluster(), RECORD)
     topic = await cluster.topic()
-    node = await cluster.node(bundles=True)
+    node = await cluster.node()
     await node.send_all(topic, range(1))
     [info] = [info async for info in cluster.store.list(cluster.keyspace.bundles_prefix())]
     found = await cluster.store.head(info.key)

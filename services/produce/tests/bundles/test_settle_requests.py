@@ -30,7 +30,7 @@ def settle_ms(node: Node, topic: Topic, partition: int = 0) -> int:
 
 async def test_owners_settle_the_topic_that_is_named_and_no_other(cluster: Cluster) -> None:
     wanted, other = await cluster.topic("wanted", partitions=4), await cluster.topic("other", partitions=2)
-    node = await cluster.node(bundles=True)
+    node = await cluster.node()
     for topic in (wanted, other):
         await node.send_all(topic, range(3))
     await cluster.etcd.put(cluster.keyspace.settle_request("r", "wanted"), b"")
@@ -44,11 +44,11 @@ async def test_a_request_holds_for_partitions_that_are_claimed_later_and_for_wha
     cluster: Cluster,
 ) -> None:
     topic = await cluster.topic(partitions=2)
-    node = await cluster.node(bundles=True)
+    node = await cluster.node()
     await node.send_all(topic, range(2))
     await node.kill()
     await cluster.etcd.put(cluster.keyspace.settle_request("r"), b"")
-    other = await cluster.node(bundles=True)  # its scan claims them
+    other = await cluster.node()  # its scan claims them
     await settled(cluster, topic)
     await other.send_all(topic, range(2, 4))
     await settled(cluster, topic)
@@ -58,7 +58,7 @@ async def test_a_request_holds_for_partitions_that_are_claimed_later_and_for_wha
 
 async def test_a_request_that_is_gone_holds_no_more(cluster: Cluster) -> None:
     topic = await cluster.topic()
-    node = await cluster.node(bundles=True)
+    node = await cluster.node()
     await node.send_all(topic, range(1))
     keys = [cluster.keyspace.settle_request(name, topic.name) for name in ("one", "two")]
     lease = await cluster.etcd.lease_grant(60)

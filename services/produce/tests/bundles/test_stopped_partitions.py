@@ -24,7 +24,7 @@ async def forgotten(partitions: Sequence[weakref.ref[Partition]]) -> None:
 
 
 async def test_a_partition_that_stepped_down_is_forgotten(cluster: Cluster) -> None:
-    node = await cluster.node(bundles=True)
+    node = await cluster.node()
     topic = await cluster.topic()
     ownership = node.service.ownership
     seen = []
@@ -47,11 +47,11 @@ async def test_a_partition_that_stepped_down_is_forgotten(cluster: Cluster) -> N
 
 async def test_partitions_that_were_handed_over_are_forgotten(cluster: Cluster) -> None:
     """The usual life of a cluster: an instance comes, and partitions go to it."""
-    giver = await cluster.node(bundles=True, produce_handoffs_per_s=1_000)
+    giver = await cluster.node(produce_handoffs_per_s=1_000)
     topic = await cluster.topic(partitions=20)
     await giver.send_all(topic, range(1))
     seen = {key: weakref.ref(partition) for key, partition in giver.service.ownership.partitions.items()}
-    taker = await cluster.node(bundles=True)
+    taker = await cluster.node()
     await until(lambda: taker.owned and len(giver.owned) + len(taker.owned) == 20, "each has its share")
     await forgotten([seen[key] for key in taker.owned])
     await giver.send_many([(topic, {number: batch(b"2") for id_, number in giver.owned})])

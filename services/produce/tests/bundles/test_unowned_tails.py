@@ -19,7 +19,7 @@ async def settled(cluster: Cluster, topic: Topic) -> None:
 
 async def test_slices_of_an_owner_that_died_are_settled_without_a_request(cluster: Cluster) -> None:
     topic = await cluster.topic(partitions=4)
-    node = await cluster.node(bundles=True)
+    node = await cluster.node()
     await node.send_all(topic, range(3))
     other = await cluster.node(settle_ms=1_000)  # it writes no bundles itself
     await node.kill()
@@ -32,7 +32,7 @@ async def test_slices_of_an_owner_that_died_are_settled_without_a_request(cluste
 
 async def test_young_slices_are_claimed_and_wait_for_their_age(cluster: Cluster) -> None:
     topic = await cluster.topic()
-    node = await cluster.node(bundles=True)
+    node = await cluster.node()
     await node.send_all(topic, range(3))
     other = await cluster.node()
     await node.kill()
@@ -43,7 +43,7 @@ async def test_young_slices_are_claimed_and_wait_for_their_age(cluster: Cluster)
 async def test_a_partition_without_an_owner_record_is_left_alone(cluster: Cluster) -> None:
     """It has no head, so no slices: its first request claims it. The scan reads no heads."""
     used, unused = await cluster.topic("used"), await cluster.topic("unused", partitions=100)
-    node = await cluster.node(bundles=True)
+    node = await cluster.node()
     await node.send_all(used, range(1))
     other = await cluster.node()
     await node.kill()

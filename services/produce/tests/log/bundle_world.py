@@ -42,9 +42,7 @@ class BundleWorld(World):
     """The methods that flaws override say what the protocol does."""
 
     kept_bytes = 1_500
-    limits = replace(
-        LIMITS, bundled=True, seal_bytes_max=1_500, direct_bytes=300, settle_ms=2_000, checkpoint_at=8
-    )
+    limits = replace(LIMITS, seal_bytes_max=1_500, direct_bytes=300, settle_ms=2_000, checkpoint_at=8)
 
     def __init__(self, instances: int = 2) -> None:
         super().__init__(instances)

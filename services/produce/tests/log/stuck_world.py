@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from instances_world import InstancesWorld, PartitionWorld
 from kafscale.log.heads import TAIL_MAX
-from kafscale.produce.bundles.gather import STUCK_MS, Gather, GatherLimits
-from kafscale.produce.log.flush import TokenBucket
+from kafscale.produce.bundles.gather import STUCK_MS, Gather, GatherLimits, TokenBucket
 from kafscale.produce.log.model import Action, Published, SteppedDown
 from kafscale.produce.log.settling import RETRY_MAX_MS
 from kafscale.storage.keys import BundleId

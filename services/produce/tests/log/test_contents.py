@@ -36,7 +36,7 @@ from kafscale.wire.records import (
     records_in,
 )
 from msgspec.structs import replace as replace_fields
-from writer_desk import HEAD, QUICK, Desk
+from writer_desk import GATHERING, HEAD, QUICK, Desk
 
 KEYED = Record(key=b"k", value=b"v")
 KEYLESS = Record(value=b"v")
@@ -284,12 +284,11 @@ def test_the_largest_timestamp_that_is_stored_is_that_of_the_records(
 
 
 def test_the_bounds_of_a_segment_are_those_of_its_records() -> None:
-    desk = Desk()
+    desk = Desk(GATHERING)
     earlier = records(Record(timestamp=5_000), Record(timestamp=500))  # the first is not the oldest
     for token, batch in ((1, lying(Codec.NONE, max_timestamp=1 << 62)), (2, earlier)):
         desk.append(token, batch)
-    desk.tick()
-    desk.upload()
+    desk.store(desk.seal())
     desk.commit()
     (seg,) = desk.writer.head.tail
     assert (seg.min_ts, seg.max_ts, desk.writer.head.max_ts) == (500, 5_000, 5_000)

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafscale.log.heads import Aborted, Head, Seg
 from kafscale.log.segment import BatchInfo, build_segment
-from kafscale.produce.log.flush import NEVER
-from kafscale.produce.log.model import Instant, Limits, SettleRun
+from kafscale.produce.log.model import NEVER, Instant, Limits, SettleRun
 from kafscale.produce.log.settling import RETRY_FIRST_MS, SettledRun, Settling, first_run, settled_seg
 
 BUNDLE = b"b" * 16

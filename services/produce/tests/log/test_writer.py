@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import pytest
 from kafscale.log.heads import EpochStart, Head, decode_head
 from kafscale.produce.log.model import (
     CommitHead,
@@ -10,17 +11,15 @@ from kafscale.produce.log.model import (
     Part,
     Published,
     PutObject,
-    SealWanted,
     State,
     StepDownReason,
+    Want,
 )
 from kafscale.produce.log.producers import IN_FLIGHT_MAX
 from kafscale.storage.objects import IfAbsent
 from kafscale.wire.errors import ErrorCode
-from writer_desk import QUICK, Desk, numbered, one_batch
+from writer_desk import GATHERING, Desk, numbered, one_batch
 
-S3 = Limits(linger_min_ms=5)
-LINGERING = replace(S3, linger_min_ms=100, linger_whole=True)
 META = MetaWrite(expected_revision=0, value=b"")
 
 
@@ -54,12 +53,12 @@ def test_the_commit_names_both_objects_and_extends_the_compared_head() -> None:
     assert desk.writer.head == head
 
 
-def test_what_one_turn_brings_is_one_segment() -> None:
-    desk = Desk()
+def test_what_waits_for_a_bundle_is_one_slice() -> None:
+    desk = Desk(GATHERING)
     for token in range(5):
         desk.append(token)
-    desk.tick()
-    desk.upload()
+    assert not desk.actions
+    desk.store(desk.seal())
     desk.commit()
     assert [desk.replies[token].base_offset for token in range(5)] == [0, 1, 2, 3, 4]
     assert len(desk.writer.head.tail) == 1
@@ -121,74 +120,42 @@ def test_an_epoch_enters_the_history_with_its_first_record_only() -> None:
 # --- sealing -------------------------------------------------------------------------------------
 
 
-def test_an_idle_partition_lingers_as_long_as_its_store_asks() -> None:
-    desk = Desk(S3)
+@pytest.mark.parametrize(("linger_ms", "hold_ms"), [(0, 0), (90, 90), (1_000, 250)])
+def test_a_buffer_is_kept_out_of_bundles_by_its_topics_linger_and_by_its_own_flights(
+    linger_ms: int, hold_ms: int
+) -> None:
+    desk = Desk(replace(GATHERING, linger_ms=linger_ms))
+    size = len(one_batch())
+    assert desk.writer.wants() is None
     desk.append(1)
-    assert desk.writer.next_deadline() == desk.now_ms + 5
-    desk.tick(4)
-    assert not desk.pop(PutObject)
-    desk.tick(1)
-    assert len(desk.pop(PutObject)) == 2
-
-
-def test_records_gather_until_what_is_under_way_is_committed_and_its_producers_are_back() -> None:
-    desk = Desk(S3)
-    desk.append(1)
-    desk.tick(5)
+    desk.now_ms += 7
     desk.append(2)
-    desk.tick(100)
-    assert len(desk.pop(PutObject)) == 2, "only the first segment's"
-    desk.do(desk.writer.upload_done, 0, Part.SEGMENT, "a")
-    assert not desk.pop(PutObject)
-    desk.do(desk.writer.upload_done, 0, Part.INDEX, "b")
-    assert not desk.pop(PutObject)
-    desk.commit()
-    assert not desk.pop(PutObject), "producer 1 has its answer and comes back"
+    assert desk.writer.wants() == Want(2 * size, 2, since_ms=desk.now_ms - 7, hold_ms=hold_ms)
+    flight = desk.seal()
     desk.append(3)
-    desk.tick(0)
-    assert {put.base for put in desk.pop(PutObject)} == {1}
-
-
-def test_producers_that_do_not_come_back_are_waited_for_half_as_long_as_their_commit_took() -> None:
-    desk = Desk(S3)
-    desk.append(1)
-    desk.tick(5)
-    desk.append(2)
-    desk.tick(100)
-    desk.upload(only=0)
+    under_way = Want(size, 1, since_ms=desk.now_ms, hold_ms=250)
+    assert desk.writer.wants() == under_way
+    desk.store(flight)
+    assert desk.writer.wants() == under_way, "in a transaction"
     desk.commit()
-    desk.pop(PutObject)
-    assert desk.writer.next_deadline() == desk.now_ms + 50
-    desk.tick(49)
-    assert not desk.pop(PutObject)
-    desk.tick(1)
-    assert {put.base for put in desk.pop(PutObject)} == {1}
+    assert desk.writer.wants() == under_way._replace(hold_ms=hold_ms)
 
 
-def test_a_producer_alone_waits_for_nobody() -> None:
-    desk = Desk(S3)
-    desk.append(1)
-    desk.tick(5)
-    desk.upload(only=0)
-    desk.commit()
-    desk.pop(PutObject)
+def test_a_full_pipeline_wants_no_place_in_a_bundle() -> None:
+    desk = Desk(replace(GATHERING, pipeline_max=2))
+    flights = []
+    for token in range(2):
+        desk.append(token)
+        flights.append(desk.seal())
     desk.append(2)
-    desk.tick(0)
-    assert {put.base for put in desk.pop(PutObject)} == {1}
+    assert desk.writer.wants() is None
+    desk.store(flights[0])
+    assert desk.writer.wants() is not None
 
 
-def test_no_record_waits_longer_than_the_flush_interval_for_a_slow_upload() -> None:
-    desk = Desk(S3)
-    desk.append(1)
-    desk.tick(5)
-    desk.append(2)
-    assert desk.writer.next_deadline() == desk.now_ms + 250
-    desk.tick(250)
-    assert {put.base for put in desk.pop(PutObject)} == {0, 1}
-
-
-def test_a_full_buffer_is_sealed_by_the_append_that_fills_it() -> None:
-    desk = Desk(replace(S3, seal_bytes_max=150))
+@pytest.mark.parametrize("bound", ["segment_bytes", "seal_bytes_max", "direct_bytes"])
+def test_a_full_buffer_is_sealed_by_the_append_that_fills_it(bound: str) -> None:
+    desk = Desk(replace(GATHERING, **{bound: 150}))
     desk.append(1)
     desk.append(2)
     desk.append(3)
@@ -197,7 +164,7 @@ def test_a_full_buffer_is_sealed_by_the_append_that_fills_it() -> None:
 
 def test_one_producer_with_tiny_batches_does_not_fill_a_partition() -> None:
     """What goes beyond its bound is refused until a commit; a repeat takes no room, other producers have theirs."""
-    desk = Desk()
+    desk = Desk(GATHERING)
     for seq in range(IN_FLIGHT_MAX):
         desk.append(seq, numbered(seq))
     desk.append(IN_FLIGHT_MAX, numbered(IN_FLIGHT_MAX))
@@ -205,10 +172,11 @@ def test_one_producer_with_tiny_batches_does_not_fill_a_partition() -> None:
     desk.append(IN_FLIGHT_MAX + 1, numbered(0))
     desk.append(IN_FLIGHT_MAX + 2, numbered(0, pid=8))
     assert set(desk.replies) == {IN_FLIGHT_MAX}
-    desk.tick()
-    desk.upload()
+    desk.store(desk.seal())
     desk.commit()
-    desk.write(IN_FLIGHT_MAX + 3, numbered(IN_FLIGHT_MAX))
+    desk.append(IN_FLIGHT_MAX + 3, numbered(IN_FLIGHT_MAX))
+    desk.store(desk.seal())
+    desk.commit()
     assert [desk.error(token) for token in (0, IN_FLIGHT_MAX + 1, IN_FLIGHT_MAX + 3)] == [ErrorCode.NONE] * 3
 
 
@@ -218,7 +186,7 @@ def test_segment_bytes_lower_the_seal() -> None:
 
 
 def test_at_most_four_segments_upload_at_once_and_the_next_waits_its_turn() -> None:
-    desk = Desk(replace(QUICK, seal_bytes_max=1))
+    desk = Desk()
     for token in range(6):
         desk.append(token)
     assert {put.base for put in desk.actions if isinstance(put, PutObject)} == {0, 1, 2, 3}
@@ -227,47 +195,11 @@ def test_at_most_four_segments_upload_at_once_and_the_next_waits_its_turn() -> N
     assert {put.base for put in desk.actions if isinstance(put, PutObject)} == {1, 2, 3, 4}
 
 
-def test_a_budgeted_seal_waits_for_its_grant() -> None:
-    desk = Desk(replace(S3, budgeted=True))
-    desk.append(1)
-    desk.tick(5)
-    assert desk.one(SealWanted).bytes_waiting > 60
-    desk.tick(100)
-    assert not desk.actions
-    desk.do(desk.writer.grant_seal)
-    assert len(desk.pop(PutObject)) == 2
-
-
-def test_a_topics_own_linger_is_waited_out_also_by_one_client_that_is_back() -> None:
-    for limits, waited_ms in ((replace(S3, linger_min_ms=100), 0), (LINGERING, 100)):
-        desk = Desk(limits)
-        desk.append(1)
-        desk.tick(300)
-        desk.upload()
-        desk.commit()
-        desk.append(2)
-        due_ms = desk.writer.next_deadline()
-        assert due_ms is not None
-        assert due_ms - desk.now_ms == waited_ms
-        desk.tick(waited_ms)
-        assert len(desk.pop(PutObject)) == 2
-
-
-def test_a_budgeted_seal_without_a_grant_happens_at_the_longest_linger() -> None:
-    desk = Desk(replace(S3, budgeted=True))
-    desk.append(1)
-    desk.tick(5)
-    desk.one(SealWanted)
-    assert desk.writer.next_deadline() == 1_000 + 5_000
-    desk.tick(4_995)
-    assert len(desk.pop(PutObject)) == 2
-
-
 # --- commits -------------------------------------------------------------------------------------
 
 
 def test_segments_commit_in_offset_order_whatever_order_their_uploads_end_in() -> None:
-    desk = Desk(replace(QUICK, seal_bytes_max=1))
+    desk = Desk()
     for token in range(3):
         desk.append(token)
     desk.upload(only=2)
@@ -285,7 +217,7 @@ def test_one_transaction_is_out_at_a_time_and_the_next_compares_its_revision() -
     desk.tick()
     desk.upload()
     desk.append(2)
-    desk.tick(250)  # sealed beside the first, whose commit is slow
+    desk.tick()
     desk.upload()
     first = desk.commit()
     second = desk.commit()

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from kafscale.log.heads import TAIL_MAX
 from kafscale.produce.log.model import CommitHead, SettleRun, State, StepDownReason
 from kafscale.produce.log.settling import KeptBudget
 from kafscale.wire.errors import ErrorCode
-from writer_desk import QUICK, Desk, numbered, one_batch
+from writer_desk import GATHERING, Desk, numbered, one_batch
 from writer_truth import settled
 
-BUNDLED = replace(QUICK, bundled=True)
 HELD_MS = 1_000
 """Longer than records are held while a flight of their partition is under way."""
 
 
 def desk_with_slices(count: int, kept_bytes: int = 0) -> Desk:
     """Committed, each in a bundle of its own."""
-    desk = Desk(BUNDLED, kept=KeptBudget(kept_bytes))
+    desk = Desk(GATHERING, kept=KeptBudget(kept_bytes))
     for token in range(count):
         desk.append(token)
         desk.store(desk.seal())
@@ -93,23 +90,23 @@ def test_no_plan_goes_into_a_fold_in_flight_also_after_a_transaction_without_rec
     desk.tick()
     desk.commit()
     assert desk.error(102) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "a gap, and the writer is the owner"
-    desk.tick(BUNDLED.settle_ms * 2)
+    desk.tick(GATHERING.settle_ms * 2)
     assert not desk.pop(SettleRun)
     desk.store(fold)
     desk.commit()
-    desk.tick(BUNDLED.settle_ms * 2)
+    desk.tick(GATHERING.settle_ms * 2)
     assert [seg.base for seg in desk.one(SettleRun).run] == [0]
 
 
 def test_what_the_tail_does_not_name_any_more_is_not_kept() -> None:
     budget = KeptBudget(1 << 20)
-    desk = Desk(BUNDLED, kept=budget)
+    desk = Desk(GATHERING, kept=budget)
     for token in range(2):
         desk.append(token)
         desk.store(desk.seal())
         desk.commit()
     assert budget.used_bytes == desk.writer.kept.bytes > 0
-    desk.tick(BUNDLED.settle_ms * 2)
+    desk.tick(GATHERING.settle_ms * 2)
     plan = desk.one(SettleRun)
     desk.do(desk.writer.run_rewritten, plan.plan, settled(plan.run))
     desk.commit()
@@ -119,7 +116,7 @@ def test_what_the_tail_does_not_name_any_more_is_not_kept() -> None:
 def test_a_commit_that_is_applied_after_the_epoch_keeps_nothing() -> None:
     """Nobody would clear it again, and the budget is that of all partitions."""
     budget = KeptBudget(1 << 20)
-    desk = Desk(BUNDLED, kept=budget)
+    desk = Desk(GATHERING, kept=budget)
     desk.append(1, one_batch(b"v" * 1_000))
     desk.store(desk.seal())
     commit = desk.one(CommitHead)

@@ -17,13 +17,11 @@ from kafscale.produce.log.model import (
 )
 from kafscale.produce.settings import ProduceSettings, limits_of
 from kafscale.storage.keys import TopicId
-from kafscale.storage.objects import MemoryStore
 from kafscale.storage.topics import Topic
 from kafscale.wire.errors import ErrorCode
-from writer_desk import QUICK, Desk, numbered
+from writer_desk import GATHERING, QUICK, Desk, numbered
 from writer_truth import read_back
 
-S3 = Limits(linger_min_ms=5)
 META = MetaWrite(expected_revision=0, value=b"")
 COMPACTED = replace(QUICK, tail_rest_ms=60_000)
 
@@ -132,7 +130,7 @@ def test_a_checkpoint_over_a_claimed_head_fences() -> None:
 
 
 def test_a_hand_over_refuses_commits_what_it_has_snapshots_and_is_drained() -> None:
-    desk = Desk(S3)
+    desk = Desk(GATHERING)
     desk.append(1, numbered(0))
     desk.do(desk.writer.begin_handoff)
     desk.append(2, numbered(1))
@@ -216,7 +214,7 @@ def test_a_compacted_topic_rests_no_longer_than_its_compaction_lag(
 ) -> None:
     configs = {"cleanup.policy": "compact"} | ({"max.compaction.lag.ms": lag_ms} if lag_ms else {})
     topic = Topic(name="t", topic_id=TopicId(bytes(16)), partitions=1, configs=configs)
-    limits = limits_of(topic, ProduceSettings(), MemoryStore())
+    limits = limits_of(topic, ProduceSettings())
     assert (limits.tail_rest_ms, limits.settle_ms) == (rest_ms, settle_ms)
 
 
@@ -252,9 +250,10 @@ def test_a_hand_over_moves_a_tail_although_its_snapshot_is_current() -> None:
 
 
 def test_limits_may_change_while_it_runs() -> None:
-    desk = Desk(S3)
+    desk = Desk(GATHERING)
     desk.append(1)
-    desk.do(desk.writer.configure, replace(S3, linger_min_ms=0))
+    desk.do(desk.writer.configure, QUICK)
+    desk.append(2)
     assert len(desk.pop(PutObject)) == 2
 
 

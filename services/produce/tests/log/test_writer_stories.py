@@ -6,18 +6,16 @@ after it was lost · K6 hole after a failed upload, or uncommitted data adopted 
 that ignore history.
 """
 
-from dataclasses import replace
-
 from kafscale.log.heads import EpochStart
 from kafscale.produce.log.model import CommitHead, Part, PutFailure, State, StepDownReason
 from kafscale.wire.errors import ErrorCode
-from writer_desk import QUICK, Desk
+from writer_desk import Desk
 from writer_scripts import at, deliver_all, upload, write
 from writer_world import World
 
 
 def test_k1_nobody_is_acknowledged_after_an_upload_that_failed() -> None:
-    desk = Desk(replace(QUICK, seal_bytes_max=1))
+    desk = Desk()
     desk.append(1)
     desk.append(2)
     desk.upload(only=1)

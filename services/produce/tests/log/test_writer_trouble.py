@@ -7,7 +7,6 @@ from kafscale.log.heads import Head
 from kafscale.produce.log.model import (
     CommitHead,
     HeadObject,
-    Limits,
     MetaWrite,
     Part,
     PutFailure,
@@ -21,9 +20,8 @@ from kafscale.produce.log.uploading import FoundObject, Tried
 from kafscale.storage.objects import IfAbsent, IfMatch
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.records import Record, build_batch
-from writer_desk import HEAD, QUICK, Desk, numbered, one_batch
+from writer_desk import GATHERING, HEAD, QUICK, Desk, numbered, one_batch
 
-S3 = Limits(linger_min_ms=5)
 META = MetaWrite(expected_revision=0, value=b"")
 
 
@@ -198,7 +196,7 @@ def test_a_request_in_an_unresolved_commit_is_answered_at_its_deadline_even_afte
     desk = Desk()
     desk.append(1, within_ms=100)
     desk.append(2, within_ms=900)
-    desk.tick()
+    desk.upload(only=1)
     desk.upload()
     commit = desk.one(CommitHead)
     desk.do(desk.writer.step_down, StepDownReason.ORDERED)
@@ -296,16 +294,17 @@ def test_a_repeat_of_a_committed_batch_and_one_in_flight_waits_for_the_second() 
 
 
 def test_a_batch_of_a_new_producer_is_refused_where_all_that_are_known_have_batches_on_their_way() -> None:
-    desk = Desk(producers=ProducerTable(ProducerBounds(ids_max=2)))
+    desk = Desk(GATHERING, producers=ProducerTable(ProducerBounds(ids_max=2)))
     for token in (1, 2, 3):
         desk.append(token, numbered(0, pid=token))
     assert desk.error(3) is ErrorCode.NOT_ENOUGH_REPLICAS
     desk.append(4, one_batch())
-    desk.tick()
-    desk.upload()
+    desk.store(desk.seal())
     desk.commit()
     assert [desk.error(token) for token in (1, 2, 4)] == [ErrorCode.NONE] * 3
-    desk.write(5, numbered(0, pid=3))
+    desk.append(5, numbered(0, pid=3))
+    desk.store(desk.seal())
+    desk.commit()
     assert (desk.error(5), desk.replies[5].base_offset) == (ErrorCode.NONE, 3)
 
 
@@ -330,19 +329,16 @@ def test_a_log_whose_newest_time_is_far_ahead_does_not_hold_the_append_time_ther
 def test_the_append_time_is_not_before_the_records_of_the_time_when_clients_gave_theirs() -> None:
     ahead_ms = 1_700_000_000_000 + 60_000
     client_time = memoryview(build_batch([Record(value=b"v", timestamp=ahead_ms)]))
-    desk = Desk(S3)
+    desk = Desk(GATHERING)
     desk.append(1, client_time)
-    desk.writer.configure(replace(S3, log_append_time=True), desk.now())
-    desk.append(2)  # into the same segment
-    for token in (3, 4):
-        desk.tick(300)
-        desk.upload()
-        desk.commit()
-        desk.append(token)
-    assert desk.now().wall_ms < ahead_ms
-    desk.tick(300)
-    desk.upload()
+    desk.writer.configure(replace(GATHERING, log_append_time=True), desk.now())
+    desk.append(2)  # into the same slice
+    desk.store(desk.seal())
     desk.commit()
+    desk.append(3)
+    desk.store(desk.seal())
+    desk.commit()
+    assert desk.now().wall_ms < ahead_ms
     assert desk.replies[1].log_append_time_ms == -1
     assert desk.replies[2].log_append_time_ms >= ahead_ms
     assert desk.replies[3].log_append_time_ms >= desk.replies[2].log_append_time_ms

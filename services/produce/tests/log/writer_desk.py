@@ -29,7 +29,10 @@ from kafscale.wire.errors import ErrorCode
 from kafscale.wire.records import Record, build_batch
 
 T = TypeVar("T")
-QUICK = Limits(linger_min_ms=0)
+QUICK = Limits(direct_bytes=1)
+"""Each request becomes a segment of its own, at once."""
+GATHERING = Limits()
+"""What is written goes into bundles."""
 HEAD = Head(epoch=3, topic="t", owner="1/boot")
 
 

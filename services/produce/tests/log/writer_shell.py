@@ -24,7 +24,6 @@ from kafscale.produce.log.model import (
     Published,
     PutObject,
     Reply,
-    SealWanted,
     SettleRun,
     StepDownReason,
     SteppedDown,
@@ -41,7 +40,7 @@ from writer_truth import KEYS, Truth
 
 LIMITS = Limits(
     seal_bytes_max=400,
-    linger_min_ms=0,
+    direct_bytes=1,
     checkpoint_at=3,
     tail_keep=1,
     checkpoint_retry_ms=10,
@@ -281,11 +280,11 @@ class Shell(Network):
             case SteppedDown():
                 if self.serving[owner.instance] is owner:
                     self.serving[owner.instance] = None
-            case SettleRun() | SealWanted() | Published() | Checkpointed():
+            case SettleRun() | Published() | Checkpointed():
                 self.noticed(owner, action)
 
     def noticed(self, owner: Owner, action: Action) -> None:
-        """Here nothing follows from it: no slices are written, and no flush needs a grant."""
+        """Here nothing follows from it: each request is a segment of its own, and no slices are written."""
 
     def _send_put(self, owner: Owner, action: PutObject) -> None:
         writer, base, part = owner.writer, action.base, action.part

@@ -32,7 +32,7 @@ LEASE_SPARE_S: Final = 30
 """Beyond the deadline, for the reads after the wait."""
 LEASE_MAX_S: Final = 9_000_000_000
 """etcd's limit."""
-NEWER: Final = "Written since the command began: an instance still runs with KAFSCALE_BUNDLES=true."
+NEWER: Final = "Written since the command began: not all instances run with KAFSCALE_BUNDLE_DIRECT_BYTES=1."
 
 
 class CannotSettle(Trouble):
@@ -86,7 +86,7 @@ class Settle:
         if found and not await self._live():
             raise CannotSettle(
                 "no produce instance runs, and only the owners of partitions can settle: start the cluster, "
-                "with KAFSCALE_BUNDLES=false to go back to a version without bundles"
+                "with KAFSCALE_BUNDLE_DIRECT_BYTES=1 if no record may go into a bundle after that"
             )
         async with self._request(topics, timeout_s):
             while waiting and time.monotonic() < deadline:

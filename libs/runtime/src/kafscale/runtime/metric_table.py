@@ -214,7 +214,6 @@ PRODUCE: Final = (
     histogram("bundle_slices", "Slices of a bundle that was stored", bounds=SLICES_BOUNDS),
     histogram("bundle_seconds", "Time from the seal of a bundle until it was stored, with all its PUTs"),
     gauge("owned_partitions", "Partitions that this instance writes"),
-    gauge("governor_waiting_partitions", "Partitions that wait for the PUT budget"),
     gauge("head_tokens_waiting", "Partitions that wait for the budget of commits of heads"),
     gauge(
         "oldest_slice_seconds",

@@ -121,14 +121,13 @@ class ServiceSettings(BaseSettings):
     drain_timeout_ms: int = Field(30_000, ge=0, description="Longest graceful drain after SIGTERM.")
     memory_bytes: int = Field(512 * MIB, ge=16 * MIB, description="Memory limit for requests and buffers.")
 
-    s3_puts_per_s_max: int | None = Field(
-        100, ge=1, description="Maximum of segments written per second; beyond it segments become larger."
-    )
-    s3_linger_min_ms: int = Field(5, ge=0, description="An idle partition waits this long for more records.")
+    s3_linger_min_ms: int = Field(5, ge=0, description="An idle instance waits this long for more records.")
 
     segment_bytes: int = Field(4 * MIB, ge=4096, description="A segment is sealed when it has this size.")
     flush_interval_ms: int = Field(
-        250, ge=0, description="Longest time a record waits for its segment to be sealed."
+        250,
+        ge=0,
+        description="Longest time a record waits for its bundle to be sealed, if there is budget for it.",
     )
     produce_timeout_min_ms: int = Field(
         5_000,

@@ -50,9 +50,7 @@ DEFAULT_DIRTY_RATIO_MIN = 0.5
 DEFAULT_MIN_COMPACTION_LAG_MS = 0
 DEFAULT_MAX_COMPACTION_LAG_MS = (1 << 63) - 1
 INTERNAL_SEGMENT_BYTES = "internal.segment.bytes"
-BUNDLES = "kafscale.bundles"
-DEFAULT_BUNDLES = "service"  # as KAFSCALE_BUNDLES says
-DEFAULT_LINGER_MS = -1  # what the produce service is set to
+DEFAULT_LINGER_MS = -1  # no linger of its own
 LOG_APPEND_TIME = "LogAppendTime"
 COMPACT = "compact"
 DELETE = "delete"
@@ -169,16 +167,9 @@ class Topic:
         return codec, None if level is None else int(self.configs.get(f"compression.{codec}.level", level))
 
     @property
-    def linger_ms(self) -> int | None:
-        """None: what the produce service is set to."""
-        chosen = int(self.configs.get("kafscale.linger.ms", DEFAULT_LINGER_MS))
-        return None if chosen == DEFAULT_LINGER_MS else chosen
-
-    @property
-    def bundled(self) -> bool | None:
-        """Whether its records go into bundles. None: what the produce service is set to."""
-        chosen = self.configs.get(BUNDLES, DEFAULT_BUNDLES)
-        return None if chosen == DEFAULT_BUNDLES else chosen == "true"
+    def linger_ms(self) -> int:
+        """How long its records are kept out of bundles, to gather; 0: it has no linger of its own."""
+        return max(0, int(self.configs.get("kafscale.linger.ms", DEFAULT_LINGER_MS)))
 
 
 def encode_topic(topic: Topic) -> bytes:

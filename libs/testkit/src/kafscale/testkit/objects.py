@@ -109,7 +109,7 @@ class FaultyStore:
         self.inner = inner
         self.plan = plan
         self.linger_min_ms = inner.linger_min_ms
-        self.puts_per_s_max = inner.puts_per_s_max
+        self.bills_requests = inner.bills_requests
         self.puts_at_once_max = inner.puts_at_once_max
         self.conditional_delete = inner.conditional_delete
         self.requests: list[tuple[str, str]] = []

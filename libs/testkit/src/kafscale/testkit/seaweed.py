@@ -102,14 +102,13 @@ class SeaweedServer:
         return self._process.pid
 
     def s3_config(self, bucket: str = BUCKET, **changes: Any) -> S3Config:
-        """The settings of a bucket on this server, without a limit of PUTs, because they cost nothing."""
-        values: dict[str, Any] = {"puts_per_s_max": None, **changes}
+        """The settings of a bucket on this server."""
         return S3Config(
             bucket=bucket,
             endpoint=self.endpoint,
             access_key_id=_ACCESS_KEY,
             secret_access_key=_SECRET_KEY,
-            **values,
+            **changes,
         )
 
     def start(self) -> None:

@@ -107,8 +107,12 @@ class ConfigTable:
         return (key for key in self.keys.values() if not key.internal or key.name in chosen)
 
     def kept(self, configs: Mapping[str, str | None]) -> dict[str, str]:
-        """Valid configs as they are stored."""
-        return {name: self.keys[name].kept(value) for name, value in configs.items() if value is not None}
+        """Valid configs as they are stored. What is stored of a key that another version knew is left out."""
+        return {
+            name: self.keys[name].kept(value)
+            for name, value in configs.items()
+            if value is not None and name in self.keys
+        }
 
 
 def by_name(*keys: ConfigKey) -> Mapping[str, ConfigKey]:

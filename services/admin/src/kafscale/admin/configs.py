@@ -105,21 +105,13 @@ _SETTABLE = (
         "log.cleaner.delete.retention.ms",
     ),
     _at_once(
-        kept.BUNDLES,
-        _STRING,
-        kept.DEFAULT_BUNDLES,
-        one_of(kept.DEFAULT_BUNDLES, "true", "false"),
-        "Whether records are written into bundles, with those of other partitions. false writes two objects for each "
-        "flush of a partition. service uses the setting KAFSCALE_BUNDLES of the produce service.",
-    ),
-    _at_once(
         "kafscale.linger.ms",
         _LONG,
         kept.DEFAULT_LINGER_MS,
         whole_number(-1, LINGER_MS_MAX),
-        "How long a partition waits for more records before it writes a segment, in milliseconds, and at most "
-        "KAFSCALE_FLUSH_INTERVAL_MS. -1 uses the service default, which flushes early once every producer acknowledged "
-        "by the last commit has sent again.",
+        "How long a partition waits for more records before they go into a bundle, in milliseconds, and at most "
+        "KAFSCALE_FLUSH_INTERVAL_MS. With -1 or 0 they wait no longer than those of other topics, and a bundle is "
+        "sealed early once every producer that the last one answered has sent again.",
     ),
     _in_runs(
         MAX_COMPACTION_LAG,

@@ -37,7 +37,6 @@ from kafscale.produce.log.model import (
     Published,
     PutObject,
     Reply,
-    SealWanted,
     SettleRun,
     StepDownReason,
     SteppedDown,
@@ -51,7 +50,7 @@ from kafscale.produce.opener import LINE_MAX, NO_PLACE, Opener
 from kafscale.produce.penalties import ClaimPenalties
 from kafscale.produce.pump import Alarm, Pump
 from kafscale.produce.puts import Uploader
-from kafscale.produce.requests import AppendOrder, Caller, Request, Requests, RequestSpans
+from kafscale.produce.requests import AppendOrder, Caller, Request, Requests, RequestSpans, behind
 from kafscale.produce.settler import Settler
 from kafscale.produce.shared_fills import SharedFills
 from kafscale.runtime.budget import MemoryBudget
@@ -63,8 +62,6 @@ from kafscale.storage.schema import UnreadableValue
 from kafscale.wire.errors import ErrorCode
 
 log = structlog.get_logger(__name__)
-
-BEHIND = "An earlier batch of this producer was refused and must come first."
 
 
 class Phase(Enum):
@@ -167,6 +164,8 @@ class Partition:
         self.held_since_ms = 0
         held, self._held = self._held, deque()
         now = self._tools.now()
+        if len(producers):
+            self._requests.took_over(now)
         for request in held:
             if not self._given_up(request, now):
                 self._enter(writer, request, now)
@@ -254,11 +253,9 @@ class Partition:
         writer = self.writer
         if writer is None:
             return
-        behind, self._behind = self._behind, []
-        for request in behind:
-            self._requests.settle(
-                request, Reply(request.token, ErrorCode.NOT_ENOUGH_REPLICAS, message=BEHIND)
-            )
+        refused, self._behind = self._behind, []
+        for request in refused:
+            self._requests.settle(request, behind(request))
         due_ms = writer.next_deadline()
         if due_ms is not None and due_ms <= now.mono_ms:
             writer.tick(now)
@@ -283,8 +280,6 @@ class Partition:
                 self._tools.begin(self._head(writer, action))
             case TakeCheckpoint() | SettleRun():
                 self._tools.begin(self._plan(writer, action))
-            case SealWanted():
-                self._tools.pump.seal_wanted(self, action.bytes_waiting)
             case Published() | Checkpointed():
                 self._note(action)
             case Drained():
@@ -331,7 +326,6 @@ class Partition:
         self.producers.leave()
         if self._fills is not None:
             self._fills.close()
-        self._tools.pump.forget(self)
         self._tools.bundler.stopped(self, self._tools.now())
         self._tools.metrics.stepdowns.labels(reason.name.lower()).inc()
         if reason is not StepDownReason.RELEASED:

@@ -16,9 +16,7 @@ from collections.abc import Callable, Hashable, Iterable
 from contextvars import Context
 from typing import Protocol
 
-from kafscale.produce.log.flush import FlushBudget
 from kafscale.produce.log.model import Instant
-from kafscale.produce.log.writer import PartitionWriter
 from kafscale.runtime.clock import Clock
 
 
@@ -50,24 +48,20 @@ class Alarm:
 class Driven(Hashable, Protocol):
     """A partition."""
 
-    writer: PartitionWriter | None
-
     def drive(self, now: Instant) -> None: ...
 
 
 class Pump:
     """Collects touched partitions and drives them in a callback of the loop."""
 
-    def __init__(self, clock: Clock, budget: FlushBudget[Driven]) -> None:
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
         # Drives serve many requests: they must not run under the ids of the one that touched first.
         self._context = Context()
-        self._budget = budget
         self.after: Callable[[Iterable[Driven], Instant], None] | None = None
         """Called after the partitions were driven: what concerns several of them."""
         self._touched: dict[Driven, None] = {}
         self._scheduled = False
-        self._grants: asyncio.TimerHandle | None = None
         self._broken = asyncio.Event()
         self._surprise: Exception | None = None
         self.stopped = False
@@ -93,38 +87,6 @@ class Pump:
         if not self._scheduled:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self._run, context=self._context)
-
-    def seal_wanted(self, partition: Driven, bytes_waiting: int) -> None:
-        """The open buffer of a partition is due: grant its seal, now or when the budget has a place for it."""
-        now = self.instant()
-        if not self._budget.admit(partition, bytes_waiting, now.mono_ms):
-            self._await_grants()
-        elif partition.writer is not None:
-            partition.writer.grant_seal(now)
-
-    def forget(self, partition: Driven) -> None:
-        """It stopped: it wants no grant."""
-        self._budget.forget(partition)
-
-    def _await_grants(self) -> None:
-        if self._grants is not None:
-            return
-        now_ms = self._clock.now_ms()
-        due_ms = self._budget.next_due_ms(now_ms)
-        if due_ms is not None:
-            delay_s = max(1, due_ms - now_ms) / 1000
-            self._grants = asyncio.get_running_loop().call_later(delay_s, self._grant, context=self._context)
-
-    def _grant(self) -> None:
-        self._grants = None
-        if self.stopped:
-            return
-        now = self.instant()
-        for partition in self._budget.due(now.mono_ms):
-            if partition.writer is not None:
-                partition.writer.grant_seal(now)
-                self.touch(partition)
-        self._await_grants()
 
     def instant(self) -> Instant:
         return Instant(self._clock.now_ms(), self._clock.wall_ms())

@@ -31,8 +31,7 @@ from typing import Final
 
 import structlog
 from kafscale.log.bundle import BuiltBundle
-from kafscale.produce.log.flush import NEVER
-from kafscale.produce.log.model import HeadObject, Instant, PutFailure, PutObject, StepDownReason
+from kafscale.produce.log.model import NEVER, HeadObject, Instant, PutFailure, PutObject, StepDownReason
 from kafscale.produce.log.put_limit import LOCAL_PUTS_MAX, Outcome, Place, PutBounds, PutLimit, Rank, Turn
 from kafscale.produce.log.uploading import FoundObject, Tried
 from kafscale.produce.log.writer import PartitionWriter

@@ -47,6 +47,8 @@ LANES_MAX = 1 << 16
 LANE_KEPT_MS = 60_000
 """Longer than a front door may hold a request on its way."""
 KEPT_MS = 120_000
+NEW_OWNER_MS = 10_000
+"""So long after a claim a gap may come from what another owner, or a front door without one, refused before."""
 KEPT_MAX = 1 << 16
 _PRODUCER = struct.Struct(">qhi")  # id, epoch, base sequence
 _PRODUCER_AT = 43  # in a batch header
@@ -166,15 +168,21 @@ class Known(Protocol):
 
 
 class AppendOrder:
-    """The batch that each unknown producer must send again first, by partition; the oldest entries go first.
+    """The batch that each producer must send again first, by partition; the oldest entries go first.
 
-    A producer without history in a partition may start at any sequence. If the first of its
-    pipelined batches is refused (no memory, no room in the store, an epoch reset) and the next one taken,
-    the repeat of the first looks like an old duplicate, which clients count as success: a lost record.
-    The law: after a refusal, a producer that the partition does not know must send that same batch
-    again before any other of its epoch is taken. It holds over writers, as the refusal often ends one, and for
-    KEPT_MS. A batch that is refused for this law alone is no new refusal: otherwise a producer whose client has
-    given the first batch up would be refused for ever.
+    A client sends several batches of a partition before the first is answered. If the first is refused (no memory, no
+    room in the store, an epoch reset), the next one comes all the same. Two laws:
+    - A producer that the partition does not know must send that same batch again before any other of its epoch is
+      taken. It may start at any sequence, so the repeat of the first would look like an old duplicate, which clients
+      count as success: a lost record.
+    - To a producer that it knows, the next batch is a gap. The answer is a retriable error in place of
+      OUT_OF_ORDER_SEQUENCE_NUMBER, until the first batch was taken. At that error librdkafka raises its epoch
+      and sends batches again that are stored, of all partitions: records that are there twice (its issue 4953).
+
+    Both hold over writers, as the refusal often ends one, and for KEPT_MS. A new owner does not know what was refused
+    before it, so it answers each gap of a producer that its log knows in this way for NEW_OWNER_MS. A batch that is
+    refused for these laws alone is no new refusal: otherwise a producer whose client has given the first batch up would
+    be refused for ever.
     """
 
     def __init__(self) -> None:
@@ -185,26 +193,48 @@ class AppendOrder:
 
     def refused(self, key: PartitionKey, records: memoryview | None, now_ms: int) -> None:
         """A batch was answered with one of `REPEATED`: keep the lowest sequence of its epoch."""
-        if records is None or len(records) < HEADER_SIZE:
+        found = _producer_of(records)
+        if found is None:
             return
-        producer_id, epoch, sequence = _PRODUCER.unpack_from(records, _PRODUCER_AT)
-        if producer_id < 0:
-            return
+        producer_id, epoch, sequence = found
         before = self._first.pop((key, producer_id), None)
         if before is not None and before[0] == epoch and _is_after(sequence, before[1]):
             sequence = before[1]
         self._first[key, producer_id] = (epoch, sequence, now_ms)
         _trim(self._first, KEPT_MAX, KEPT_MS, now_ms)
 
+    def taken(self, key: PartitionKey, records: memoryview | None) -> None:
+        """A batch is committed, so no earlier one is missing."""
+        if not self._first:
+            return
+        found = _producer_of(records)
+        if found is None:
+            return
+        producer_id, epoch, sequence = found
+        before = self._first.get((key, producer_id))
+        if before is not None and (before[0] != epoch or not _is_after(before[1], sequence)):
+            del self._first[key, producer_id]
+
     def is_behind(self, key: PartitionKey, records: memoryview | None, known: Known, now_ms: int) -> bool:
-        """Must this batch wait for one that was refused before it?"""
-        if not self._first or records is None or len(records) < HEADER_SIZE:
+        """Must this batch wait for one that was refused before it? Not if it is of a `known` producer."""
+        if not self._first:
             return False
-        producer_id, epoch, sequence = _PRODUCER.unpack_from(records, _PRODUCER_AT)
+        found = _producer_of(records)
+        if found is None:
+            return False
+        producer_id, epoch, sequence = found
         before = self._first.get((key, producer_id))
         if before is None or before[0] != epoch or producer_id in known or now_ms - before[2] >= KEPT_MS:
             return False
         return _is_after(sequence, before[1])
+
+
+def _producer_of(records: memoryview | None) -> tuple[int, int, int] | None:
+    """Producer id, its epoch and the first sequence, by the header of the first batch. None: it is not idempotent."""
+    if records is None or len(records) < HEADER_SIZE:
+        return None
+    producer_id, epoch, sequence = _PRODUCER.unpack_from(records, _PRODUCER_AT)
+    return (producer_id, epoch, sequence) if producer_id >= 0 else None
 
 
 def _trim(entries: dict[K, V], count_max: int, kept_ms: int, now_ms: int) -> None:
@@ -268,6 +298,15 @@ class Request(NamedTuple):
         return self.caller.abandoned or self.caller.deadline_ms < now_ms
 
 
+def behind(request: Request) -> Reply:
+    """The client sends it again, after the earlier one."""
+    return Reply(
+        request.token,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        message="An earlier batch of this producer was refused and must come first.",
+    )
+
+
 NO_MEMORY = Contents(
     Rejection(ErrorCode.NOT_ENOUGH_REPLICAS, "There is no memory for the batch as its topic stores it.")
 )
@@ -320,6 +359,11 @@ class Requests:
         self._open: dict[int, Request] = {}
         self._grown: dict[int, int] = {}  # → bytes held in addition to those that came
         self._token = 0
+        self._doubted_until_ms = 0
+
+    def took_over(self, now: Instant) -> None:
+        """From now on they are taken, of producers that another owner knew."""
+        self._doubted_until_ms = now.mono_ms + NEW_OWNER_MS
 
     def take(self, caller: Caller, slot: int, records: memoryview | None, converted: bool) -> Request:
         self._token = token = self._token + 1
@@ -343,9 +387,18 @@ class Requests:
 
     def answer(self, reply: Reply, now: Instant) -> None:
         request = self._open[reply.token]
-        if reply.error in REPEATED:
+        if reply.error is ErrorCode.NONE:
+            self._append_order.taken(self._key, request.records)
+        elif reply.error in REPEATED:
             self._append_order.refused(self._key, request.records, now.mono_ms)
+        elif reply.error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and self._explains_gap(request, now):
+            reply = behind(request)
         self.settle(request, reply)
+
+    def _explains_gap(self, request: Request, now: Instant) -> bool:
+        """Whether a batch that was refused before may be what is missing: its client sends it again."""
+        order, now_ms = self._append_order, now.mono_ms
+        return now_ms < self._doubted_until_ms or order.is_behind(self._key, request.records, (), now_ms)
 
     def settle(self, request: Request, reply: Reply) -> None:
         """The same for a refusal that others need not know of."""

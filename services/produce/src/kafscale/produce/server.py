@@ -12,12 +12,11 @@ from kafscale.produce import handlers
 from kafscale.produce.bundles.bundler import Bundled, Bundler
 from kafscale.produce.bundles.cleaner import Cleaner
 from kafscale.produce.bundles.deletion import OwnBundles
-from kafscale.produce.bundles.gather import Gather
+from kafscale.produce.bundles.gather import Gather, TokenBucket
 from kafscale.produce.checkpoint import Checkpointer, Merges
 from kafscale.produce.handlers.describe_producers import DescribeProducersHandler
 from kafscale.produce.handlers.produce import ProduceHandler
 from kafscale.produce.handoff import Handoffs
-from kafscale.produce.log.flush import FlushBudget, TokenBucket
 from kafscale.produce.log.model import Instant
 from kafscale.produce.log.producers import ProducerBudget
 from kafscale.produce.log.settling import KeptBudget
@@ -34,10 +33,10 @@ from kafscale.produce.recovery import Recovery
 from kafscale.produce.requests import Admission, AppendOrder, LaneOrder, UnknownTopics
 from kafscale.produce.settings import (
     ProduceSettings,
+    bundles_per_s,
     gather_limits,
     limits_of,
     producer_bounds,
-    segments_per_s,
 )
 from kafscale.produce.settle_requests import SettleRequests, SliceAge
 from kafscale.produce.settler import Settler
@@ -53,7 +52,6 @@ from kafscale.storage.owner_views import OwnersView
 from kafscale.wire.apis import ApiKey
 
 ROLE = "produce"
-BUNDLES_PER_S = 20
 BUNDLES_BURST = 20
 
 
@@ -86,9 +84,7 @@ class ProduceService:
             clock=runtime.clock,
             metrics=self._metrics,
         )
-        budget_per_s = segments_per_s(runtime.settings, runtime.store)
-        self.flush_budget: FlushBudget[Driven] = FlushBudget(budget_per_s, runtime.clock.now_ms())
-        self.pump = Pump(runtime.clock, self.flush_budget)
+        self.pump = Pump(runtime.clock)
         self.pace = Pace(runtime.store, runtime.clock, puts_max=runtime.settings.produce_puts_max)
         self.slice_age = SliceAge(runtime.clock)
         self.own_bundles = OwnBundles(runtime.settings.bundle_grace_ms)
@@ -118,12 +114,10 @@ class ProduceService:
     def _bundler(self, shared: SharedCache | None) -> Bundler:
         runtime, settings = self._runtime, self._runtime.settings
         now_ms = runtime.clock.now_ms()
-        billed = runtime.store.puts_per_s_max is not None
-        per_s = settings.bundles_per_s or (BUNDLES_PER_S if billed else None)
         heads = settings.head_commits_per_s
         gather: Gather[Bundled] = Gather(
             gather_limits(settings, runtime.store),
-            bundles=TokenBucket(per_s, BUNDLES_BURST, now_ms),
+            bundles=TokenBucket(bundles_per_s(settings, runtime.store), BUNDLES_BURST, now_ms),
             heads=TokenBucket(heads, heads, now_ms),
         )
         self.live.subscribe(lambda: gather.share(len(self.live.ready()), runtime.clock.now_ms()))
@@ -188,7 +182,7 @@ class ProduceService:
         return Ownership(
             world,
             recovery=Recovery(store, runtime.keyspace, producer_bounds(settings)),
-            limits=lambda topic: self.settle_requests.limits(limits_of(topic, settings, store), topic),
+            limits=lambda topic: self.settle_requests.limits(limits_of(topic, settings), topic),
             fresh_id=fresh_id,
             clock=runtime.clock,
             metrics=self._metrics,
@@ -244,7 +238,6 @@ class ProduceService:
             settle_requests=self.settle_requests.view,
         )
         watch("owned_partitions", self.ownership.owned_count)
-        watch("governor_waiting_partitions", lambda: self.flush_budget.waiting)
         watch("head_tokens_waiting", lambda: self.ownership.tools.bundler.head_tokens_waiting)
         watch("oldest_slice_seconds", lambda: self.slice_age.seconds)
         watch("puts_total", lambda: self.pace.sent)

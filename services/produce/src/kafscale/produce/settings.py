@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from kafscale.log.snapshots import EXPIRY_MS
 from kafscale.produce.bundles.gather import GatherLimits
-from kafscale.produce.log.flush import NEVER
-from kafscale.produce.log.model import Limits
+from kafscale.produce.log.model import NEVER, Limits
 from kafscale.produce.log.producers import PRODUCER_BYTES_MAX, ProducerBounds
 from kafscale.runtime.settings import MIB, ServiceSettings
 from kafscale.storage.objects import ObjectStore
@@ -16,6 +15,7 @@ from pydantic import Field
 COMPACTED_TAIL_REST_MS = 60_000
 """How long segments of a compacted topic rest in the tail at most, where writes never pause for a second."""
 COMPACTED_TAIL_REST_MIN_MS = 1_000
+BUNDLES_PER_S = 20
 
 
 class ProduceSettings(ServiceSettings):
@@ -26,10 +26,7 @@ class ProduceSettings(ServiceSettings):
         4, ge=1, le=16, description="Segments of one partition that may be uploaded at once."
     )
     produce_linger_ms: int | None = Field(
-        None, ge=0, description="Wait of an idle partition before it seals a segment. Default: the store's."
-    )
-    produce_segments_per_s: int | None = Field(
-        None, ge=1, description="Budget of segments per second. Default: the store's."
+        None, ge=0, description="Wait of an idle instance before it seals a bundle. Default: the store's."
     )
     produce_puts_max: int | None = Field(
         None,
@@ -38,7 +35,7 @@ class ProduceSettings(ServiceSettings):
         "Default, and at most: what the store's connections carry (48 on S3; 1,024 on a directory).",
     )
     produce_linger_max_ms: int = Field(
-        5_000, ge=1, description="Longest time that a record waits for the budget of segments."
+        5_000, ge=1, description="Longest time that a record waits for the budget of bundles."
     )
     produce_trust_headers: bool = Field(
         False,
@@ -47,13 +44,11 @@ class ProduceSettings(ServiceSettings):
         "wrong batch stops every consumer of its partition, and a wrong timestamp misleads retention and lookups by "
         "time.",
     )
-    bundles: bool = Field(
-        True, description="Write the records of all partitions of an instance into one object per flush."
-    )
     bundle_direct_bytes: int = Field(
         MIB,
-        ge=64 << 10,
-        description="A partition with as many bytes in its buffer writes a segment of its own.",
+        ge=1,
+        description="A partition with as many bytes in its buffer writes a segment of its own. 1: each request becomes "
+        "a segment, and no bundles are written.",
     )
     bundles_per_s: int | None = Field(
         None,
@@ -94,9 +89,9 @@ class ProduceSettings(ServiceSettings):
     )
 
 
-def segments_per_s(settings: ProduceSettings, store: ObjectStore) -> int | None:
-    """None: the store bills nothing, every flush may go at once."""
-    return settings.produce_segments_per_s or store.puts_per_s_max
+def bundles_per_s(settings: ProduceSettings, store: ObjectStore) -> int | None:
+    """None: the store bills nothing, every bundle may go at once."""
+    return settings.bundles_per_s or (BUNDLES_PER_S if store.bills_requests else None)
 
 
 def gather_limits(settings: ProduceSettings, store: ObjectStore) -> GatherLimits:
@@ -121,23 +116,17 @@ def _compression_of(topic: Topic) -> Compression | None:
     return Compression(Codec.NONE if name == UNCOMPRESSED else Codec[name.upper()], level)
 
 
-def limits_of(topic: Topic, settings: ProduceSettings, store: ObjectStore) -> Limits:
+def limits_of(topic: Topic, settings: ProduceSettings) -> Limits:
     """What a writer of this topic must keep to, now."""
-    topic_linger_ms = topic.linger_ms
-    linger_ms = settings.produce_linger_ms if topic_linger_ms is None else topic_linger_ms
     return Limits(
         max_message_bytes=min(topic.max_message_bytes, settings.produce_partition_bytes),
         segment_bytes=topic.segment_bytes,
         seal_bytes_max=settings.segment_bytes,
         held_bytes_max=settings.produce_partition_bytes,
         pipeline_max=settings.produce_pipeline_max,
-        linger_min_ms=store.linger_min_ms if linger_ms is None else linger_ms,
-        linger_whole=bool(topic_linger_ms),
+        linger_ms=topic.linger_ms or 0,
         flush_interval_ms=settings.flush_interval_ms,
-        budgeted=segments_per_s(settings, store) is not None,
-        budget_linger_max_ms=settings.produce_linger_max_ms,
         settle_ms=min(settings.settle_ms, _compaction_lag_ms(topic)),
-        bundled=settings.bundles if topic.bundled is None else topic.bundled,
         direct_bytes=settings.bundle_direct_bytes,
         log_append_time=topic.takes_append_time,
         future_max_ms=topic.timestamp_after_max_ms,

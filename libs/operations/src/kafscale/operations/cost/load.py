@@ -40,7 +40,6 @@ class Tuning:
     10 ms for the work around them.
     """
 
-    segments_per_s: int = 100
     bundles_per_s: int = 20
     head_commits_per_s: int = 2_000
     segment_bytes: int = 4 << 20
@@ -49,7 +48,6 @@ class Tuning:
     settle_ms: int = 900_000
     bundle_grace_ms: int = 900_000
     linger_ms: int = 5
-    linger_max_ms: int = 5_000
     flush_ms: int = 45
 
     @property

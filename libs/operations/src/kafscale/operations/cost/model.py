@@ -1,8 +1,8 @@
-"""Requests to the object store for a load, with bundles off and on. Pure; rates are per second.
+"""Requests to the object store for a load. Pure; rates are per second.
 
-The formulas follow the rules of the produce service: `log/flush.py` (when a partition seals a segment),
-`bundles/gather.py` (when an instance seals a bundle), `log/plans.py` (checkpoints). Tests run these rules on a
-simulated clock and compare. `settling` here runs the service's rules of folding and settling. Assumptions:
+The formulas follow the rules of the produce service: `bundles/gather.py` (when an instance seals a bundle),
+`log/plans.py` (checkpoints). Tests run these rules on a simulated clock and compare. `settling` here runs the service's
+rules of folding and settling. Assumptions:
 
 - Records have one size, arrive at random times, and are spread evenly over the partitions. Each arrives in a request of
   its own. So every partition writes all the time, which is the most expensive case for that rate.
@@ -17,7 +17,7 @@ simulated clock and compare. `settling` here runs the service's rules of folding
 
 from __future__ import annotations
 
-from math import exp
+from math import ceil, exp
 from typing import Final
 
 from kafscale.log.manifests import MERGE_WIDTH
@@ -49,15 +49,11 @@ HELD_FROM: Final = 0.4
 seals do not come at regular times, so it begins below 1."""
 
 
-def without_bundles(load: Load, tuning: Tuning) -> Requests:
-    return _of_segments(load, max(_seals_by_time(load, tuning), load.bytes_per_s / tuning.segment_bytes))
-
-
-def with_bundles(load: Load, tuning: Tuning) -> Requests:
+def requests_of(load: Load, tuning: Tuning) -> Requests:
     slices = slices_per_s(load, tuning)
     direct_bytes = min(tuning.segment_bytes, tuning.bundle_direct_bytes)
     if load.bytes_per_s / slices >= direct_bytes:  # such a buffer is sealed as a segment before its bundle
-        return _of_segments(load, load.bytes_per_s / direct_bytes)
+        return _of_segments(load, load.records_per_s / ceil(direct_bytes / load.record_bytes))
     run = settled_run(load, tuning, slices)
     settles = load.bytes_per_s / run.bytes
     in_tail = _LIMITS.checkpoint_at + 1 - run.entries
@@ -80,7 +76,7 @@ def with_bundles(load: Load, tuning: Tuning) -> Requests:
 
 
 def _of_segments(load: Load, segments: float) -> Requests:
-    """Each flush of a partition is a segment."""
+    """Each partition writes segments of its own, and nothing goes into bundles."""
     checkpoints = segments / SEGMENTS_PER_CHECKPOINT
     puts = segments * OBJECTS_PER_SEGMENT + checkpoints * OBJECTS_PER_CHECKPOINT
     return Requests(
@@ -95,25 +91,8 @@ def _of_segments(load: Load, segments: float) -> Requests:
 # --- when time seals -------------------------------------------------------------------------
 
 
-def _seals_by_time(load: Load, tuning: Tuning) -> float:
-    """Flushes of all partitions. Under the budget each partition flushes as soon as it may.
-
-    Beyond the budget a partition waits for its grant, and seals without one after `linger_max_ms`. A partition that
-    sealed without a grant keeps its place in the queue and uses the grant later. So on average the partitions without a
-    grant add half of the budget.
-    """
-    records = load.records_per_s / load.partitions
-    free = load.partitions / _interval_s(records, 1.5 * tuning.flush_s, tuning)
-    budget = tuning.segments_per_s * load.owners
-    without_grant = load.partitions / (tuning.linger_max_ms / 1000 + 1 / records)
-    return min(free, max(budget, budget / 2 + without_grant))
-
-
 def _interval_s(records_per_s: float, least_s: float, tuning: Tuning) -> float:
-    """The mean time between two seals: at least `least_s`, or the linger after the first record that comes later.
-
-    While a flight is under way its partition waits for it, and then half as long again for more requests.
-    """
+    """The mean time between two seals: at least `least_s`, or the linger after the first record that comes later."""
     after_linger_s = max(0.0, least_s - tuning.linger_ms / 1000)
     return least_s + exp(-records_per_s * after_linger_s) / records_per_s
 
@@ -174,8 +153,3 @@ def settled_run(load: Load, tuning: Tuning, slices: float) -> Run:
         kept_bytes=tuning.settle_keep_bytes,
     )
     return mean_run(of_each, limit, load.partitions / load.owners)
-
-
-def both(load: Load, tuning: Tuning) -> dict[str, Requests]:
-    """By the name of the row."""
-    return {"bundles off": without_bundles(load, tuning), "bundles on": with_bundles(load, tuning)}

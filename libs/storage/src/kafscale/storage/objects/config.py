@@ -22,7 +22,7 @@ class S3Encryption:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class S3Config:
-    """An S3 bucket. `puts_per_s_max` (segments per second; None: no limit) and `linger_min_ms` limit its cost."""
+    """An S3 bucket. `linger_min_ms` limits its cost."""
 
     bucket: str
     region: str = "us-east-1"
@@ -32,7 +32,6 @@ class S3Config:
     payload_signing: bool = False
     encryption: S3Encryption | None = None
     """None: as the bucket's own settings say."""
-    puts_per_s_max: int | None = 100
     linger_min_ms: int = 5
     connections_max: int = 64
     connect_timeout_s: float = 3.0

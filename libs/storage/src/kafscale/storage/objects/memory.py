@@ -31,7 +31,7 @@ class MemoryStore:
 
     def __init__(self, *, bytes_max: int = 1 << 40) -> None:
         self.linger_min_ms = 0
-        self.puts_per_s_max: int | None = None
+        self.bills_requests = False
         self.puts_at_once_max: int | None = None
         self.conditional_delete = True
         self._bytes_max = bytes_max

@@ -101,15 +101,15 @@ class ObjectInfo:
 
 
 class ObjectStore(Protocol):
-    """See the module's law. `linger_min_ms` and `puts_per_s_max` control the batching of the writers."""
+    """See the module's law. `linger_min_ms` and `bills_requests` control the batching of the writers."""
 
     @property
     def linger_min_ms(self) -> int:
-        """How long an idle writer waits for more records before it seals a segment."""
+        """How long an idle writer waits for more records before it seals a bundle."""
 
     @property
-    def puts_per_s_max(self) -> int | None:
-        """The governor's budget of segments per second; None: no governor."""
+    def bills_requests(self) -> bool:
+        """Whether each request costs money: then writers keep a budget of bundles per second."""
 
     @property
     def puts_at_once_max(self) -> int | None:

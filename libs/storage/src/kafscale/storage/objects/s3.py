@@ -66,7 +66,7 @@ class S3Store:
 
     def __init__(self, config: S3Config) -> None:
         self.linger_min_ms = config.linger_min_ms
-        self.puts_per_s_max = config.puts_per_s_max
+        self.bills_requests = True
         of, share = _CONNECTIONS_FOR_PUTS
         self.puts_at_once_max: int | None = max(1, config.connections_max * of // share)
         self.conditional_delete = False

@@ -20,8 +20,7 @@ from kafscale.log.heads import Head, Seg
 from kafscale.produce.bundles.deletion import OwnBundles
 from kafscale.produce.bundles.gather import Gather, Sealing
 from kafscale.produce.log.flight import Flight, InBundle
-from kafscale.produce.log.flush import NEVER
-from kafscale.produce.log.model import Instant, PartitionId, State
+from kafscale.produce.log.model import NEVER, Instant, PartitionId, State
 from kafscale.produce.log.writer import PartitionWriter
 from kafscale.produce.metrics import ProduceMetrics
 from kafscale.produce.pump import Alarm, Driven

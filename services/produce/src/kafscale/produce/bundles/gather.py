@@ -26,15 +26,55 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
-from kafscale.produce.log.flush import NEVER, TokenBucket
-from kafscale.produce.log.model import Want
+from kafscale.produce.log.model import NEVER, Want
 
 IN_FLIGHT_MAX: Final = 4
 STUCK_MS: Final = 2_000
 ALL_IN_FLIGHT_MAX: Final = 8
+UNLIMITED: Final = 1 << 62
+"""The level of a bucket without a rate."""
 _REGATHER_SHARE: Final = 2
 
 K = TypeVar("K", bound=Hashable)
+
+
+class TokenBucket:
+    """A rate with a burst. Without a rate there are always tokens."""
+
+    def __init__(self, per_s: float | None, burst: int, now_ms: int = 0) -> None:
+        self._whole_per_ms = self._per_ms = None if per_s is None else per_s / 1000
+        self._burst = burst
+        self._tokens = float(burst)
+        self._filled_ms = now_ms
+
+    def share(self, instances: int, now_ms: int) -> None:
+        """From now on it gets its part of the rate: the rate is that of so many instances together."""
+        self._fill(now_ms)
+        if self._whole_per_ms is not None:
+            self._per_ms = self._whole_per_ms / max(1, instances)
+
+    def level(self, now_ms: int) -> int:
+        """Whole tokens at hand."""
+        self._fill(now_ms)
+        return UNLIMITED if self._per_ms is None else max(0, int(self._tokens))
+
+    def take(self, tokens: int, now_ms: int) -> None:
+        """Also more than there are: then the bucket owes them, but never more than a burst."""
+        self._fill(now_ms)
+        self._tokens = max(self._tokens - tokens, -float(self._burst))
+
+    def ready_ms(self, now_ms: int) -> int:
+        """When there is a token: now, or later."""
+        self._fill(now_ms)
+        if self._per_ms is None or self._tokens >= 1:
+            return now_ms
+        return now_ms + int((1 - self._tokens) / self._per_ms) + 1
+
+    def _fill(self, now_ms: int) -> None:
+        if self._per_ms is None or now_ms <= self._filled_ms:
+            return
+        self._tokens = min(self._burst, self._tokens + (now_ms - self._filled_ms) * self._per_ms)
+        self._filled_ms = now_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,8 +15,7 @@ from typing import NamedTuple
 
 from kafscale.log.heads import Head, Seg
 from kafscale.log.segment import BatchInfo, Segment
-from kafscale.produce.log.flush import NEVER
-from kafscale.produce.log.model import Buffer, Part, Published, Repeated, Waiters
+from kafscale.produce.log.model import NEVER, Buffer, Part, Published, Repeated, Waiters
 from kafscale.storage.objects import IfAbsent, IfMatch
 
 _INDEX_STAMP_AT = 14
@@ -34,12 +33,14 @@ class OpenBuffer:
         "end",
         "max_ts",
         "min_ts",
+        "opened_ms",
         "parts",
         "waiters",
     )
 
     def __init__(self, base: int) -> None:
         self.base = base
+        self.opened_ms = NEVER  # of its first batch
         self.end = base
         self.bytes = 0
         self.parts: list[Buffer] = []

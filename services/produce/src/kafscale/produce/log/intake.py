@@ -147,6 +147,8 @@ class Intake:
         """Give the batches the next offsets. The first offset, and the append time or -1."""
         buffer = self.open
         base = buffer.end
+        if not buffer.parts:
+            buffer.opened_ms = now.mono_ms
         append_time_ms = self._append_time(now) if limits.log_append_time else NO_TIMESTAMP
         for header, batch, min_ts, max_ts in batches:
             records = batch[HEADER_SIZE:]

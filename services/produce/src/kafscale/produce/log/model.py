@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 from kafscale.log.heads import Head, Seg
 from kafscale.log.manifests import Manifest
-from kafscale.produce.log.flush import NEVER, FlushLimits
 from kafscale.produce.log.producers import SnapshotWork
 from kafscale.storage.keys import TopicId
 from kafscale.storage.objects import IfAbsent, IfMatch
@@ -50,6 +49,8 @@ class Arrival(NamedTuple):
 Token = int
 """Names one waiting request of the shell; the writer only echoes it."""
 
+NEVER = 1 << 62
+"""A time that does not come."""
 NO_OFFSET = -1
 NO_TIMESTAMP = -1
 NO_BOUND_MS = (1 << 63) - 1
@@ -106,9 +107,15 @@ class Waiters:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits(FlushLimits):
+class Limits:
     """Bounds of one writer. `PartitionWriter.configure` replaces them at any time."""
 
+    segment_bytes: int = 1 << 30
+    seal_bytes_max: int = 4 << 20  # a segment grows to min(segment_bytes, this)
+    direct_bytes: int = 1 << 20  # a buffer with as much does not wait for a bundle
+    pipeline_max: int = 4  # sealed and not yet committed
+    linger_ms: int = 0  # the topic's: records are kept out of bundles so long
+    flush_interval_ms: int = 250  # and so long at most; also while a flight is under way
     max_message_bytes: int = 1_048_588
     held_bytes_max: int = 64 << 20  # open buffer and pipeline; past it appends get error 19
     retry_first_ms: int = 50  # of an object request whose outcome is unknown; doubles
@@ -127,6 +134,16 @@ class Limits(FlushLimits):
     keys_required: bool = False  # cleanup.policy=compact
     compression: Compression | None = None  # compression.type, unless it is the producer's
     trusts_headers: bool = False  # of all producers; see `Opening`
+
+    @property
+    def seal_bytes(self) -> int:
+        """What settling fills a segment to."""
+        return min(self.segment_bytes, self.seal_bytes_max)
+
+    @property
+    def full_bytes(self) -> int:
+        """A buffer of so many bytes becomes a segment of its own at once."""
+        return min(self.seal_bytes, self.direct_bytes)
 
     @property
     def looks_inside(self) -> bool:
@@ -295,13 +312,6 @@ class Reply(NamedTuple):
     faults: tuple[RecordFault, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SealWanted:
-    """Only with `Limits.budgeted`: the open buffer is due. Answer by `grant_seal` when there is budget."""
-
-    bytes_waiting: int
-
-
 class Repeated(NamedTuple):
     """What a slice repeats of committed slices (settling.py)."""
 
@@ -375,7 +385,6 @@ Action = (
     | HeadObject
     | CommitHead
     | Reply
-    | SealWanted
     | Published
     | TakeCheckpoint
     | Checkpointed

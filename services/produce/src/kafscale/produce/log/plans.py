@@ -20,9 +20,9 @@ from itertools import count, takewhile
 from kafscale.log.heads import Head, Seg
 from kafscale.log.manifests import Manifest, epoch_starts
 from kafscale.produce.log.flight import Flight
-from kafscale.produce.log.flush import NEVER
 from kafscale.produce.log.ledger import Ready
 from kafscale.produce.log.model import (
+    NEVER,
     Checkpointed,
     Instant,
     Limits,

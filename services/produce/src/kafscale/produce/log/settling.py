@@ -45,8 +45,7 @@ from kafscale.log.segment import (
 )
 from kafscale.produce.log.by_size import BySize
 from kafscale.produce.log.flight import OpenBuffer
-from kafscale.produce.log.flush import NEVER
-from kafscale.produce.log.model import Instant, Limits, SettleRun
+from kafscale.produce.log.model import NEVER, Instant, Limits, SettleRun
 from kafscale.wire.batches import TIMESTAMP_NONE, empty_batch
 
 FOLD_MIN: Final = 3

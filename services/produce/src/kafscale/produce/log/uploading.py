@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from kafscale.produce.log.flight import Flight, InBundle, Objects, Stage, Upload
-from kafscale.produce.log.flush import NEVER
 from kafscale.produce.log.model import (
+    NEVER,
     Action,
     HeadObject,
     Instant,

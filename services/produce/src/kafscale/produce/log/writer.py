@@ -9,12 +9,9 @@ A sequence gap is fatal to some clients, and a writer that lost its partition wi
 gaps that are none. So OUT_OF_ORDER_SEQUENCE_NUMBER waits as a *doubt* for a transaction of this
 writer to succeed, and for none other is one sent that changes nothing.
 
-`Pipeline` is what has its offsets and is in no transaction yet: the open buffer, and the flights that it becomes. A
-buffer is sealed as a segment with objects of its own when it is full, and by time (`flush.py`). With `Limits.bundled`,
-time is the instance's matter: it asks every partition what it `wants`, and seals many into one bundle
-(`bundles/gather.py`). Then only a buffer that pays for objects of its own, or a hand-over, is sealed here. An append
-only fills the open buffer and seals by size. Sealing by time happens in the other events, so that with a linger of 0
-everything that one turn of the loop brings becomes one segment.
+`Pipeline` is what has its offsets and is in no transaction yet: the open buffer, and the flights that it becomes. The
+instance asks every partition what it `wants`, and seals many open buffers into one bundle (`bundles/gather.py`). Only a
+buffer that pays for objects of its own is sealed here, by the append that fills it, and what is left at a hand-over.
 """
 
 from __future__ import annotations
@@ -26,10 +23,10 @@ from kafscale.log.heads import Head, Seg
 from kafscale.log.segment import build_segment
 from kafscale.produce.log.contents import Contents, Opening
 from kafscale.produce.log.flight import Flight, InBundle, Objects, OpenBuffer, published
-from kafscale.produce.log.flush import NEVER, FlushPolicy
 from kafscale.produce.log.intake import Intake
 from kafscale.produce.log.ledger import Answers, Ledger, Outcome, Ready, Sent
 from kafscale.produce.log.model import (
+    NEVER,
     NO_OFFSET,
     NO_TIMESTAMP,
     Action,
@@ -42,7 +39,6 @@ from kafscale.produce.log.model import (
     PartitionId,
     PutFailure,
     Rejection,
-    SealWanted,
     State,
     StepDownReason,
     SteppedDown,
@@ -75,18 +71,15 @@ class Pipeline:
     ) -> None:
         self.intake = intake
         self.uploads = Uploads(intake.epoch, partition.topic_id, actions)
-        self.flush = FlushPolicy(limits)
         self.kept = Kept(kept or KeptBudget(0))
         self._limits = limits
         self._partition = partition
         self._names = names
         self._ids = ids
-        self._actions = actions
         self._cleared = False
 
     def configure(self, limits: Limits) -> None:
         self._limits = limits
-        self.flush.configure(limits)
 
     @property
     def is_empty(self) -> bool:
@@ -131,7 +124,7 @@ class Pipeline:
             segment_key=self._names.segment_key(*place),
             index_key=self._names.index_key(*place),
         )
-        self._add(Flight(buffer, built, home, now.wall_ms), now)
+        self.uploads.add(Flight(buffer, built, home, now.wall_ms))
         self.uploads.start(self._limits.pipeline_max)
 
     def seal_slice(self, head: Head | None, planned_end: int, now: Instant) -> Flight:
@@ -145,12 +138,8 @@ class Pipeline:
         buffer.waiters = opened.waiters
         built = build_segment(buffer.base, buffer.batches, buffer.parts, now.wall_ms)
         flight = Flight(buffer, built, InBundle(built, buffer, before), now.wall_ms)
-        self._add(flight, now)
-        return flight
-
-    def _add(self, flight: Flight, now: Instant) -> None:
-        self.flush.sealed(now.mono_ms)
         self.uploads.add(flight)
+        return flight
 
     def wants(self, room: int, *, committing: bool) -> Want | None:
         """What the open buffer holds for the next bundle; None: nothing, or the pipeline is full. The tail has room for
@@ -159,24 +148,10 @@ class Pipeline:
         buffer = self.intake.open
         if not buffer.parts or len(self.uploads) >= min(self._limits.pipeline_max, room):
             return None
-        hold_ms = self.flush.hold_ms(under_way=committing or len(self.uploads) > 0)
-        return Want(buffer.bytes, len(buffer.waiters.items), self.flush.opened_ms, hold_ms)
-
-    def due_ms(self, *, committing: bool) -> int:
-        """When time seals the open buffer here. `committing`: flights are in a transaction."""
-        if self._limits.bundled:
-            return NEVER
-        waiting = len(self.uploads)
-        requests = len(self.intake.open.waiters.items)
-        return self.flush.due_ms(requests, waiting, under_way=committing or waiting > 0)
-
-    def seal_if_due(self, now: Instant, *, committing: bool) -> None:
-        if self.due_ms(committing=committing) > now.mono_ms:
-            return
-        if self.flush.may_seal(now.mono_ms):
-            self.seal(now)
-        elif self.flush.asks():
-            self._actions.append(SealWanted(bytes_waiting=self.intake.open.bytes))
+        hold_ms = self._limits.flush_interval_ms
+        if not committing and not len(self.uploads):
+            hold_ms = min(self._limits.linger_ms, hold_ms)
+        return Want(buffer.bytes, len(buffer.waiters.items), buffer.opened_ms, hold_ms)
 
 
 _WORKING = (State.SERVING, State.DRAINING)
@@ -210,7 +185,6 @@ class PartitionWriter:
             partition, self._intake, limits, names=names, ids=ids, actions=self._actions, kept=kept
         )
         self._uploads = self._pipeline.uploads
-        self._flush = self._pipeline.flush
         self.kept = self._pipeline.kept
         self.plans = self._plans = Plans(producers)
         self._doubts = Waiters()
@@ -250,8 +224,7 @@ class PartitionWriter:
             if self._doubts.items and self._ledger.sent is None:
                 return 0  # the transaction that settles them can be sent at once
             plan_due_ms = self._plans.due_ms(self._ledger.head, self._limits)
-            seal_due_ms = self._pipeline.due_ms(committing=self._ledger.committing)
-            due = min(due, seal_due_ms, self._uploads.next_retry_ms(), plan_due_ms)
+            due = min(due, self._uploads.next_retry_ms(), plan_due_ms)
         return None if due >= NEVER else due
 
     def append(
@@ -278,12 +251,10 @@ class PartitionWriter:
         elif isinstance(judged, Repeat):
             self._repeat(token, judged, deadline_ms)
         else:
-            if not intake.open.parts:
-                self._flush.opened(now.mono_ms)
             base, append_time_ms = intake.assign(judged, self._limits, now, self._ledger.head.next)
             if token is not None:
                 intake.open.waiters.add(Waiter(token, base, append_time_ms, deadline_ms))
-            if self._flush.is_full(intake.open.bytes):
+            if intake.open.bytes >= self._limits.full_bytes:
                 self._pipeline.seal(now)
 
     def _doubt(self, token: Token, deadline_ms: int) -> None:
@@ -307,8 +278,8 @@ class PartitionWriter:
         return self._intake.open.waiters_at(offset)
 
     def wants(self) -> Want | None:
-        """What this partition has for the instance's next bundle. Only with `Limits.bundled`."""
-        if self._state not in _WORKING or not self._limits.bundled:
+        """What this partition has for the instance's next bundle."""
+        if self._state not in _WORKING:
             return None
         return self._pipeline.wants(self._ledger.room_ahead, committing=self._ledger.committing)
 
@@ -330,11 +301,6 @@ class PartitionWriter:
         """The bundle will never be committed: the offsets of its slices are used up, so the epoch ends."""
         if self._uploads.holds_slice(base):
             self.step_down(reason, now)
-
-    def grant_seal(self, now: Instant) -> None:
-        """The budget's answer to SealWanted."""
-        self._flush.granted()
-        self._advance(now)
 
     def upload_done(self, base: int, part: Part, etag: str, now: Instant) -> None:
         self._uploads.done(base, part, etag)
@@ -398,8 +364,6 @@ class PartitionWriter:
         self._pipeline.committed(sent.flights, head)
         self._plans.committed(sent.flights)
         if sent.flights:
-            returning = sum(len(flight.waiters.items) for flight in sent.flights)
-            self._flush.acknowledged(returning, len(self._intake.open.waiters.items), now.mono_ms)
             for flight in sent.flights:
                 self._answers.acknowledge(flight.waiters.take_all(), revision)
             self._actions.append(published(sent.flights, head, revision))
@@ -437,7 +401,7 @@ class PartitionWriter:
             self._lose(current, now)
 
     def tick(self, now: Instant) -> None:
-        """Time has passed: expire requests, retry uploads, seal what is due."""
+        """Time has passed: expire requests, retry uploads, plan what is due."""
         for waiters in self._waiters():
             self._answers.fail(waiters.take_expired(now.mono_ms), ErrorCode.REQUEST_TIMED_OUT)
         self._advance(now)
@@ -483,7 +447,6 @@ class PartitionWriter:
         """Start everything that may now be started, in the order of the path."""
         if self._state not in _WORKING:
             return
-        self._pipeline.seal_if_due(now, committing=self._ledger.committing)
         self._uploads.retry_due(now)
         self._uploads.start(self._limits.pipeline_max)
         if self._ledger.sent is None:
