@@ -45,6 +45,15 @@ def test_the_newest_warning_is_a_sentence(tmp_path: Path, lines: list[object], t
     assert last_trouble(log(tmp_path, *lines)) == trouble
 
 
+def test_an_unmet_need_is_found_behind_other_warnings(tmp_path: Path) -> None:
+    path = log(tmp_path, NO_KEYS, DIED)
+    assert (
+        last_trouble(path, unmet=True)
+        == "dependency unavailable: bucket x: no S3 credentials; create the bucket"
+    )
+    assert last_trouble(log(tmp_path, DIED), unmet=True) is None
+
+
 def test_a_log_that_does_not_exist_has_no_trouble(tmp_path: Path) -> None:
     assert last_trouble(tmp_path / "none.log") is None
 

@@ -77,63 +77,56 @@ class Children:
         return
 
 
-NO_KEYS = '{"event": "dependency unavailable", "why": "no S3 credentials", "level": "warning"}\n'
+WARNING = '{"event": "few files", "level": "warning"}\n'
+NO_KEYS = '{"event": "dependency unavailable", "need": "bucket x", "why": "no S3 credentials", "level": "warning"}\n'
 
 
 @pytest.mark.parametrize(
-    ("log", "first"),
+    ("log", "at", "said"),
     [
-        (
-            NO_KEYS,
-            "not ready after 0 s and still trying; the logs are in {logs}; waiting for\n"
-            "produce-1: dependency unavailable: no S3 credentials\n{rest}: starting",
-        ),
-        ("", "not ready after 0 s and still trying; the logs are in {logs}; waiting for\n{all}: starting"),
+        (NO_KEYS + WARNING, 1, "produce-1: dependency unavailable: bucket x: no S3 credentials"),
+        (WARNING, up.LOOKS_PER_REPORT, "produce-1: few files\n{rest}: starting"),
     ],
     ids=["at the first look, with a reason", "later, without one"],
 )
-async def test_what_is_waited_for_is_said_and_ready_even_long_after_it(
-    tmp_path: Path, processes: ForkClient, monkeypatch: pytest.MonkeyPatch, log: str, first: str
+async def test_what_is_waited_for_is_said_once_and_ready_even_long_after_it(
+    tmp_path: Path, processes: ForkClient, monkeypatch: pytest.MonkeyPatch, log: str, at: int, said: str
 ) -> None:
     async def answered(_host: str, _port: int) -> None:
         return
 
-    looks: list[tuple[float, int]] = []
-    say = up.Up._say_not_ready
+    silent: list[int] = []
+    look = up.Up._say_not_ready
 
-    def said(self: up.Up, supervisor: Supervisor, after_s: float) -> None:
-        say(self, supervisor, after_s)
-        looks.append((after_s, len(lines)))
+    def looked(self: up.Up, supervisor: Supervisor, looks: int, before: frozenset[str]) -> frozenset[str]:
+        lines_before = len(lines)
+        found = look(self, supervisor, looks, before)
+        if len(lines) == lines_before:
+            silent.append(looks)
+        if looks == up.LOOKS_PER_REPORT:
+            late.set()
+        return found
 
-    monkeypatch.setattr(up, "FIRST_LOOK_S", 0.01)
-    monkeypatch.setattr(up, "READY_TIMEOUT_S", 0.02)
+    monkeypatch.setattr(up, "LOOK_S", 0.01)
     monkeypatch.setattr(up, "wait_for_brokers", answered)
-    monkeypatch.setattr(up.Up, "_say_not_ready", said)
+    monkeypatch.setattr(up.Up, "_say_not_ready", looked)
     lines: list[str] = []
     late = asyncio.Event()
-
-    def report(line: str) -> None:
-        lines.append(line)
-        if len(lines) == 2:
-            late.set()
-
     data = DataDir(tmp_path)
     data.acquire()
     (data.logs / "produce-1.log").write_text(log)
     views = {role: Slow(role) for role in ROLES}
-    system = up.Up(UpPlan(data_dir=tmp_path, port=1234), processes, report)
+    system = up.Up(UpPlan(data_dir=tmp_path, port=1234), processes, lines.append)
     async with asyncio.TaskGroup() as group:
         group.create_task(system._announce(Children(data.logs), views, "http://etcd"))  # type: ignore[arg-type]
         await late.wait()
         for view in views.values():
             view.become_ready()
-    names = {role: f"{role}-1" for role in ROLES}
-    everyone = ", ".join(names.values())
-    rest = ", ".join(name for role, name in names.items() if role != "produce")
-    assert sorted(lines[0].splitlines()) == sorted(
-        first.format(logs=data.logs, all=everyone, rest=rest).splitlines()
-    )
-    assert looks[0] == (0.01, 1 if log else 0)
+    rest = ", ".join(f"{role}-1" for role in ROLES if role != "produce")
+    _, *told = lines[0].splitlines()
+    assert sorted(told) == sorted(said.format(rest=rest).splitlines())
+    early = range(1, up.LOOKS_PER_REPORT)
+    assert [each for each in silent if each in early] == [each for each in early if each != at]
     assert lines[-2:] == [
         "KafScale is ready: bootstrap.servers=127.0.0.1:1234",
         f"commands reach it so: kafscale status --data-dir {tmp_path}",

@@ -15,11 +15,12 @@ TROUBLE: Final = frozenset({"warning", "warn", "error", "critical", "fatal", "pa
 """Levels, as the services and etcd write them."""
 
 
-def last_trouble(path: Path) -> str | None:
-    """The newest warning or error in one sentence; None if there is none."""
+def last_trouble(path: Path, *, unmet: bool = False) -> str | None:
+    """The newest warning or error in one sentence; None if there is none. `unmet`: only of a dependency that is
+    awaited."""
     for line in reversed(_last_lines(path)):
         told = _json_line(line)
-        if told is not None and told.get("level") in TROUBLE:
+        if told is not None and told.get("level") in TROUBLE and ("need" in told or not unmet):
             return _words(told)[:WORDS_MAX]
     return None
 

@@ -20,6 +20,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
+from itertools import count
 from typing import Any, TypeVar
 
 from kafscale.cli.child_log import grouped, last_trouble, last_words
@@ -47,8 +48,8 @@ from kafscale.storage.etcd.client import EtcdClient, EtcdError
 from kafscale.storage.keys import Keyspace, prefix_end
 from kafscale.storage.membership.members import InstanceState, LiveView
 
-FIRST_LOOK_S = 5.0
-READY_TIMEOUT_S = 60.0
+LOOK_S = 5.0
+LOOKS_PER_REPORT = 12
 DELAY_VARIABLE = "KAFSCALE_GROUP_INITIAL_REBALANCE_DELAY_MS"
 ROOM_POLL_S = 0.5
 
@@ -265,15 +266,14 @@ class Up:
         for view in views.values():
             view.subscribe(changed.set)
             await view.loaded()
-        patience_s = FIRST_LOOK_S
-        while True:
+        said = frozenset[str]()
+        for looks in count(1):
             try:
-                async with asyncio.timeout(patience_s):
+                async with asyncio.timeout(LOOK_S):
                     await self._serving(supervisor, views, changed)
                 break
             except TimeoutError:
-                self._say_not_ready(supervisor, patience_s)
-                patience_s = READY_TIMEOUT_S
+                said |= self._say_not_ready(supervisor, looks, said)
         self._data.publish(
             Endpoints(
                 bootstrap_servers=self._plan.bootstrap,
@@ -315,12 +315,18 @@ class Up:
                 waiting += 1
         return waiting == 0
 
-    def _say_not_ready(self, supervisor: Supervisor, after_s: float) -> None:
-        """At the first look only if a process says what it waits for: a start on a loaded machine takes longer."""
+    def _say_not_ready(self, supervisor: Supervisor, looks: int, said: frozenset[str]) -> frozenset[str]:
+        """What the processes wait for, if that is not in `said`; all that is known after a minute, because a start on a
+        loaded machine takes long. Returns what was reported."""
         late = [c.spec for c in supervisor.children.values() if c.state is not ChildState.RUNNING]
-        said = [(each.name, last_trouble(each.log)) for each in late]
-        if after_s == FIRST_LOOK_S and not any(trouble for _, trouble in said):
-            return
-        waiting = "\n".join(grouped((name, trouble or "starting") for name, trouble in said))
-        logs = f"the logs are in {self._data.logs}"
-        self._report(f"not ready after {after_s:.0f} s and still trying; {logs}; waiting for\n{waiting}")
+        unmet = {each.name: need for each in late if (need := last_trouble(each.log, unmet=True))}
+        found = frozenset(unmet.values())
+        if looks % LOOKS_PER_REPORT == 0:
+            lines = grouped((each.name, last_trouble(each.log) or "starting") for each in late)
+        elif not found <= said:
+            lines = grouped(unmet.items())
+        else:
+            return frozenset()
+        after = f"not ready after {looks * LOOK_S:.0f} s and still trying; the logs are in {self._data.logs}"
+        self._report("\n".join([f"{after}; waiting for", *lines]))
+        return found
