@@ -42,6 +42,9 @@ def understood(connection: duckdb.DuckDBPyConnection, text: str) -> Understood:
     if parsed["error"]:
         return Understood(text, frozenset())
     topics = frozenset(_topics(parsed))
+    match parsed["statements"]:
+        case [_, _, *_]:  # DuckDB writes one statement only, and `kafscale sql` runs one
+            return Understood(text, topics)
     unnamed = list(_unnamed(parsed))
     names = [_name(connection, expression) for expression in unnamed]
     if not _decode_all(parsed):
