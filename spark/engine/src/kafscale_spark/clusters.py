@@ -87,9 +87,8 @@ def pulled(batches: AsyncGenerator[T, None]) -> Iterator[T]:
         except GeneratorExit as closed:
             if isinstance(closed.__context__, ConnectionError):
                 _hush()
-            raise
-        finally:
             asyncio.run_coroutine_threadsafe(batches.aclose(), loop).result(STOP_TIMEOUT_S)
+            raise
 
 
 def _hush() -> None:

@@ -76,7 +76,7 @@ def _plan_of(due: DuePlan) -> ChangePlan:
     return ChangePlan(
         what=f"{len(due.rows)} logs are due; of each key in them, only the newest record stays",
         question="Compact them?",
-        columns=DUE.names,
+        columns=DUE.schema.names,
         rows=due.rows,
         losses=due.losses,
         losing="may lose some of the",
@@ -86,7 +86,7 @@ def _plan_of(due: DuePlan) -> ChangePlan:
 def _show_done(done: Summary, output: Output) -> None:
     from kafscale.lake.compaction.report import DONE
 
-    show_rows(DONE.names, done.rows, output)
+    show_rows(DONE.schema.names, done.rows, output)
     if done.objects_left:
         notice(f"{done.objects_left} replaced objects could not be deleted; `kafscale orphans` finds them")
     if done.uncleanable:

@@ -1,10 +1,13 @@
-"""A guard for task groups whose failures are handled by a task that goes on."""
+"""Groups of tasks whose failures are handled by a task that goes on, and a bounded number of tasks at once."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 @contextmanager
@@ -22,3 +25,25 @@ def uncancelled() -> Iterator[None]:
         if here.cancelling() > before:
             here.uncancel()
         raise
+
+
+async def gather_bounded(works: Iterable[Coroutine[Any, Any, T]], at_once: int) -> list[T]:
+    """The results, in order. Raises the first failure, after the other tasks are cancelled. When it returns or raises,
+    all of them have ended."""
+    slots = asyncio.Semaphore(at_once)
+    given = list(works)
+
+    async def one(work: Coroutine[Any, Any, T]) -> T:
+        async with slots:
+            return await work
+
+    try:
+        with uncancelled():
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(one(work)) for work in given]
+    except BaseExceptionGroup as failures:
+        raise failures.exceptions[0] from None
+    finally:
+        for work in given:
+            work.close()  # tasks cancelled before they started; for others this does nothing
+    return [task.result() for task in tasks]

@@ -1,5 +1,6 @@
-"""pytest fixtures for real stores and servers."""
+"""pytest fixtures for real stores and servers; and long searches are kept for `-m deep`."""
 
+import pytest
 from kafscale.testkit.etcd import etcd, etcd_server, keyspace
 from kafscale.testkit.objects import (
     directory_attributes,
@@ -27,3 +28,12 @@ __all__ = [
     "s3_store",
     "seaweed",
 ]
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.option.markexpr:
+        return
+    long = [item for item in items if item.get_closest_marker("deep")]
+    if long:
+        config.hook.pytest_deselected(items=long)
+        items[:] = [item for item in items if item not in long]

@@ -11,11 +11,11 @@ from types import FunctionType
 
 from kafscale.coordinator import handlers
 from kafscale.coordinator.consumer.model import TopicInfo, Topics
+from kafscale.coordinator.consumer.subscriptions import Expressions
 from kafscale.coordinator.context import CoordinatorContext
 from kafscale.coordinator.groups.classic_type import ClassicGroupType
 from kafscale.coordinator.groups.commits import Commits
 from kafscale.coordinator.groups.consumer_type import ConsumerGroupType
-from kafscale.coordinator.groups.expressions import Expressions
 from kafscale.coordinator.groups.group_configs import GroupConfigView
 from kafscale.coordinator.groups.offset_expiration import OffsetExpiration
 from kafscale.coordinator.groups.registry import GROUP_STATES, Groups

@@ -105,7 +105,7 @@ class Reader:
     async def view(self, spot: PartitionRequest, seg: Seg, lease: Lease) -> SegmentView:
         """One segment. Raises one of ReadFailure; a missing object is lost unless retention took it."""
         place = self.place(spot, seg)
-        view = lease.ready(place, seg)
+        view = lease.ready(place)
         if view is not None:
             return view
         loads = [lease.want(place, seg)]
@@ -144,7 +144,7 @@ class Reader:
         if not ask.segs:
             return False
         for seg in ask.segs:
-            view = lease.ready(self.place(ask.spot, seg), seg)
+            view = lease.ready(self.place(ask.spot, seg))
             if view is None:
                 return False
             ask.views.append(view)

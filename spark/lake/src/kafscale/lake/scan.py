@@ -5,6 +5,9 @@ Data that cannot match is not read: segments are skipped by offset, then batches
 The log that a reader holds is from one moment. Meanwhile owners settle slices, and compaction replaces segments. The
 old objects are deleted after a grace period. A reader that finds an object gone reads the log again, and continues in
 the new objects at the first batch that it has not returned. Deleted records are lost.
+
+`offset_at` finds a record by its time, as ListOffsets does. Segments and batches record their newest timestamp. Usually
+only the first that can contain the record is read. If that timestamp came from an earlier record, the next is read too.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 from kafscale.lake.catalog import Lake, Log, read_log, read_topic
 from kafscale.lake.columns import Wanted, read_columns
@@ -171,3 +175,17 @@ def placed(batch: pa.RecordBatch, log: Log) -> pa.RecordBatch:
     """The batch with columns for topic and partition in front. Each value is stored once for all rows."""
     columns = [*places(log, batch.num_rows).columns, *batch.columns]
     return pa.RecordBatch.from_arrays(columns, names=[*PLACE, *batch.schema.names])
+
+
+async def offset_at(lake: Lake, log: Log, time_ms: int) -> int | None:
+    """The first record that is not older. None: all are older. Raises StoreError and CorruptSegment."""
+    segments = [seg for seg in log.between(log.start, log.end) if seg.max_ts >= time_ms]
+    wanted = Wanted(columns=("offset", "timestamp"), first=log.start, end=log.end)
+    async with aclosing(read_segments(lake, log, segments, first=log.start, ahead=1)) as read:
+        async for _, body, heads in read:
+            for batch in read_columns(body, heads[heads["max_timestamp"] >= time_ms], wanted):
+                times = batch["timestamp"].cast("int64").to_numpy()
+                found = np.flatnonzero(times >= time_ms)
+                if found.size:
+                    return int(batch["offset"][int(found[0])].as_py())
+    return None

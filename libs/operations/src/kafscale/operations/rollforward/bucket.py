@@ -11,7 +11,6 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Final
 
-from kafscale.lake.concurrency import gather_bounded
 from kafscale.log.bundle import Directory
 from kafscale.log.bundle_directory import read_directory
 from kafscale.log.heads import Seg
@@ -34,6 +33,7 @@ from kafscale.storage.keys import (
 )
 from kafscale.storage.objects import ObjectInfo, ObjectNotFound, ObjectStore, PreconditionFailed
 from kafscale.storage.schema import UnreadableValue
+from kafscale.storage.task_groups import gather_bounded
 
 READS_AT_ONCE: Final = 16
 SEGMENTS_AT_ONCE: Final = 8

@@ -29,6 +29,7 @@ from kafscale.storage.keys import Keyspace, UnknownKey
 from kafscale.storage.membership.records import Instance, decode_live
 from kafscale.storage.schema import UnreadableValue
 from kafscale.storage.slots import decode_slot
+from kafscale.storage.task_groups import gather_bounded
 from kafscale.storage.topics import TopicState, decode_topic
 
 T = TypeVar("T")
@@ -127,13 +128,11 @@ def _verdict(status: int, text: str) -> str:
 
 async def _each(instances: list[Instance], path: str, read: Callable[[int, str], T]) -> dict[str, T]:
     """By role and id. An unreachable instance has status 0 and no text."""
-    gate = asyncio.Semaphore(AT_ONCE)
 
     async def ask(instance: Instance) -> T:
-        async with gate:
-            return read(*await asyncio.to_thread(_get, http_address(instance), path))
+        return read(*await asyncio.to_thread(_get, http_address(instance), path))
 
-    answers = await asyncio.gather(*map(ask, instances))
+    answers = await gather_bounded(map(ask, instances), AT_ONCE)
     return {each.role + each.id: answer for each, answer in zip(instances, answers, strict=True)}
 
 

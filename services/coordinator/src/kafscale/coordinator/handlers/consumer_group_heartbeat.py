@@ -25,7 +25,7 @@ from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import consumer_group_heartbeat as api
 
 NEEDS = needs_of(ApiKey.CONSUMER_GROUP_HEARTBEAT, Side.SERVICE)
-OF_NAMES, _ = NEEDS  # `expressions.py` asks the other one, of topics that an expression matches
+OF_NAMES, _ = NEEDS  # `subscriptions.py` asks the other one, of topics that an expression matches
 JOINING = 0
 """The epoch of a member that joins."""
 

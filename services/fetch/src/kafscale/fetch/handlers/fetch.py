@@ -23,18 +23,18 @@ from kafscale.fetch.cache import Lease, SegmentCache
 from kafscale.fetch.down_conversion import BATCHES_FROM, CONVERTED_BYTES_MAX, DownConverter
 from kafscale.fetch.errors import MetadataUnavailable, RequestKind, code_for
 from kafscale.fetch.heads import Heads, Wakeup
-from kafscale.fetch.log_table import PartitionKey
 from kafscale.fetch.lookup import DENIES_ALL, DeniedOf, Lookup, PartitionRequest, deny
-from kafscale.fetch.metrics import FetchMetrics
 from kafscale.fetch.plan import bytes_at_most
 from kafscale.fetch.reader import PartitionRead, Reader
 from kafscale.fetch.wait import Act, FetchWait, Offer, Step
 from kafscale.log.isolation import visible_end
 from kafscale.runtime.authorization import Authorization
 from kafscale.runtime.clock import Clock
+from kafscale.runtime.metrics import Metrics, TopicTraffic
 from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.inbound import InboundRequest
 from kafscale.runtime.tracing import traced
+from kafscale.storage.keys import PartitionKey
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode
@@ -90,6 +90,26 @@ class FetchLimits:
     held_requests_max: int
     max_wait_ms: int
     overload_throttle_ms: int = 500
+
+
+class FetchMetrics:
+    """What the handler counts of its answers. The other metrics are values of the service's parts (`server.py`)."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self.partitions = metrics.counter("partitions_total")
+        self.segments_joined = metrics.counter("joined_segments_total")
+        self.overloaded = metrics.counter("overloads_total")
+        self.topics = TopicTraffic(metrics)
+
+    def answered(self, asks: Sequence[PartitionRead]) -> None:
+        self.partitions.value += len(asks)
+        for ask in asks:
+            spot, cut = ask.spot, ask.cut
+            if cut.size and spot.topic is not None and spot.offset is not None:
+                tallies = self.topics.of(spot.topic.name)
+                tallies.bytes.value += cut.size
+                tallies.records.value += cut.next_offset - spot.offset
+                self.segments_joined.value += len(cut.parts)
 
 
 class FetchHandler:

@@ -12,10 +12,9 @@ from kafscale.log.heads import Aborted
 from kafscale.storage.objects import ObjectNotFound
 from kafscale.testkit.logbuilder import LogBuilder
 from kafscale_spark.options import Request
-from kafscale_spark.reading import Ask, read
 from kafscale_spark.schemas import arrow_schema, records_schema
 from kafscale_spark.spans import DataLoss, Span
-from kafscale_spark.splits import Split, split
+from kafscale_spark.splits import Ask, Split, read, split
 from lakes import World
 
 SCHEMA = arrow_schema(records_schema(True))
