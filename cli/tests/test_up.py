@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from kafscale.access.protocol import SecurityProtocol
 from kafscale.cli import up
 from kafscale.cli.__main__ import app
 from kafscale.cli.forked import ForkClient
@@ -21,7 +22,6 @@ from kafscale.cli.supervisor import (
     Supervisor,
 )
 from kafscale.cli.up_plan import UpPlan
-from kafscale.client.protocol import SecurityProtocol
 from kafscale.frontdoor.listeners import listener_security, listeners
 from kafscale.operations.datadir import DataDir
 from kafscale.operations.disk import KEPT_BYTES_MAX, Disk, Use

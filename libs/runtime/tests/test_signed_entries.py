@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafscale.runtime.redaction import redact_text
 from kafscale.runtime.shared_cache.entries import ObjectName, sealed
-from kafscale.runtime.shared_cache.secret_files import (
+from kafscale.runtime.shared_cache.opening import (
     FILE_BYTES_MAX,
     KEYS_MAX,
     BadSecretFile,
@@ -224,7 +224,7 @@ def test_keys_are_hex_or_base64_one_in_each_line(tmp_path: Path) -> None:
         ("ab" * 31, "line 1 has 31 bytes, not 32 to 64"),
         ("ab" * 65, "line 1 has 65 bytes, not 32 to 64"),
         (f"{OLD.hex()}\n" * (KEYS_MAX + 1), "it has 5 keys, not 1 to 4"),
-        ("ab" * FILE_BYTES_MAX, "it has more than 4096 bytes"),
+        ("ab" * FILE_BYTES_MAX, "more than 4096 bytes"),
     ],
 )
 def test_a_bad_file_of_keys_is_refused_in_a_sentence_without_them(
@@ -246,7 +246,7 @@ def test_a_password_is_the_content_without_the_line_end(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "mistake"),
-    [(None, "No such file or directory"), (b"\n", "the file is empty"), (b"\xff", "it is not text")],
+    [(None, "No such file or directory"), (b"\n", "the file is empty"), (b"\xff", "not UTF-8")],
 )
 def test_a_bad_file_of_a_password_is_refused_in_a_sentence(
     tmp_path: Path, content: bytes | None, mistake: str

@@ -23,6 +23,7 @@ from functools import partial
 from itertools import count
 from typing import Any, TypeVar
 
+from kafscale.access.protocol import SecurityProtocol
 from kafscale.cli.child_log import grouped, last_trouble, last_words
 from kafscale.cli.forked import ForkClient
 from kafscale.cli.supervisor import (
@@ -34,7 +35,6 @@ from kafscale.cli.supervisor import (
     restart_backoff,
 )
 from kafscale.cli.up_plan import UpPlan, service_program
-from kafscale.client.protocol import SecurityProtocol
 from kafscale.client.request import wait_for_brokers
 from kafscale.operations.datadir import DataDir, Endpoints, started_etcd
 from kafscale.operations.disk import Disk, DiskWatch

@@ -7,8 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from kafscale.cli.consent import DryRunOption, YesOption, agreed, chosen_way
-from kafscale.cli.lake.engine import Engine, EngineOption, run_job
-from kafscale.cli.lake.options import GraceOption, TopicOption, job_arguments, seconds
+from kafscale.cli.lake.engine import Engine, EngineOption, job_arguments, run_job
+from kafscale.cli.options import GraceOption, TopicOption, seconds
 from kafscale.cli.targets import DataDirOption, NamespaceOption, StoreOption, on_lake
 from kafscale.cli.terminal import (
     Output,

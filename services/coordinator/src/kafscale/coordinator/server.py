@@ -29,7 +29,7 @@ from kafscale.runtime.etcd_space import EtcdSpace
 from kafscale.runtime.metrics import Metrics, Row
 from kafscale.runtime.process import Runtime, ServiceParts
 from kafscale.runtime.process_metrics import watch_views
-from kafscale.runtime.stream.handlers import exported
+from kafscale.runtime.stream.apis import exported
 from kafscale.runtime.stream.server import task_handler
 from kafscale.storage.membership.members import LiveView
 from kafscale.storage.slots import ROLE

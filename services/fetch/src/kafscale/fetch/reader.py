@@ -22,10 +22,10 @@ from kafscale.log.segment import SegmentError
 from kafscale.log.segment_view import SegmentView
 from kafscale.log.segments import OffsetGap
 from kafscale.log.state import LogState
-from kafscale.runtime.together import together
 from kafscale.storage.failures import without_frames
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects import ObjectNotFound, PreconditionFailed, StoreUnavailable
+from kafscale.storage.task_groups import together
 
 log = structlog.get_logger(__name__)
 

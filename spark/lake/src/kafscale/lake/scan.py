@@ -25,9 +25,9 @@ import pyarrow as pa
 from kafscale.lake.catalog import Lake, Log, read_log, read_topic
 from kafscale.lake.columns import Wanted, read_columns
 from kafscale.lake.heads import CorruptSegment, Heads, check_offsets, scan_heads, without_aborted
-from kafscale.log.committed import verify_committed
 from kafscale.log.heads import Seg
 from kafscale.log.segment import FOOTER_SIZE, HEADER_SIZE, SegmentError
+from kafscale.log.segment_view import verify_committed
 from kafscale.storage.objects import ObjectNotFound, PreconditionFailed
 
 READ_AHEAD: Final = 4

@@ -11,9 +11,16 @@ from kafscale.log.heads import Seg
 from kafscale.log.manifest_blocks import ManifestBlocks
 from kafscale.log.places import Place, index_of, place_of
 from kafscale.log.state import read_state, state_reads
-from kafscale.operations.fsck.bundle_checks import NamedSlice, check_slices
 from kafscale.operations.fsck.bundles import BundleCheck, BundleCounts, is_named
-from kafscale.operations.fsck.checks import Partition, Problem, check_index, check_offsets, check_segment
+from kafscale.operations.fsck.checks import (
+    NamedSlice,
+    Partition,
+    Problem,
+    check_index,
+    check_offsets,
+    check_segment,
+    check_slices,
+)
 from kafscale.operations.sentences import Progress
 from kafscale.storage.etcd.client import EtcdClient, Range
 from kafscale.storage.history.history import History

@@ -19,7 +19,6 @@ from kafscale.runtime.clock import Clock, SystemClock
 from kafscale.runtime.grpc_identity import Dial, plain
 from kafscale.runtime.stream.frame import (
     BODY_BYTES_MAX,
-    Buffer,
     FrameError,
     Reply,
     ReplyFrame,
@@ -42,6 +41,7 @@ from kafscale.runtime.stream.options import (
 from kafscale.runtime.stream.outbox import Outbox, Waiting
 from kafscale.storage.backoff import Backoff
 from kafscale.storage.task_groups import uncancelled
+from kafscale.wire.buffers import Buffer
 
 log = structlog.get_logger("kafscale.stream")
 

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Final, Literal
 
-from kafscale.runtime.request_meta import RequestMeta
 from kafscale.runtime.stream.frame import (
     BODY_BYTES_MAX,
     BODY_SIZE,
@@ -36,6 +35,7 @@ from kafscale.runtime.stream.frame import (
     ReplyPart,
     ReplyStatus,
     RequestFrame,
+    RequestMeta,
     TooLargeFrame,
     decode_strings,
 )

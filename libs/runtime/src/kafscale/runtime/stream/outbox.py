@@ -24,13 +24,13 @@ from kafscale.runtime.stream.frame import (
     PAYLOAD_BYTES_MAX,
     REPLY_HEADER,
     REQUEST_HEADER,
-    Buffer,
     FrameError,
     FrameKind,
     RequestMeta,
     body_size,
     encode_string,
 )
+from kafscale.wire.buffers import Buffer
 
 TEXTS_BYTES_MAX: Final = 0xFFFF
 # What a frame costs to hold beside its body, so that a queue of empty bodies is bounded too.

@@ -21,7 +21,6 @@ from kafscale.runtime.logs import CURRENT_REQUEST
 from kafscale.runtime.stream.apis import ApiMetrics, ApiStats, StreamStats
 from kafscale.runtime.stream.frame import (
     BODY_BYTES_MAX,
-    Buffer,
     CancelFrame,
     FrameError,
     ReplyStatus,
@@ -36,6 +35,7 @@ from kafscale.runtime.stream.options import ACCEPTED, READS_SIZES, SERVICE, Stre
 from kafscale.runtime.stream.outbox import FRAME_COST_BYTES, Outbox
 from kafscale.runtime.stream.tasks import AsyncHandler, task_handler
 from kafscale.runtime.tracing import Tracer, request_span
+from kafscale.wire.buffers import Buffer
 
 __all__ = ["AsyncHandler", "Handler", "InboundRequest", "StreamLimits", "StreamServer", "task_handler"]
 

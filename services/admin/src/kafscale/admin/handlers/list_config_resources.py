@@ -12,8 +12,8 @@ from kafscale.admin.cluster_view import active, brokers_of
 from kafscale.admin.context import AdminContext
 from kafscale.admin.resources import BROKER_LOGGER, CLIENT_METRICS, ResourceType
 from kafscale.runtime.answer_room import TOO_LARGE, AnswerRoom
-from kafscale.runtime.request_meta import RequestMeta
 from kafscale.runtime.stream.apis import answering_with_meta
+from kafscale.runtime.stream.frame import RequestMeta
 from kafscale.storage.etcd.client import EtcdError
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import list_config_resources as api

@@ -17,8 +17,8 @@ from kafscale.coordinator.consumer.model import Heartbeat, HeartbeatReply, Parti
 from kafscale.coordinator.context import CoordinatorContext, client_host
 from kafscale.coordinator.groups.actor import GroupFailed
 from kafscale.runtime.etcd_space import Use
-from kafscale.runtime.request_meta import RequestMeta
 from kafscale.runtime.stream.apis import answering_with_meta
+from kafscale.runtime.stream.frame import RequestMeta
 from kafscale.storage.keys import TopicId
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.errors import ErrorCode

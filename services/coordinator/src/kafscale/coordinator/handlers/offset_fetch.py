@@ -26,8 +26,8 @@ from kafscale.coordinator.groups.commits import UnreadableOffset
 from kafscale.coordinator.groups.topic_lookup import TopicLookup
 from kafscale.runtime.answer_room import ENTRY_BYTES, TOO_LARGE, AnswerRoom
 from kafscale.runtime.authorization import Asker
-from kafscale.runtime.request_meta import RequestMeta
 from kafscale.runtime.stream.apis import answering_with_meta
+from kafscale.runtime.stream.frame import RequestMeta
 from kafscale.storage.groups import CommittedOffset
 from kafscale.storage.keys import PartitionKey
 from kafscale.wire.apis import ApiKey

@@ -27,9 +27,9 @@ from typing import Final
 from kafscale.lake.catalog import Lake
 from kafscale.lake.resume import read_place, write_place
 from kafscale.log.bundle import Standings, made_ms
-from kafscale.log.bundle_directory import read_directory
 from kafscale.log.claims import ROLE, build_release
 from kafscale.log.heads import Head, decode_head
+from kafscale.log.places import read_directory
 from kafscale.log.segment import SegmentError
 from kafscale.storage.cluster_record import read_cluster_id
 from kafscale.storage.coordination import owner_gone

@@ -1,4 +1,4 @@
-"""Gives an etcd the roles and users of a cluster.
+"""Gives an etcd the roles and users of a cluster, or writes the script that would.
 
 Law: afterwards each role has exactly the rights of the table, and each user exactly its role, whatever they had before;
 a second run changes nothing. Rights are granted before others are revoked, so a running process never lacks one that
@@ -9,16 +9,18 @@ A change of a user or role makes all tokens of etcd stale. Clients log in again,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from shlex import quote
 from typing import Final
 
 from kafscale.operations.sentences import Trouble
 from kafscale.storage.etcd.passwords import read_password
 from kafscale.storage.etcd.users import EtcdUsers
 from kafscale.storage.keys import Keyspace
+from kafscale.storage.operator_files import FileWrong
+from kafscale.storage.rights import Role
 from kafscale.storage.rights.etcd import Rights, identity, rights_of
-from kafscale.storage.rights.roles import Role
 
 ROOT: Final = "root"
 Report = Callable[[str], None]
@@ -34,7 +36,7 @@ def passwords_in(folder: Path | None, names: Sequence[str]) -> Mapping[str, str]
         return {}
     try:
         return {name: read_password(folder / name) for name in names if (folder / name).exists()}
-    except ValueError as wrong:
+    except FileWrong as wrong:
         raise CannotApply(str(wrong)) from wrong
 
 
@@ -104,3 +106,40 @@ class Apply:
         await self._user(ROOT, ROOT, ROOT)
         await self._users.enable()
         self._say("authentication is enabled")
+
+
+HEAD: Final = """\
+#!/bin/sh
+# Roles and users of the cluster {namespace} in etcd, by `kafscale etcd-roles`. Run it once, on an etcd without them:
+# `kafscale etcd-roles --apply` also changes what is there.
+# PASSWORDS is a directory with one file for each user, whose name is the role: produce, fetch, and so on.
+# ETCDCTL_* name the etcd.
+set -eu
+"""
+TAIL: Final = """\
+
+# When all processes have their user and password, and root has a password:
+#   etcdctl role add root
+#   etcdctl user add root --interactive=false < "$PASSWORDS/root"
+#   etcdctl user grant-role root root
+#   etcdctl auth enable
+"""
+
+
+def script(keys: Keyspace, roles: Sequence[Role]) -> str:
+    """A shell script with etcdctl commands. It contains no password: etcdctl reads each from its standard input."""
+    return HEAD.format(namespace=keys.namespace) + "".join(_of_role(keys, role) for role in roles) + TAIL
+
+
+def _of_role(keys: Keyspace, role: Role) -> str:
+    return "".join(f"{line}\n" for line in ("", *_commands(keys, role)))
+
+
+def _commands(keys: Keyspace, role: Role) -> Iterator[str]:
+    name = quote(identity(keys, role))
+    yield f"etcdctl role add {name}"
+    for each, permission in rights_of(keys, role).items():
+        span = " ".join(quote(key.decode()) for key in (each.first, each.end) if key)
+        yield f"etcdctl role grant-permission {name} {permission.value} {span}"
+    yield f'etcdctl user add {name} --interactive=false < "$PASSWORDS/{role}"'
+    yield f"etcdctl user grant-role {name} {name}"

@@ -1,4 +1,4 @@
-"""The protocols of a listener. This module imports nothing heavy, because option types of the command use it."""
+"""The security protocols of a listener. It imports nothing heavy, because option types of the command use it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class SecurityProtocol(StrEnum):
     SASL_SSL = "SASL_SSL"
 
     @property
-    def encrypts(self) -> bool:
+    def uses_tls(self) -> bool:
         return self in (SecurityProtocol.SSL, SecurityProtocol.SASL_SSL)
 
     @property
-    def logs_in(self) -> bool:
+    def uses_sasl(self) -> bool:
         return self in (SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL)
