@@ -7,7 +7,8 @@ are lost data.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -90,15 +91,16 @@ class Ask:
         return tuple(name for name in FIELDS if name == "offset" or name in self.schema.names)
 
 
-async def read(lake: Lake, split: Split, ask: Ask) -> AsyncIterator[pa.RecordBatch]:
+async def read(lake: Lake, split: Split, ask: Ask) -> AsyncGenerator[pa.RecordBatch, None]:
     """Raises DataLoss, StoreError and CorruptSegment."""
     wanted = Wanted(columns=ask.decoded, first=split.first, end=split.end)
     lost = partial(_refuse if ask.fail_on_data_loss else _accept, split)
-    async for batch in scan_segments(lake, split.log, split.segments, wanted, lost):
-        if batch.num_rows:
-            rows = placed(batch, split.log)
-            rows = rows if ask.condition is None else rows.filter(ask.condition)
-            yield ask.shape(rows, ask.schema)
+    async with aclosing(scan_segments(lake, split.log, split.segments, wanted, lost)) as found:
+        async for batch in found:
+            if batch.num_rows:
+                rows = placed(batch, split.log)
+                rows = rows if ask.condition is None else rows.filter(ask.condition)
+                yield ask.shape(rows, ask.schema)
 
 
 def _refuse(split: Split, loss: Loss) -> None:
@@ -117,9 +119,9 @@ def _accept(_split: Split, _loss: Loss) -> None:
 def read_split(settings: ServiceSettings, wanted: Split, ask: Ask) -> Iterator[pa.RecordBatch]:
     """Runs in a task. Objects are read ahead while Spark consumes the batches."""
 
-    async def batches() -> AsyncIterator[pa.RecordBatch]:
-        async with opened(settings) as lake:
-            async for batch in read(lake, wanted, ask):
+    async def batches() -> AsyncGenerator[pa.RecordBatch, None]:
+        async with opened(settings) as lake, aclosing(read(lake, wanted, ask)) as found:
+            async for batch in found:
                 yield batch
 
     return pulled(batches())

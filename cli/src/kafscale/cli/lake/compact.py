@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -100,11 +101,17 @@ def _check_missed(due: DuePlan) -> None:
 
 
 async def _plan(names: list[str] | None, lake: Lake) -> DuePlan:
-    from kafscale.lake.catalog import check_topics
+    from kafscale.lake.catalog import check_topics, read_topic
     from kafscale.lake.compaction.due import due_plan
     from kafscale.lake.retention.apply import wall_ms
+    from kafscale.storage.schema import UnreadableValue
 
     await check_topics(lake, names)
+    for name in names or ():
+        with suppress(UnreadableValue):
+            topic = await read_topic(lake, name)
+            if topic is not None and not topic.is_compacted:
+                notice(f"{name} has cleanup.policy={topic.cleanup_policy}, so it is never compacted")
     return await due_plan(lake, names, wall_ms())
 
 

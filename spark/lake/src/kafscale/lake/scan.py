@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_right
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Final
@@ -62,15 +62,14 @@ def parse(segment: bytes, where: str, seg: Seg) -> Heads:
     return heads
 
 
-async def scan(lake: Lake, log: Log, wanted: Wanted) -> AsyncIterator[pa.RecordBatch]:
+def scan(lake: Lake, log: Log, wanted: Wanted) -> AsyncGenerator[pa.RecordBatch, None]:
     """The committed records of one log, in its order. Raises StoreError and CorruptSegment."""
-    async for batch in scan_segments(lake, log, log.between(wanted.first, wanted.end), wanted):
-        yield batch
+    return scan_segments(lake, log, log.between(wanted.first, wanted.end), wanted)
 
 
 async def scan_segments(
     lake: Lake, log: Log, segments: Iterable[Seg], wanted: Wanted, lost: Lost | None = None
-) -> AsyncIterator[pa.RecordBatch]:
+) -> AsyncGenerator[pa.RecordBatch, None]:
     """`scan` of these segments, which the caller has chosen. Stops at the last stable offset."""
     wanted = replace(wanted, first=max(wanted.first, log.start), end=min(wanted.end, log.stable_end))
     aborted = log.aborted

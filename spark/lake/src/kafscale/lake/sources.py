@@ -7,7 +7,7 @@ runs. Groups are read from etcd, and lag is measured, only for a query that name
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Final
 
@@ -57,17 +57,20 @@ class TableSource:
         own = tuple(name for name in asked.columns if name in FIELDS)
         wanted = Wanted(columns=own)
         for log, segments in prune(self._logs, asked.condition):
-            if own:
-                async for batch in scan_segments(self._lake, log, segments, wanted):
-                    yield placed(batch, log).select(asked.columns)
-            else:
-                async for batch in scan_places(self._lake, log, segments):
-                    yield batch.select(asked.columns)
+            rows = (
+                scan_segments(self._lake, log, segments, wanted)
+                if own
+                else scan_places(self._lake, log, segments)
+            )
+            async with aclosing(rows) as found:
+                async for batch in found:
+                    yield (placed(batch, log) if own else batch).select(asked.columns)
 
     async def batches(self, asked: Asked) -> AsyncGenerator[pa.RecordBatch, None]:
         for log, segments in prune(self._logs, asked.condition, HEADERS):
-            async for batch in scan_batches(self._lake, log, segments):
-                yield batch.select(asked.columns)
+            async with aclosing(scan_batches(self._lake, log, segments)) as found:
+                async for batch in found:
+                    yield batch.select(asked.columns)
 
     def segments(self, asked: Asked) -> AsyncGenerator[pa.RecordBatch, None]:
         return _all(SEGMENTS.table(segments_of(self._logs)), asked)
@@ -138,7 +141,7 @@ async def _all(table: pa.Table, asked: Asked) -> AsyncGenerator[pa.RecordBatch, 
         yield batch
 
 
-async def scan_places(lake: Lake, log: Log, segments: Iterable[Seg]) -> AsyncIterator[pa.RecordBatch]:
+async def scan_places(lake: Lake, log: Log, segments: Iterable[Seg]) -> AsyncGenerator[pa.RecordBatch, None]:
     """A row with topic and partition for each record that `scan_segments` would return."""
     aborted = log.aborted
     async with aclosing(read_segments(lake, log, segments, first=log.start)) as found:
