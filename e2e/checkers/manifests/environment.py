@@ -327,7 +327,7 @@ def leaving_takes_less_than_the_grace(objects: Objects) -> list[str]:
 def front_doors_change_after_old_addresses_are_forgotten(objects: Objects) -> list[str]:
     """A roll stops a front door only after clients have forgotten the old address of the one before it."""
     return [
-        f"{each.name}: the next pod is stopped {ready_s} s after one is ready, and addresses are cached for {DNS_TTL_S} s"
+        f"{each.name}: the next pod is stopped {ready_s} s after one is ready, addresses are cached {DNS_TTL_S} s"
         for each in ours(objects)
         if each.service == "frontdoor"
         and (ready_s := int(each.spec.get("minReadySeconds", 0))) < DNS_TTL_S + DNS_MARGIN_S

@@ -1,0 +1,31 @@
+"""One node for all scenarios, and one KafScale of the overlay `dev`, which each scenario leaves whole."""
+
+from __future__ import annotations
+
+import pytest
+
+from e2e.harness.kubernetes.deployed import Deployed
+from e2e.harness.kubernetes.node import FOLDER, Node
+from e2e.harness.manifests import ROOT
+
+NAMESPACE = "kafscale"
+
+
+@pytest.fixture(scope="session")
+def node() -> Node:
+    if not FOLDER.is_dir():
+        pytest.fail("no namespaces for a node: run `make k8s-test`")
+    node = Node()
+    node.start()
+    return node
+
+
+@pytest.fixture(scope="session")
+def dev(node: Node) -> Deployed:
+    """As the first lines of docs/kubernetes.md make it."""
+    node.volumes(*(f"dev-{number}" for number in range(4)))
+    node.kubectl("apply", "--kustomize", str(ROOT / "overlays" / "dev"))
+    found = Deployed(node, NAMESPACE)
+    found.wait_ready("statefulset/etcd", "statefulset/object-store")
+    found.wait_ready()
+    return found
