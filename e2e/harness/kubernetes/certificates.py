@@ -54,6 +54,9 @@ class Certificates:
     def _issue(
         self, authority: trustme.CA, name: str, user: str, *identities: str, group: str | None = None
     ) -> None:
+        identities = identities or (
+            f"{name}.client",
+        )  # Go refuses a certificate whose list of names is empty
         issued = authority.issue_cert(*identities, common_name=user, organization_name=group)
         issued.cert_chain_pems[0].write_to_path(self.folder / f"{name}.crt")
         issued.private_key_pem.write_to_path(self.folder / f"{name}.key")

@@ -245,6 +245,22 @@ async def test_a_service_that_leaves_under_load_leaves_no_request_without_an_ans
 
 
 @on_uvloop
+async def test_a_request_to_a_service_that_still_answers_others_before_it_leaves_is_refused_at_once() -> None:
+    held: list[InboundRequest] = []
+    async with running({PRODUCE: held.append}) as service, client_of(service.target) as client:
+        first = client.send(meta(), (b"1",))
+        await until(lambda: len(held) == 1)
+        leaving = asyncio.ensure_future(drained(service))
+        await until(lambda: not client._up.is_set())
+        second = client.send(meta(), (b"2",))
+        assert second.future.done()
+        assert second.future.result().status is ReplyStatus.REFUSED
+        held[0].reply((b"done",))
+        await leaving
+        assert bytes((await first.future).body) == b"done"
+
+
+@on_uvloop
 async def test_a_body_that_has_begun_to_leave_arrives_whole_at_a_service_that_leaves() -> None:
     """The stream is not read while it holds too much, so the body waits at the front door when the service leaves."""
     held: list[InboundRequest] = []
