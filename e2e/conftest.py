@@ -17,7 +17,6 @@ from kafscale.runtime.ports import SHARE
 pytest.register_assert_rewrite("e2e.harness")  # an assert there says what it compared, as one in a test does
 
 from e2e.harness.compose import Compose  # noqa: E402 - after the line above
-from e2e.harness.kubernetes.deployed import Deployed  # noqa: E402
 
 SCENARIOS = Path(__file__).parent / "scenarios"
 LONGEST = (
@@ -67,6 +66,4 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
         for name, value in item.funcargs.items():
             if isinstance(value, Compose):
                 report.sections.append((f"containers of {name}", value.stories(sick_only=False)))
-            if isinstance(value, Deployed):
-                report.sections.append((f"pods of {name}", value.story()))
     return report

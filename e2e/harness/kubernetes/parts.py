@@ -94,7 +94,7 @@ def _save(folder: Path) -> None:
             replaced = os.environ.get(STAND_INS[last])
             _docker(*(("tag", replaced) if replaced else ("pull", "--quiet")), name)
     own = {
-        "localhost/pause:1": f'FROM {os.environ["KAFSCALE_BASE_IMAGE"]}\nCMD ["sleep", "infinity"]\n',
+        "localhost/pause:1": f'FROM {os.environ["KAFSCALE_BASE_IMAGE"]}\nCMD ["/bin/sleep", "infinity"]\n',
         "localhost/dns:1": 'FROM scratch\nCOPY dns /\nENTRYPOINT ["/dns"]\n',
         "localhost/metrics-server:1": 'FROM scratch\nCOPY metrics-server /\nENTRYPOINT ["/metrics-server"]\n',
     }

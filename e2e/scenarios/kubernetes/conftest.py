@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+
 import pytest
 
 from e2e.harness.kubernetes.deployed import Deployed
@@ -9,6 +11,17 @@ from e2e.harness.kubernetes.node import FOLDER, Node
 from e2e.harness.manifests import ROOT
 
 NAMESPACE = "kafscale"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A failed test shows its pods."""
+    report = yield
+    if report.failed and isinstance(item, pytest.Function):
+        for name, value in item.funcargs.items():
+            if isinstance(value, Deployed):
+                report.sections.append((f"pods of {name}", value.story()))
+    return report
 
 
 @pytest.fixture(scope="session")

@@ -56,7 +56,11 @@ def test_applying_it_again_changes_nothing(dev: Deployed) -> None:
 
 def test_nobody_notices_that_autoscalers_add_and_remove_a_pod(dev: Deployed) -> None:
     autoscaler = "kafscale-produce"
-    quick = {"scaleUp": {"stabilizationWindowSeconds": 0}, "scaleDown": {"stabilizationWindowSeconds": 0}}
+    policy = {
+        "stabilizationWindowSeconds": 0,
+        "policies": [{"type": "Pods", "value": 3, "periodSeconds": 15}],
+    }
+    quick = {"scaleUp": policy, "scaleDown": policy}
 
     def target(cpu: str) -> None:
         value = {"type": "AverageValue", "averageValue": cpu}
