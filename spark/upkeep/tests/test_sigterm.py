@@ -13,9 +13,10 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 
 import pytest
-from kafscale.runtime.one_job import STOPPED_EXIT_CODE
+from kafscale.runtime.launch import STOPPED_EXIT_CODE
 
 STARTED_TIMEOUT_S = 60
 STOPPED_TIMEOUT_S = 20.0
@@ -49,3 +50,29 @@ def test_a_program_that_waits_ends_at_sigterm(module: str, silent: socket.socket
     finally:
         process.kill()
         process.wait()
+
+
+def launched(folder: Path, source: str) -> subprocess.Popen[str]:
+    """What an image starts, with a module of this source in place of a service, and one argument."""
+    (folder / "launched.py").write_text(source)
+    return subprocess.Popen(
+        [sys.executable, "-m", "kafscale.runtime.launch", "launched", "--an-argument"],
+        env={**os.environ, "PYTHONPATH": str(folder)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_a_service_that_is_still_being_imported_ends_at_sigterm(tmp_path: Path) -> None:
+    with launched(tmp_path, "import time\nprint('begun', flush=True)\ntime.sleep(60)\n") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(STOPPED_TIMEOUT_S) == STOPPED_EXIT_CODE
+
+
+def test_a_launched_module_has_its_arguments_and_its_exit_code(tmp_path: Path) -> None:
+    source = "import sys\nprint(__name__, sys.argv[1:])\nsys.exit(3)\n"
+    with launched(tmp_path, source) as process:
+        assert process.communicate()[0] == "__main__ ['--an-argument']\n"
+        assert process.returncode == 3

@@ -7,10 +7,9 @@ process handles it, and Kubernetes would kill the container only after the pod's
 import asyncio
 import signal
 from collections.abc import Coroutine
-from typing import Any, Final
+from typing import Any
 
-STOPPED_EXIT_CODE: Final = 128 + signal.SIGTERM
-"""As a shell reports a process that SIGTERM ended."""
+from kafscale.runtime.launch import STOPPED_EXIT_CODE
 
 
 def run_job(job: Coroutine[Any, Any, int]) -> int:
