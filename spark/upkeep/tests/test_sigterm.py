@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 from kafscale.runtime.launch import STOPPED_EXIT_CODE
 
+LAUNCH = [sys.executable, "-m", "kafscale.runtime.launch"]
 STARTED_TIMEOUT_S = 60
 STOPPED_TIMEOUT_S = 20.0
 
@@ -41,7 +42,7 @@ def test_a_program_that_waits_ends_at_sigterm(module: str, silent: socket.socket
         "KAFSCALE_S3_SECRET_ACCESS_KEY": "secret",
         "KAFSCALE_ETCD_ENDPOINTS": f"http://{address}",
     }
-    process = subprocess.Popen([sys.executable, "-m", module], env={**os.environ, **settings})
+    process = subprocess.Popen([*LAUNCH, module], env={**os.environ, **settings})
     try:
         connection, _ = silent.accept()
         with connection:
@@ -56,7 +57,7 @@ def launched(folder: Path, source: str) -> subprocess.Popen[str]:
     """What an image starts, with a module of this source in place of a service, and one argument."""
     (folder / "launched.py").write_text(source)
     return subprocess.Popen(
-        [sys.executable, "-m", "kafscale.runtime.launch", "launched", "--an-argument"],
+        [*LAUNCH, "launched", "--an-argument"],
         env={**os.environ, "PYTHONPATH": str(folder)},
         stdout=subprocess.PIPE,
         text=True,

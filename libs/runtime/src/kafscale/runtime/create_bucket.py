@@ -13,7 +13,6 @@ import structlog
 from kafscale.runtime.clock import SystemClock
 from kafscale.runtime.dependencies import store_config, store_need, wait_for
 from kafscale.runtime.logs import configure_logs
-from kafscale.runtime.one_job import run_job
 from kafscale.runtime.settings import ServiceSettings
 from kafscale.runtime.settings_load import load_settings
 from kafscale.storage.objects import StoreUnsuitable, open_store
@@ -35,9 +34,11 @@ async def make(settings: ServiceSettings) -> None:
         await store.close()
 
 
-async def _job(settings: ServiceSettings) -> int:
+def main() -> int:
+    settings = load_settings(ServiceSettings)
+    configure_logs(level=settings.log_level, form=settings.log_format, service="bucket")
     try:
-        await make(settings)
+        asyncio.run(make(settings))
     except (TimeoutError, StoreUnsuitable) as trouble:
         log.error(
             "bucket unavailable", why=str(trouble) or f"the store did not answer within {TIMEOUT_S:.0f} s"
@@ -45,12 +46,6 @@ async def _job(settings: ServiceSettings) -> int:
         return 1
     log.info("bucket available", bucket=settings.s3_bucket)
     return 0
-
-
-def main() -> int:
-    settings = load_settings(ServiceSettings)
-    configure_logs(level=settings.log_level, form=settings.log_format, service="bucket")
-    return run_job(_job(settings))
 
 
 if __name__ == "__main__":

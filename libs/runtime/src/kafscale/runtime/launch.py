@@ -1,7 +1,8 @@
-"""`python -m kafscale.runtime.launch kafscale.produce`: runs a module that ends at SIGTERM from its first moment on.
+"""`python -m kafscale.runtime.launch kafscale.produce`: runs a module as the first process of a container.
 
-As the first process of a container it would not be sent the signal before it handles it, and the imports of a service
-take a second. A service that runs has its own handler.
+Linux delivers no signal to that process unless the process handles it. Then Kubernetes would wait for the pod's whole
+grace period, and kill the container. So SIGTERM ends the module, from its first import on, until the module has a
+handler of its own, as a service has.
 """
 
 import runpy

@@ -6,6 +6,7 @@ Whoever takes the snapshots, upkeep shows the time of the newest one.
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import time
 
@@ -14,7 +15,6 @@ from kafscale.runtime.clock import Clock
 from kafscale.runtime.dependencies import connect_etcd, open_object_store
 from kafscale.runtime.logs import configure_logs
 from kafscale.runtime.metrics import Metrics
-from kafscale.runtime.one_job import run_job
 from kafscale.runtime.settings_load import load_settings
 from kafscale.storage.backups import Backup, Keep, take_and_tidy, taken_times
 from kafscale.storage.etcd.client import EtcdClient, EtcdError
@@ -76,7 +76,7 @@ async def _once(settings: UpkeepSettings) -> int:
 def main() -> int:
     settings = load_settings(UpkeepSettings)
     configure_logs(level=settings.log_level, form=settings.log_format, service="backup")
-    return run_job(_once(settings))
+    return asyncio.run(_once(settings))
 
 
 if __name__ == "__main__":
