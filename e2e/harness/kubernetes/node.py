@@ -1,6 +1,6 @@
 """The programs of a Kubernetes of one node, in the namespaces that `e2e/kubernetes/inside.sh` has made.
 
-All of them end with the first process of the namespaces, so nothing here stops one.
+The containers end with the first process of the namespaces.
 """
 
 from __future__ import annotations
@@ -51,6 +51,11 @@ class Node:
             self.kubectl(
                 "--namespace", "kube-system", "rollout", "status", f"deployment/{name}", "--timeout=3m"
             )
+
+    def stop(self) -> None:
+        for process in self._processes.values():
+            process.kill()
+            process.wait()
 
     def volumes(self, *names: str) -> None:
         """Makes empty volumes of 20 GiB, in folders of the node."""

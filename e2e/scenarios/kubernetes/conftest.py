@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 
 import pytest
 
@@ -25,12 +25,15 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 
 @pytest.fixture(scope="session")
-def node() -> Node:
+def node() -> Iterator[Node]:
     if not FOLDER.is_dir():
         pytest.fail("no namespaces for a node: run `make k8s-test`")
     node = Node()
-    node.start()
-    return node
+    try:
+        node.start()
+        yield node
+    finally:
+        node.stop()
 
 
 @pytest.fixture(scope="session")
