@@ -39,7 +39,9 @@ class Node:
         self.kubectl = Kubectl(self.certificates.path("admin.json"))
 
     def start(self) -> None:
-        """Returns when the node is ready, has the images, and resolves names."""
+        """Returns when the node is ready, has the images, and resolves names. A node that runs already goes on."""
+        if self.certificates.folder.is_dir():
+            return
         self.certificates.make()
         self._start_runtime()
         self._start_control_plane()
@@ -62,7 +64,7 @@ class Node:
         selector = {"key": "kubernetes.io/hostname", "operator": "In", "values": [NODE]}
         for name in names:
             path = FOLDER / "volumes" / name
-            path.mkdir(parents=True)
+            path.mkdir(parents=True, exist_ok=True)
             self.kubectl.apply(
                 {
                     "apiVersion": "v1",
