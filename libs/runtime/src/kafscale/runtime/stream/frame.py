@@ -64,6 +64,7 @@ class FrameKind(enum.IntEnum):
     CHUNK = 2
     REPLY = 3
     CANCEL = 4
+    LEAVING = 5
 
 
 class Outcome(enum.Enum):
@@ -135,13 +136,17 @@ class CancelFrame(msgspec.Struct, frozen=True):
     request_id: int
 
 
+class LeavingFrame(msgspec.Struct, frozen=True):
+    """The service ends this stream once the front door has closed its side: a request sent after this is wasted."""
+
+
 class TooLargeFrame(msgspec.Struct, frozen=True):
     """A request whose body passed the bound. Its bytes are dropped, and the sender gets an error."""
 
     request_id: int
 
 
-Frame = RequestFrame | ReplyFrame | ReplyPart | CancelFrame | TooLargeFrame
+Frame = RequestFrame | ReplyFrame | ReplyPart | CancelFrame | LeavingFrame | TooLargeFrame
 
 
 def encode_string(text: str | None) -> bytes:
