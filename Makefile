@@ -119,7 +119,7 @@ security-page: setup-dev ## docs/security.md's commands from a fresh clone, as t
 fuzz: setup-dev ## mutated frames of every API against a running KafScale (FRAMES=10000 of each)
 	$(PYTEST) -s e2e/scenarios/bad_input/test_fuzz.py -m chaos
 deep: setup-dev ## property tests at length
-	KAFSCALE_HYPOTHESIS=deep $(PYTEST) libs services -m 'deep or not deep' --timeout 3600
+	$(PYTEST) libs services -m 'deep or not deep' --timeout 3600
 login-timing: setup-dev ## 10,000 refused logins: known and unknown users take the same time (two minutes, on a quiet machine)
 	$(PYTEST) --log-cli-level info services/frontdoor/tests/test_login_timing.py -m deep
 model: setup-dev ## every state of the protocols of bundles and of transactions, in their large configurations (some minutes)

@@ -320,7 +320,7 @@ async def test_what_is_read_again_is_not_said_to_be_known_before_it_is() -> None
         assert (model.heads.revision(KEYS[0]), model.heads.known(KEYS[0]).next) == (1, 1)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(histories, st.data())
 def test_reads_and_changes_in_any_interleaving_show_whole_states_that_are_as_new_as_they_say(
     history: list[tuple[PartitionKey, str]], data: st.DataObject

@@ -8,7 +8,6 @@ def quick(examples: int) -> settings:
     return settings(
         max_examples=examples,
         derandomize=True,
-        deadline=None,
         database=None,
         suppress_health_check=list(HealthCheck),
     )

@@ -188,7 +188,7 @@ def any_looks(draw: st.DrawFn) -> list[Look]:
     return looks
 
 
-@settings(deadline=None, max_examples=30)  # DuckDB plans each anew
+@settings(max_examples=30)  # DuckDB plans each anew
 @given(
     partitions=st.lists(any_looks(), min_size=1, max_size=20),
     rules=st.builds(Rules, intervals=st.integers(1, 12)),

@@ -103,7 +103,6 @@ def run_machine(examples: int, steps: int, *, derandomize: bool) -> None:
             max_examples=examples,
             stateful_step_count=steps,
             derandomize=derandomize,
-            deadline=None,
             database=None,
             report_multiple_bugs=False,
             suppress_health_check=list(HealthCheck),

@@ -83,7 +83,7 @@ events: st.SearchStrategy[Event] = st.one_of(
 histories = st.lists(st.tuples(events, st.sampled_from((0, 1, 1_000, 4_999, 6_000))), max_size=30)
 
 
-@settings(deadline=None, max_examples=200, derandomize=True)
+@settings(max_examples=200, derandomize=True)
 @given(histories, topics)
 def test_whatever_is_said_a_group_stays_a_group(
     history: list[tuple[Event, int]], first: dict[str, TopicInfo]

@@ -171,7 +171,6 @@ def run_machine(examples: int, steps: int, *, derandomize: bool, shrink: bool) -
             max_examples=examples,
             stateful_step_count=steps,
             derandomize=derandomize,
-            deadline=None,
             database=None,
             phases=tuple(Phase) if shrink else (Phase.generate,),
             report_multiple_bugs=False,

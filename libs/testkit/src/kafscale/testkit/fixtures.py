@@ -1,6 +1,7 @@
-"""pytest fixtures for real stores and servers; and long searches are kept for `-m deep`."""
+"""pytest fixtures for real stores and servers; long searches are kept for `-m deep`, and no property has a deadline."""
 
 import pytest
+from hypothesis import settings
 from kafscale.testkit.etcd import etcd, etcd_server, keyspace
 from kafscale.testkit.objects import (
     directory_attributes,
@@ -28,6 +29,9 @@ __all__ = [
     "s3_store",
     "seaweed",
 ]
+
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")  # a busy machine is no finding
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
