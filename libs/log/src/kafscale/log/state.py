@@ -28,6 +28,11 @@ class LogState:
         return 0 if self.head is None else self.head.lso
 
     @property
+    def transactional(self) -> bool:
+        """Whether the log has ever had a transaction."""
+        return self.head is not None and self.head.transactional
+
+    @property
     def log_start(self) -> int:
         return self.meta.log_start
 
