@@ -13,8 +13,8 @@ from dataclasses import replace
 from kafscale.log.heads import Head, decode_head, encode_meta
 from kafscale.log.manifests import encode_manifest, ref_to
 from kafscale.log.places import place_of
-from kafscale.log.segment import walk_batches
 from kafscale.log.snapshots import decode_snapshot, encode_snapshot
+from kafscale.log.transactions import stored_batches
 from kafscale.produce.log.model import (
     MetaWrite,
     PartitionId,
@@ -25,7 +25,6 @@ from kafscale.produce.log.producers import ProducerTable
 from kafscale.produce.log.writer import PartitionWriter
 from kafscale.storage.keys import TopicId
 from kafscale.wire.errors import ErrorCode
-from kafscale.wire.records import read_batch_header
 from writer_clients import Idempotent, Plain, ensure
 from writer_shell import Owner, Request, Shell
 from writer_truth import KEYS, TOPIC, Truth
@@ -89,6 +88,7 @@ class World(Shell):
             ensure(data is not None, "the producer snapshot is gone")
             snapshot = decode_snapshot(data or b"")
         table = ProducerTable.restore(snapshot)
+        table.hold({each.producer_id for each in head.open})
         for seg in head.tail:
             if seg.end <= head.snap_offset:
                 continue
@@ -97,8 +97,7 @@ class World(Shell):
             ensure(whole is not None, "a committed segment cannot be read")
             assert whole is not None
             body = whole[place.start : place.end]
-            headers = [read_batch_header(body, span.position) for span in walk_batches(body)]
-            table.replay(headers, seg.created_ms)
+            table.replay(stored_batches(body), seg.created_ms)
         self.truth.producers_are(table)
         return table
 
