@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from kafscale.log.heads import Head, Seg
+from kafscale.log.heads import Head, OpenTransaction, Seg
+from kafscale.log.snapshots import ProducerSnapshot
 from kafscale.wire.batches import BatchHeader
 from kafscale.wire.markers import Marker
 from writer_clients import ensure
@@ -23,7 +24,7 @@ class TransactionTruth:
     open: dict[int, Begun] = field(default_factory=dict)
     aborted: list[tuple[int, int, int]] = field(default_factory=list)
     outcomes: dict[tuple[int, int], bool] = field(default_factory=dict)
-    stable: dict[int, int] = field(default_factory=lambda: {0: 0})  # by the offset at which the log ended
+    opens: dict[int, dict[int, Begun]] = field(default_factory=lambda: {0: {}})  # by the log's end
     seen: bool = False
 
     def appended(self, header: BatchHeader, marker: Marker | None, value: bytes) -> None:
@@ -43,12 +44,16 @@ class TransactionTruth:
             ensure(begun[:2] == (header.producer_epoch, number), "a batch is in another transaction")
         else:
             ensure(producer_id not in self.open, "a batch outside of its producer's transaction")
-        self.stable[end] = min((first for _, _, first in self.open.values()), default=end)
+        self.opens[end] = dict(self.open)
+
+    def stable(self, end: int) -> int:
+        """The last stable offset when the log ended there."""
+        return min((first for _, _, first in self.opens[end].values()), default=end)
 
     def head_changed(self, before: Head, new: Head) -> None:
         ensure(new.lso >= before.lso, "the last stable offset fell")
-        ensure(new.lso == self.stable[new.next], f"the head's stable offset {new.lso}")
-        found = {each.producer_id: (each.epoch, each.number, each.first) for each in new.open}
+        ensure(new.lso == self.stable(new.next), f"the head's stable offset {new.lso}")
+        found = begun(new.open)
         ensure(found == self.open, f"the head says that {found} are open, the log {self.open}")
         firsts = [each.first for each in new.open]
         ensure(firsts == sorted(firsts), "the open transactions are not in order")
@@ -57,10 +62,22 @@ class TransactionTruth:
 
     def entries_are(self, segs: Iterable[Seg]) -> None:
         for seg in segs:
-            ensure(seg.end - seg.unstable == self.stable[seg.end], f"the entry of {seg.base} is unstable")
+            ensure(seg.end - seg.unstable == self.stable(seg.end), f"the entry of {seg.base} is unstable")
             listed = [(each.producer_id, each.first, each.last) for each in seg.aborted]
             right = [each for each in self.aborted if seg.base <= each[2] < seg.end]
             ensure(listed == right, f"the entry of {seg.base} lists {listed} as aborted, not {right}")
+
+    def snapshot_is(self, snapshot: ProducerSnapshot) -> None:
+        if self.opens[snapshot.offset]:
+            right = self.opens[snapshot.offset]
+            ensure(
+                begun(snapshot.open) == right,
+                f"a snapshot at {snapshot.offset} does not say that {right} is open",
+            )
+
+
+def begun(transactions: Iterable[OpenTransaction]) -> dict[int, Begun]:
+    return {each.producer_id: (each.epoch, each.number, each.first) for each in transactions}
 
 
 def number_in(value: bytes) -> int:

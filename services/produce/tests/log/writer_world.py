@@ -33,6 +33,8 @@ from writer_truth import KEYS, TOPIC, Truth
 class World(Shell):
     """The methods from `plant` on that flaws override say what the protocol does."""
 
+    table_type = ProducerTable
+
     # --- ownership -----------------------------------------------------------------------------
 
     def claim(self, instance: int) -> None:
@@ -87,7 +89,7 @@ class World(Shell):
             data = self.s3.get(head.snap_key)
             ensure(data is not None, "the producer snapshot is gone")
             snapshot = decode_snapshot(data or b"")
-        table = ProducerTable.restore(snapshot)
+        table = self.table_type.restore(snapshot)
         table.hold({each.producer_id for each in head.open})
         for seg in head.tail:
             if seg.end <= head.snap_offset:
@@ -155,7 +157,9 @@ class World(Shell):
             snap = KEYS.snapshot_key(owner.truth.topic_id, 0, plan.snapshot.offset, self._uuid())
             for _ in plan.snapshot.steps():
                 pass
-            self.s3.put(snap, (plan.snapshot.data() or encode_snapshot(plan.snapshot.offset, ()),), None, {})
+            data = plan.snapshot.data() or encode_snapshot(plan.snapshot.offset, ())
+            owner.truth.transactions.snapshot_is(decode_snapshot(data))
+            self.s3.put(snap, (data,), None, {})
             write = MetaWrite(expected_revision=revision, value=encode_meta(meta))
             owner.writer.checkpoint_ready(plan.plan, snap, write, self.now())
         self._drain(owner)
