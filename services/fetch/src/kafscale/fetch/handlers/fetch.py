@@ -238,6 +238,7 @@ class FetchHandler:
             state = ask.spot.state
             if ask.spot.readable and state is not None:
                 ask.upper = visible_end(state, committed_only=committed_only)
+                ask.committed_only = committed_only
         promised = [_at_most(ask) for ask in asks]
         full = all(size >= max(1, ask.max_bytes) for size, ask in zip(promised, asks, strict=True))
         offer = self._offer(asks, poll, ready_bytes=sum(promised), full=full)
@@ -342,16 +343,23 @@ def _response(message: api.FetchRequest, asks: list[PartitionRead], throttle_ms:
 
 def _partition(ask: PartitionRead, *, committed_only: bool) -> api.FetchResponsePartition:
     """With an error too it says where the log begins and ends, if that is known; Kafka then says -1. Aborted
-    transactions are null, as in Kafka, unless the partition is unknown or committed records were read."""
+    transactions are null, as in Kafka, unless the partition is unknown or committed records were read. Clients hide
+    their records."""
     spot = ask.spot
     error = spot.error
     state = spot.state
+    aborted = [] if spot.key is None or committed_only else None
+    if aborted is not None and error is ErrorCode.NONE:
+        aborted += [
+            api.FetchResponseAbortedTransaction(producer_id=each.producer_id, first_offset=each.first)
+            for each in ask.aborted
+        ]
     return api.FetchResponsePartition(
         partition_index=spot.partition,
         error_code=error,
         high_watermark=UNKNOWN_OFFSET if state is None else state.next,
         last_stable_offset=UNKNOWN_OFFSET if state is None else state.lso,
         log_start_offset=UNKNOWN_OFFSET if state is None else state.log_start,
-        aborted_transactions=[] if spot.key is None or committed_only else None,
+        aborted_transactions=aborted,
         records=ask.cut.parts if error is ErrorCode.NONE else b"",
     )
