@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 import pyarrow.compute as pc
 from kafscale.lake.catalog import Log
 from kafscale.lake.pruning import RECORDS, Subject, prune
 from kafscale.log.heads import Meta, Seg
+from kafscale.log.isolation import AbortedSearch
+from kafscale.log.segments import first_at
 
 from kafscale_spark.spans import Span, place_of
 
@@ -17,7 +20,7 @@ from kafscale_spark.spans import Span, place_of
 class Split:
     """Offsets [first, end) of a log, and the segments that can match.
 
-    Of the log's other segments it keeps only those that list aborted transactions.
+    Of the log's other segments it keeps only those that list aborted transactions of these offsets.
     """
 
     log: Log
@@ -52,9 +55,19 @@ def _cut(span: Span, segments: Iterable[Seg], target_bytes: int) -> Iterator[Spl
         yield _of(span, begun)
 
 
+def _telling(segments: Sequence[Seg], first: int, end: int) -> tuple[Seg, ...]:
+    """Those that list aborted transactions of [first, end)."""
+    search, found = AbortedSearch(first, end), list[Seg]()
+    for seg in islice(segments, first_at(segments, first), None):
+        if seg.aborted:
+            found.append(seg)
+        if search.take(seg):
+            break
+    return tuple(found)
+
+
 def _of(span: Span, segments: list[Seg]) -> Split:
     """The part of the log that a task needs, because it is sent to the task."""
-    telling = tuple(seg for seg in span.log.segments if seg.aborted)
-    log = replace(span.log, segments=telling, below=(), meta=Meta())
     first, end = max(span.first, segments[0].base), min(span.end, segments[-1].end)
+    log = replace(span.log, segments=_telling(span.log.segments, first, end), below=(), meta=Meta())
     return Split(log=log, segments=tuple(segments), first=first, end=end)

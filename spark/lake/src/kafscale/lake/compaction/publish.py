@@ -68,7 +68,7 @@ async def upload(lake: Lake, log: Log, group: Sequence[Seg], rewritten: Rewritte
         batches=built.batches,
         created_ms=max(seg.created_ms for seg in group),
         key=key,
-        aborted=aborted_in(group),
+        aborted=tuple(each for each in aborted_in(group) if each.last not in rewritten.markers_gone),
         unstable=group[-1].unstable,
         delete_horizon_ms=rewritten.delete_horizon_ms,
     )
