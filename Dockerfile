@@ -29,7 +29,7 @@ RUN test -n "$SERVICE" || { echo 'which service? --build-arg SERVICE=produce' >&
     && /opt/kafscale/bin/python -c "import kafscale.$SERVICE.__main__, aiobotocore.session" \
     && { test "$SERVICE" != upkeep || /opt/kafscale/bin/python -c "import kafscale.lake.compaction.run, kafscale.lake.lag.prometheus, kafscale.lake.lag.sampler"; } \
     && /opt/kafscale/bin/python -m compileall -q /opt/kafscale/lib \
-    && printf '#!/bin/sh\nexec /opt/kafscale/bin/python -m kafscale.%s "$@"\n' "$SERVICE" > /opt/kafscale/bin/service \
+    && printf '#!/bin/sh\nexec /opt/kafscale/bin/python -m kafscale.runtime.launch kafscale.%s "$@"\n' "$SERVICE" > /opt/kafscale/bin/service \
     && chmod 755 /opt/kafscale/bin/service
 
 FROM ${BASE}

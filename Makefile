@@ -14,10 +14,10 @@ E2E_PROCESSES ?= 3
 ROUNDS ?= 3
 TWO_TRIES := tools/two_tries.sh
 
-.PHONY: $(UNITS) help up test check fmt lint types contracts unit spark-test spark-types spark-unit images compose-test compose-footprint spark-image spark-image-test gen gen-check e2e chaos chaos-readers chaos-bundles upgrade-test ecosystem release release-test drill quotas tutorial fuzz bench bench-goals thin-pipe scale model model-small mutants mutation deep lock setup setup-dev clean login-timing security-page clients-secured access-outage
+.PHONY: $(UNITS) help up test check fmt lint types contracts unit spark-test spark-types spark-unit images compose-test k8s-test compose-footprint spark-image spark-image-test gen gen-check e2e chaos chaos-readers chaos-bundles upgrade-test ecosystem release release-test drill quotas tutorial fuzz bench bench-goals thin-pipe scale model model-small mutants mutation deep lock setup setup-dev clean login-timing security-page clients-secured access-outage
 
 help: ## what each target does
-	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 18
+	@sed -n 's/^\([a-z0-9-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 18
 
 setup:
 	@tools/setup.sh run
@@ -50,6 +50,7 @@ contracts:
 	@$(BIN)/python -m tools.import_circles
 model-small:
 	$(BIN)/python -m tools.bundle_model
+	$(BIN)/python -m tools.transaction_model
 unit: $(UNITS) # each member in a process of its own: none may lean on what another has set up
 $(UNITS): unit-of-%:
 	@echo "unit tests of $*"; $(TWO_TRIES) $* -m 'not deep'
@@ -66,6 +67,8 @@ images: ## the images of the services, by the Docker engine that runs (BASE=…,
 	for service in $(ROLES); do docker build $(BUILD_FLAGS) --build-arg BASE=$(BASE) --build-arg SERVICE=$$service -t kafscale-$$service . || exit 1; done
 compose-test: setup-dev ## the images and compose.yaml for real, on an engine of its own where none runs (as root; ten minutes)
 	e2e/containers/run.sh $(PYTEST) e2e/scenarios/test_compose.py e2e/scenarios/test_secure_compose.py -m compose
+k8s-test: setup-dev ## the manifests for real, in a Kubernetes of one node that is built here (as root, in namespaces of its own; forty minutes, once twenty more)
+	e2e/kubernetes/run.sh $(PYTEST) --log-cli-level info e2e/scenarios/kubernetes -m k8s
 compose-footprint: setup-dev ## what each service's container costs before anybody asks it for anything (as root; eight minutes)
 	e2e/containers/run.sh .venv/bin/python -m bench.footprint_images
 spark-image: ## the image of Spark's jobs, by the Docker engine that runs (BASE=…, IMAGE=…, BUILD_FLAGS='--network host')
@@ -86,7 +89,7 @@ gen-check:
 	$(BIN)/python -m bench.page --check
 
 e2e: setup-dev ## real clients against real processes (needs Java, Go, Node for their part; E2E_PROCESSES=3)
-	$(TWO_TRIES) e2e -n $(E2E_PROCESSES) --dist loadfile --no-loadscope-reorder -m 'not chaos and not image and not compose and not secured and not ecosystem and not release'
+	$(TWO_TRIES) e2e -n $(E2E_PROCESSES) --dist loadfile --no-loadscope-reorder -m 'not chaos and not image and not compose and not secured and not ecosystem and not release and not k8s'
 clients-secured: setup-dev ## each client by each mechanism at each kind of listener, across three lifetimes of its session (minutes)
 	$(PYTEST) e2e/scenarios/test_secured_clients.py
 ecosystem: setup-dev ## MirrorMaker 2, Connect, Streams, libraries for streams in Python, and a schema registry, with kill -9 (needs Java; minutes)
@@ -116,11 +119,12 @@ security-page: setup-dev ## docs/security.md's commands from a fresh clone, as t
 fuzz: setup-dev ## mutated frames of every API against a running KafScale (FRAMES=10000 of each)
 	$(PYTEST) -s e2e/scenarios/bad_input/test_fuzz.py -m chaos
 deep: setup-dev ## property tests at length
-	KAFSCALE_HYPOTHESIS=deep $(PYTEST) libs services -m 'deep or not deep' --timeout 3600
+	$(PYTEST) libs services -m 'deep or not deep' --timeout 3600
 login-timing: setup-dev ## 10,000 refused logins: known and unknown users take the same time (two minutes, on a quiet machine)
 	$(PYTEST) --log-cli-level info services/frontdoor/tests/test_login_timing.py -m deep
-model: setup-dev ## every state of the protocol of bundles, in its large configurations (some minutes)
+model: setup-dev ## every state of the protocols of bundles and of transactions, in their large configurations (some minutes)
 	$(BIN)/python -m tools.bundle_model --all
+	$(BIN)/python -m tools.transaction_model --all
 mutants: setup-dev ## plant the known bugs one at a time and see each caught (half an hour; SINCE=a commit: those that a change touches)
 	$(BIN)/python tools/mutants.py $(if $(SINCE),--since $(SINCE))
 mutation: setup-dev ## generate mutants of the cores that differ from main, and see what no test catches (SINCE=a commit; CORES=kafscale.access; EVERY=5: a fifth)

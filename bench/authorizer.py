@@ -24,7 +24,7 @@ from kafscale.access.rules import Side, needs_of
 from kafscale.runtime.authorization import Authorization
 from kafscale.runtime.memory_tuning import calm_collector
 from kafscale.runtime.metrics import Metrics
-from kafscale.runtime.request_meta import RequestMeta
+from kafscale.runtime.stream.frame import RequestMeta
 from kafscale.wire.apis import ApiKey
 
 PRINCIPALS: Final = 1_000

@@ -31,14 +31,17 @@ ROWS: Final[Sequence[tuple[Line, int]]] = (
     (Line.THOUSAND_PARTITIONS, 0),
     (Line.ONE_PRODUCER, 0),
     (Line.ONE_PRODUCER, 1),
+    (Line.ONE_PRODUCER, 2),
     (Line.PRODUCERS_64, 0),
     (Line.PRODUCERS_64, 1),
+    (Line.PRODUCERS_64, 2),
     (Line.PARTITIONS_64, 0),
     (Line.ONE_REQUEST, 0),
     (Line.CATCH_UP_HOT, 0),
     (Line.CONSUME_JAVA, 0),
     (Line.CATCH_UP_COLD, 0),
     (Line.END_TO_END, 0),
+    (Line.END_TO_END, 1),
     (Line.RESTART, 0),
 )
 """Line and column. A row of which the run has nothing is left out."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 
 from kafscale.access.rules import Denial, Need, When, needs_of
-from kafscale.frontdoor.api import Api, Backend, NotServed
-from kafscale.frontdoor.apis import DEFERRED, REFUSED, SERVED
+from kafscale.frontdoor.api import Api, Backend
+from kafscale.frontdoor.apis import DEFERRED, REFUSED, SERVED, NotServed
 
 from tools.generated import ROOT, write_or_check
 

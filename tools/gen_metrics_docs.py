@@ -3,8 +3,7 @@
 import sys
 from collections.abc import Iterable, Iterator
 
-from kafscale.runtime.metric_row import MetricRow
-from kafscale.runtime.metric_table import EVERY_PROCESS, EVERY_SERVICE, LAG, OWN
+from kafscale.runtime.metric_table import EVERY_PROCESS, EVERY_SERVICE, LAG, OWN, MetricRow
 from kafscale.runtime.metrics import CHILDREN_MAX, OVERFLOW
 
 from tools.generated import ROOT, write_or_check

@@ -9,11 +9,11 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from kafscale.operations.rights.script import script
+from kafscale.operations.rights import script
 from kafscale.storage.keys import Keyspace
+from kafscale.storage.rights import Role
 from kafscale.storage.rights.etcd import Permission, rights_of
 from kafscale.storage.rights.objects import Action, grants_of, policy_of
-from kafscale.storage.rights.roles import Role
 
 from tools.generated import ROOT, write_or_check
 

@@ -55,7 +55,9 @@ if ! $home/bin/python -m pip --version >/dev/null 2>&1; then
     found=$(pythons)
     [ -n "$found" ] || fail "Python 3.11 or newer with venv is missing. On Debian: apt-get install python3 python3-venv"
     python=$(printf '%s\n' "$found" | while read -r each; do if optimised "$each"; then echo "$each"; break; fi; done)
-    "${python:-$(printf '%s\n' "$found" | head -n 1)}" -m venv $home
+    python=${python:-$(printf '%s\n' "$found" | head -n 1)}
+    echo "setup: with $python ($("$python" -V 2>&1)); PYTHON=… names another" >&2
+    "$python" -m venv $home
 fi
 optimised $home/bin/python || printf 'setup: %s was built without profile-guided optimisation and needs a tenth more CPU. %s\n' \
     "$(readlink -f $home/bin/python)" "Debian's python3 has it: install it, and remove $home" >&2

@@ -2,5 +2,5 @@
 
 from hypothesis import Phase, settings
 
-settings.register_profile("unshrunk", phases=(Phase.explicit, Phase.generate))
+settings.register_profile("unshrunk", deadline=None, phases=(Phase.explicit, Phase.generate))
 settings.load_profile("unshrunk")

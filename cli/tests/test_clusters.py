@@ -9,6 +9,8 @@ from kafscale.cli.__main__ import app
 from kafscale.operations import clusters
 from kafscale.operations.datadir import DataDir, Endpoints
 from kafscale.runtime.ports import free_port
+from kafscale.runtime.settings import ServiceSettings
+from kafscale.runtime.settings_load import read_settings
 from typer.testing import CliRunner
 
 COMMANDS = ["status", "fsck", "lag", "retention apply --dry-run", "orphans --yes"]
@@ -40,6 +42,18 @@ def test_an_etcd_that_is_away_is_named_with_what_to_do(
     env = {"KAFSCALE_ETCD_ENDPOINTS": url, "KAFSCALE_OBJECT_DIR": str(tmp_path)}
     said = f"kafscale: etcd at {url} does not answer; start etcd, or name a running one in KAFSCALE_ETCD_ENDPOINTS"
     assert sentence(line, **env) == (1, said)
+
+
+@pytest.mark.parametrize(
+    ("etcd", "hinted"), [({}, True), ({"etcd_endpoints": "http://10.0.0.1:2379"}, False)]
+)
+def test_a_command_that_names_no_cluster_hears_of_data_dir(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, etcd: dict[str, str], hinted: bool
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv(clusters.ETCD_VARIABLE, raising=False)
+    hint = clusters._or_directory(read_settings(ServiceSettings, dict[str, object](etcd)))
+    assert ("with --data-dir: no cluster runs on ./data" in hint) == hinted
 
 
 @pytest.mark.usefixtures("_one_try")

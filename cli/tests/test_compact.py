@@ -145,3 +145,12 @@ def test_a_topic_that_does_not_exist_is_an_error(root: Path, words: tuple[str, .
     done = run(root, *words, "--topic", "nowhere")
     assert (done.exit_code, done.stdout) == (1, "")
     assert done.stderr == "kafscale: topic 'nowhere' does not exist; `kafscale topics list` shows what does\n"
+
+
+@pytest.mark.parametrize(("topic", "noticed"), [("clicks", True), ("users", False)])
+def test_a_topic_that_is_not_compacted_says_why(root: Path, topic: str, noticed: bool) -> None:
+    done = run(root, "compact", "--dry-run", "--topic", topic)
+    assert (done.exit_code, "clicks has cleanup.policy=delete, so it is never compacted" in done.stderr) == (
+        0,
+        noticed,
+    )

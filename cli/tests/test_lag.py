@@ -13,8 +13,8 @@ import pytest
 from kafscale.cli.__main__ import app
 from kafscale.cli.lake.lag_table import bars, duration, rate, show_report, size
 from kafscale.lake.catalog import Log
-from kafscale.lake.lag.commits import Position
 from kafscale.lake.lag.measure import Lag
+from kafscale.lake.lag.positions import Position
 from kafscale.lake.lag.report import Facts, make_report
 from kafscale.lake.lag.sampler import Sampler
 from kafscale.storage.groups import CommittedOffset, encode_committed

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kafscale.access.protocol import SecurityProtocol
 from kafscale.cli.__main__ import app
 from kafscale.cli.targets import place_of
 from kafscale.client.properties import format_jaas, format_properties, parse_jaas, parse_properties
-from kafscale.client.protocol import SecurityProtocol
 from kafscale.client.security import OPEN, PasswordLogin, read_security
 from kafscale.operations.bootstrap import Place
 from kafscale.operations.datadir import DataDir, Endpoints

@@ -195,9 +195,7 @@ def test_deleting_records_shows_first_and_asks_for_yes(
     kafka: MockKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deleted: list[dict[tuple[str, int], int]] = []
-    monkeypatch.setattr(
-        "kafscale.client.log_starts.delete_before", lambda _, offsets: deleted.append(offsets)
-    )
+    monkeypatch.setattr("kafscale.client.topics.delete_before", lambda _, offsets: deleted.append(offsets))
     kafka.ok("produce doomed -p 1", b"a\nb\nc\n")
     monkeypatch.setattr("kafscale.operations.deletions.readers_of", lambda *_: {("slow", "doomed"): {1: 1}})
     refused = kafka.run("delete-records doomed --before end")
@@ -224,7 +222,7 @@ def test_deleting_records_asks_a_person(
     kafka: MockKafka, monkeypatch: pytest.MonkeyPatch, answer: str, code: int, said: str
 ) -> None:
     deleted: list[object] = []
-    monkeypatch.setattr("kafscale.client.log_starts.delete_before", lambda *words: deleted.append(words))
+    monkeypatch.setattr("kafscale.client.topics.delete_before", lambda *words: deleted.append(words))
     monkeypatch.setattr("kafscale.operations.deletions.readers_of", lambda *_: {})
     monkeypatch.setattr("kafscale.cli.consent.on_terminal", lambda: True)
     kafka.ok("produce asked -p 1", b"a\nb\nc\n")

@@ -14,14 +14,14 @@ from pathlib import Path
 
 import pytest
 from kafscale.cli.__main__ import app
-from kafscale.operations.rights.script import script
+from kafscale.operations.rights import script
 from kafscale.operations.services import ROLES
 from kafscale.runtime.etcd_binary import EtcdProcess
 from kafscale.storage.etcd.client import EtcdClient, EtcdRejected
 from kafscale.storage.etcd.users import EtcdUsers
 from kafscale.storage.keys import Keyspace
+from kafscale.storage.rights import INSTANCES, Role
 from kafscale.storage.rights.etcd import KeyRange, Permission, identity, rights_of
-from kafscale.storage.rights.roles import INSTANCES, Role
 from kafscale.testkit.etcd import start_etcd
 from typer.testing import CliRunner, Result
 
@@ -129,7 +129,7 @@ def test_nothing_is_changed_if_a_password_is_missing(server: EtcdProcess, passwo
     assert (result.exit_code, "put a password into the file upkeep" in result.output) == (1, True)
     (passwords / "upkeep").write_text("")
     result = run("etcd-roles", "--apply", "--passwords", str(passwords))
-    assert (result.exit_code, "must have 1 to" in result.output) == (1, True)
+    assert (result.exit_code, "upkeep is empty" in result.output) == (1, True)
 
     async def held() -> tuple[object, object]:
         async with users_of(server) as users:

@@ -8,7 +8,7 @@ import json
 import pytest
 import typer
 from kafscale.cli.consent import Way
-from kafscale.cli.roll_forward import roll_forward
+from kafscale.cli.fsck import roll_forward
 from kafscale.cli.terminal import Output
 from kafscale.operations.fsck.run import Fsck, Verdict
 from kafscale.operations.rollforward.report import rows

@@ -18,7 +18,7 @@ from kafscale.cli.__main__ import app
 from kafscale.lake.compaction.report import DONE, DUE, DuePlan, Summary
 from kafscale.lake.retention.apply import Report
 from kafscale.lake.retention.deletes import Fate
-from kafscale.lake.retention.summary import OrphanSummary, report_to_json
+from kafscale.lake.retention.report import OrphanSummary, report_to_json
 from kafscale.operations.datadir import DataDir, Endpoints
 from kafscale.runtime.etcd_binary import EtcdProcess
 from typer.testing import CliRunner, Result
@@ -191,12 +191,12 @@ def test_a_collection_of_orphans_goes_to_spark(spark: Spark, data: DataDir) -> N
 
 
 def test_compaction_goes_to_spark(spark: Spark, data: DataDir) -> None:
-    due = dict.fromkeys(DUE.names, 1)
+    due = dict.fromkeys(DUE.schema.names, 1)
     spark.plans(asdict(DuePlan(rows=[due], losses=[LOSS_ROW])))
     shown = run(data, "compact", "--dry-run", "--io-bytes-per-s", "9", "-o", "json")
     assert json.loads(shown.stdout) == {"plan": [due], "losses": [LOSS_ROW]}
     assert spark.args == ["compaction", "--grace-s=300.0", "--dry-run"]
-    row = dict.fromkeys(DONE.names, 1)
+    row = dict.fromkeys(DONE.schema.names, 1)
     spark.answers(asdict(Summary(rows=[row], uncleanable=1, objects_left=2)))
     done = run(data, "compact", "--yes", "--topic", "users", "--io-bytes-per-s", "9", "-o", "json")
     assert json.loads(done.stdout) == [row]

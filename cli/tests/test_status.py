@@ -6,10 +6,9 @@ import gc
 import sys
 
 import pytest
-from kafscale.cli.status.draw import doing, heading
+from kafscale.cli.status import doing, heading
 from kafscale.cli.targets import finished
-from kafscale.operations.status.picture import READY, Observed, paint
-from kafscale.operations.status.unsettled import Unsettled
+from kafscale.operations.status.picture import READY, Observed, Unsettled, paint
 
 from libs.operations.tests.pictures import NOW_MS, WHOLE, of, with_slices
 

@@ -10,12 +10,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from kafscale.access.protocol import SecurityProtocol
 from kafscale.cli import up
 from kafscale.cli.__main__ import app
 from kafscale.cli.forked import ForkClient
-from kafscale.cli.supervisor import RESTART_DELAY_MAX_MS, RESTART_DELAY_MIN_MS
+from kafscale.cli.supervisor import (
+    RESTART_DELAY_MAX_MS,
+    RESTART_DELAY_MIN_MS,
+    Child,
+    ChildSpec,
+    Supervisor,
+)
 from kafscale.cli.up_plan import UpPlan
-from kafscale.client.protocol import SecurityProtocol
 from kafscale.frontdoor.listeners import listener_security, listeners
 from kafscale.operations.datadir import DataDir
 from kafscale.operations.disk import KEPT_BYTES_MAX, Disk, Use
@@ -61,39 +67,66 @@ class Slow:
 class Children:
     """Enough of a supervisor to be asked what it waits for."""
 
-    def __init__(self) -> None:
-        self.children = dict.fromkeys((f"{role}-1" for role in ROLES), None)
+    def __init__(self, logs: Path) -> None:
+        self.children = {
+            f"{role}-1": Child(ChildSpec(name=f"{role}-1", program="", env={}, log=logs / f"{role}-1.log"))
+            for role in ROLES
+        }
 
     def mark_running(self, _child: object) -> None:
         return
 
 
-async def test_ready_is_said_even_long_after_it_was_said_that_it_is_not(
-    tmp_path: Path, processes: ForkClient, monkeypatch: pytest.MonkeyPatch
+WARNING = '{"event": "few files", "level": "warning"}\n'
+NO_KEYS = '{"event": "dependency unavailable", "need": "bucket x", "why": "no S3 credentials", "level": "warning"}\n'
+
+
+@pytest.mark.parametrize(
+    ("log", "at", "said"),
+    [
+        (NO_KEYS + WARNING, 1, "produce-1: dependency unavailable: bucket x: no S3 credentials"),
+        (WARNING, up.LOOKS_PER_REPORT, "produce-1: few files\n{rest}: starting"),
+    ],
+    ids=["at the first look, with a reason", "later, without one"],
+)
+async def test_what_is_waited_for_is_said_once_and_ready_even_long_after_it(
+    tmp_path: Path, processes: ForkClient, monkeypatch: pytest.MonkeyPatch, log: str, at: int, said: str
 ) -> None:
     async def answered(_host: str, _port: int) -> None:
         return
 
-    monkeypatch.setattr(up, "READY_TIMEOUT_S", 0.01)
+    silent: list[int] = []
+    look = up.Up._say_not_ready
+
+    def looked(self: up.Up, supervisor: Supervisor, looks: int, before: frozenset[str]) -> frozenset[str]:
+        lines_before = len(lines)
+        found = look(self, supervisor, looks, before)
+        if len(lines) == lines_before:
+            silent.append(looks)
+        if looks == up.LOOKS_PER_REPORT:
+            late.set()
+        return found
+
+    monkeypatch.setattr(up, "LOOK_S", 0.01)
     monkeypatch.setattr(up, "wait_for_brokers", answered)
-    monkeypatch.setattr(up.Up, "_not_ready", lambda *_: "not ready")
+    monkeypatch.setattr(up.Up, "_say_not_ready", looked)
     lines: list[str] = []
     late = asyncio.Event()
-
-    def report(line: str) -> None:
-        lines.append(line)
-        if lines.count("not ready") == 2:
-            late.set()
-
     data = DataDir(tmp_path)
     data.acquire()
+    (data.logs / "produce-1.log").write_text(log)
     views = {role: Slow(role) for role in ROLES}
-    system = up.Up(UpPlan(data_dir=tmp_path, port=1234), processes, report)
+    system = up.Up(UpPlan(data_dir=tmp_path, port=1234), processes, lines.append)
     async with asyncio.TaskGroup() as group:
-        group.create_task(system._announce(Children(), views, "http://etcd"))  # type: ignore[arg-type]
+        group.create_task(system._announce(Children(data.logs), views, "http://etcd"))  # type: ignore[arg-type]
         await late.wait()
         for view in views.values():
             view.become_ready()
+    rest = ", ".join(f"{role}-1" for role in ROLES if role != "produce")
+    _, *told = lines[0].splitlines()
+    assert sorted(told) == sorted(said.format(rest=rest).splitlines())
+    early = range(1, up.LOOKS_PER_REPORT)
+    assert [each for each in silent if each in early] == [each for each in early if each != at]
     assert lines[-2:] == [
         "KafScale is ready: bootstrap.servers=127.0.0.1:1234",
         f"commands reach it so: kafscale status --data-dir {tmp_path}",
@@ -165,7 +198,7 @@ async def test_an_etcd_that_does_not_start_is_tried_again_after_growing_pauses(
     system = up.Up(UpPlan(data_dir=tmp_path), processes, lines.append)
     async with kept(system, Reluctant(tmp_path / "etcd.log", 9), pauses, monkeypatch):
         assert [line.splitlines()[0] for line in lines] == [
-            "etcd ended with code -9; starting it again",
+            f"etcd ended with code -9; starting it again: its log {system._data.logs}/etcd.log has no warning",
             *[f"etcd does not start; etcd does not serve after 30 s; the end of {tmp_path / 'etcd.log'}:"]
             * 9,
         ]
@@ -221,6 +254,28 @@ async def test_only_the_records_leave_room_on_the_disk(
     await etcd.close()
     kept = str(room.disk().kept) if store is StoreKind.DIR else None
     assert given == dict.fromkeys(ROLES) | {"produce": kept}
+
+
+@pytest.mark.parametrize(("given", "passed"), [(None, "0"), ("500", None)])
+async def test_a_developers_group_starts_without_waiting_for_members(
+    tmp_path: Path,
+    processes: ForkClient,
+    monkeypatch: pytest.MonkeyPatch,
+    given: str | None,
+    passed: str | None,
+) -> None:
+    """A variable of the environment reaches the services by itself."""
+    monkeypatch.delenv(up.DELAY_VARIABLE, raising=False)
+    if given is not None:
+        monkeypatch.setenv(up.DELAY_VARIABLE, given)
+    etcd = EtcdClient.connect(["http://127.0.0.1:1"])
+    env = (
+        up.Up(UpPlan(data_dir=tmp_path), processes, print)
+        ._spec("coordinator", 1, "http://127.0.0.1:1", etcd)
+        .env
+    )
+    await etcd.close()
+    assert env.get(up.DELAY_VARIABLE) == passed
 
 
 async def test_a_child_that_dies_while_etcd_is_away_is_started_again(

@@ -13,8 +13,7 @@ from itertools import chain
 from typing import Any, Final
 
 import promql_parser as promql
-from kafscale.runtime.metric_row import MetricRow
-from kafscale.runtime.metric_table import EVERY_PROCESS, OWN, rows_of
+from kafscale.runtime.metric_table import EVERY_PROCESS, OWN, MetricRow, rows_of
 
 OWNED: Final = frozenset({"job", "instance", "namespace", "cluster"})
 """What Prometheus adds to every series: `namespace` on Kubernetes, and `cluster` if somebody configures it."""

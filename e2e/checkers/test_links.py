@@ -46,6 +46,13 @@ def test_each_link_of_a_page_leads_to_a_file_and_a_heading() -> None:
     assert [dead for page in pages if (ROOT / page).exists() for dead in dead_links(ROOT / page)] == []
 
 
+def test_the_map_of_the_documents_has_every_page() -> None:
+    docs = ROOT / "docs"
+    named = {(docs / link).resolve() for link in LINK.findall((docs / "README.md").read_text())}
+    pages = {page for page in docs.rglob("*.md") if page != docs / "README.md"}
+    assert {str(page.relative_to(ROOT)) for page in pages - named} == set()
+
+
 def test_each_module_that_a_page_names_is_there() -> None:
     """By the end of its path: `handlers/produce.py`; `…` stands for folders."""
     modules = "\n".join(f"/{path}" for path in tracked("*.py") if (ROOT / path).exists())

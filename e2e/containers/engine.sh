@@ -39,6 +39,10 @@ stop() {
     docker network prune --force >/dev/null
     kill "$pid"
     wait_for "$STOP_TIMEOUT_S" gone || kill -KILL "$pid"
+    # What the engine mounts for containers that had the host's network, and leaves.
+    for mount in $(awk -v below="$folder/" 'index($5, below) == 1 { print $5 }' /proc/self/mountinfo | sort -r); do
+        umount "$mount"
+    done
     rm -rf "$folder/data" "$folder/exec" "$folder/docker.sock" "$folder/pid"
 }
 

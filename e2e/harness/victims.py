@@ -124,7 +124,7 @@ KEYS: dict[str, tuple[type[Message], Callable[[Victim, Keyspace], bytes]]] = {
     "node id": (pb.NodeLease, lambda victim, keys: first(victim, keys.nodes_prefix("fetch"))),
     "cluster": (pb.Cluster, lambda _, keys: keys.cluster()),
     "producer ids": (pb.ProducerIds, lambda _, keys: keys.pid_next()),
-    "slot": (pb.Slot, lambda victim, keys: keys.slot_claim(own_slot(victim))),
+    "slot": (pb.Owner, lambda victim, keys: keys.slot_claim(own_slot(victim))),
     "group": (pb.GroupState, lambda victim, keys: keys.group(own_slot(victim), victim.group)),
     "offset": (
         pb.CommittedOffset,

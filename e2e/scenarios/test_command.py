@@ -273,7 +273,7 @@ def shape(drawn: str) -> list[str]:
 
 def documented(command: str) -> list[str]:
     """The names of the fields that the page lists for a command."""
-    _, _, table = PAGE.read_text().partition("| command | JSON |")
+    _, _, table = PAGE.with_name("command-output.md").read_text().partition("| command | JSON |")
     (row,) = re.findall(rf"^\| `{command}` \| (.*) \|$", table, re.MULTILINE)
     return re.findall(r"`(\w+)`", re.sub(r"\(.*?\)|;.*|, and .*", "", row))
 

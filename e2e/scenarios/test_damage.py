@@ -11,9 +11,10 @@ from contextlib import contextmanager
 from functools import partial
 
 import pytest
+from kafscale.storage.coordination import decode_owner
 from kafscale.storage.job_runs import decode_job_run
 from kafscale.storage.schema import UnreadableValue
-from kafscale.storage.slots import decode_slot, slot_of
+from kafscale.storage.slots import slot_of
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import init_producer_id
 
@@ -153,7 +154,7 @@ def slot_row(victim: Victim, way: Damage) -> None:
 
     def is_claimed() -> bool:
         found = victim.scene.get(victim.scene.keys.slot_claim(slot_of(victim.group)))
-        return found is not None and found.value != GARBAGE and bool(decode_slot(found.value).owner)
+        return found is not None and found.value != GARBAGE and bool(decode_owner(found.value).owner)
 
     until("the slot is claimed anew", is_claimed, 60)
     is_told("OffsetCommit", NONE, victim.commits)

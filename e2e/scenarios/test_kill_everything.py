@@ -34,8 +34,9 @@ PARTITIONS = 3
 CYCLES_QUICK = 3
 CYCLES_QUICK_S3 = 2
 CYCLES_CHAOS = int(os.environ.get("CYCLES", "50"))
-SETTINGS = {**BUNDLES, "KAFSCALE_NUM_PARTITIONS": str(PARTITIONS), "KAFSCALE_BUNDLE_DIRECT_BYTES": "4096"}
-"""So small that a buffer is often full before its bundle is sealed."""
+SETTINGS = {**BUNDLES, "KAFSCALE_NUM_PARTITIONS": str(PARTITIONS), "KAFSCALE_BUNDLE_DIRECT_BYTES": "500"}
+"""With these producers some buffers have so much before their bundle is sealed. So the logs have slices, and segments
+of their own."""
 SWEEP_S = 60.0
 
 

@@ -73,6 +73,13 @@ FAULTS: Final = (
     ),
     of_pod(LEAVING, "terminationGracePeriodSeconds", 30),
     of_service(LEAVING, "lifecycle preStop sleep seconds", 25, DOOR),
+    Fault(
+        "front_doors_change_after_old_addresses_are_forgotten",
+        "StatefulSet",
+        DOOR,
+        "spec minReadySeconds",
+        30,
+    ),
     of_service("variables_are_settings", "env KAFSCALE_MEMORY_BYTES name", "KAFSCALE_MEMORY"),
     of_service("variables_are_settings", "env KAFSCALE_MEMORY_BYTES name", "KAFSCALE_FETCH_GETS"),
     of_service(TAKEN, "env KAFSCALE_MEMORY_BYTES value", "512Mi"),

@@ -18,13 +18,14 @@ import pytest
 from e2e.harness.cluster import Cluster
 from e2e.harness.inside import metric, shares
 from e2e.harness.law import goes_on, nap, under_load
-from e2e.harness.services import until
+from e2e.harness.services import STOP_TIMEOUT_S, until
 
 PARTITIONS = 12
 SETTLED_S = 60.0
 SHORT_PAUSE_S = 4.0  # within the lease's 8 s
 LONG_PAUSE_S = 12.0
 CHAOS_PAUSE_S = 20.0
+LEAVING_ROUNDS = 3
 CHAOS_CYCLES = int(os.environ.get("CYCLES", "20"))
 
 pytestmark = pytest.mark.timeout(400)
@@ -158,6 +159,24 @@ def test_a_new_instance_gets_its_share_and_gives_it_away_when_told_to_stop(clust
         assert 3 not in shares(cluster.inside().owners(topic))
         goes_on(load)
         settles(cluster, topic, [1, 2])
+
+
+def test_two_instances_that_leave_at_once_leave_no_request_without_an_answer(cluster: Cluster) -> None:
+    """Their partitions go to instances of which one leaves as well, so front doors learn late where to send."""
+    topic = "left-at-once"
+    with under_load(cluster, topic, PARTITIONS) as load:
+        for _ in range(LEAVING_ROUNDS):
+            leaving = [cluster.add("produce"), cluster.add("produce")]
+            settles(cluster, topic, [1, 2, 3, 4])
+            for each in leaving:
+                each.process.send_signal(signal.SIGTERM)
+            assert [each.process.wait(STOP_TIMEOUT_S) for each in leaving] == [0, 0]
+            goes_on(load)
+        settles(cluster, topic, [1, 2])
+    logs = cluster.data_dir.joinpath("run", "log").glob("frontdoor-*.log")
+    lines = [line for log in logs for line in log.read_text().splitlines()]
+    assert [line for line in lines if "the service ended the stream" in line] == []
+    assert any("the service leaves" in line for line in lines)
 
 
 def test_a_supervised_instance_told_to_stop_gives_its_share_away(cluster: Cluster) -> None:

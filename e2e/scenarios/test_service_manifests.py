@@ -20,7 +20,7 @@ from kafscale.runtime.metric_table import rows_of
 
 from e2e.checkers.manifests.environment import settings_of
 from e2e.checkers.manifests.laws import broken
-from e2e.checkers.manifests.objects import POD_NAME, Objects, of_kind, ours, quantity
+from e2e.checkers.manifests.objects import POD_NAME, Objects, of_kind, ours, quantity, workloads
 from e2e.harness.combinations import COMBINATIONS, combination, service_overlays
 from e2e.harness.manifests import RELEASES, ROOT, Manifest, built, check, patched, rendered
 from tools.gen_k8s_addresses import services
@@ -209,6 +209,23 @@ def test_the_documentation_says_how_much_the_least_and_the_most_pods_take() -> N
     page = DOCUMENTATION.read_text()
     for words in said:
         assert words in page, words
+
+
+def test_the_documentation_says_how_large_a_node_development_needs() -> None:
+    objects = rendered("dev")
+    fewest = {
+        each["spec"]["scaleTargetRef"]["name"]: each["spec"]["minReplicas"]
+        for each in of_kind(objects, "HorizontalPodAutoscaler")
+    }
+    cores, memory = 0.0, 0.0
+    for each in workloads(objects):
+        pods = fewest.get(each.name) or each.spec["replicas"]
+        asks = [
+            one["resources"]["requests"] for one in each.containers
+        ]  # an init container runs before the others
+        cores += pods * max(quantity(one["cpu"]) for one in asks)
+        memory += pods * max(quantity(one["memory"]) for one in asks)
+    assert f"ask for {cores:.2f} cores and {memory / GIB:.1f} GiB" in DOCUMENTATION.read_text()
 
 
 def example(containing: str, page: Path = DOCUMENTATION) -> str:

@@ -24,8 +24,8 @@ from confluent_kafka.admin import (
 )
 from confluent_kafka.cimpl import NewTopic
 from kafscale.storage.history.witness import history_prefix
+from kafscale.storage.rights import Role
 from kafscale.storage.rights.objects import Action, Grant, grants_of
-from kafscale.storage.rights.roles import Role
 from kafscale.testkit.seaweed import BUCKET, require_weed
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import incremental_alter_configs

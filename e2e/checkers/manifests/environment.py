@@ -46,6 +46,9 @@ PROCESS_BYTES: Final = 256 << 20
 """What a service's process takes without requests and caches."""
 LEAVE_S: Final = 5
 """Streams end and the registration is taken back after the drain: `runtime/grpc_server.py`, `runtime/process.py`."""
+DNS_TTL_S: Final = 30
+"""How long CoreDNS, NodeLocal DNSCache and Java's clients keep an address."""
+DNS_MARGIN_S: Final = 10
 REFERENCE: Final = re.compile(r"\$\(([A-Za-z_][A-Za-z0-9_]*)\)")
 HASHED: Final = re.compile(r".+-[a-z0-9]{10}")
 BEFOREHAND: Final = {
@@ -319,6 +322,16 @@ def leaving_takes_less_than_the_grace(objects: Objects) -> list[str]:
         if grace_s <= takes_s:
             found.append(f"{each.name} is killed after {grace_s} s, and may need {takes_s:.0f}")
     return found
+
+
+def front_doors_change_after_old_addresses_are_forgotten(objects: Objects) -> list[str]:
+    """A roll stops a front door only after clients have forgotten the old address of the one before it."""
+    return [
+        f"{each.name}: the next pod is stopped {ready_s} s after one is ready, addresses are cached {DNS_TTL_S} s"
+        for each in ours(objects)
+        if each.service == "frontdoor"
+        and (ready_s := int(each.spec.get("minReadySeconds", 0))) < DNS_TTL_S + DNS_MARGIN_S
+    ]
 
 
 def _pre_stop_s(workload: Workload) -> int:

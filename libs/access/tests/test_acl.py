@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from access_values import NAMES, PATTERNS, PERMISSIONS, PRINCIPALS, TYPES, bindings
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kafscale.access.acl import (
     SUPPORTED_OPERATIONS,
@@ -118,7 +118,6 @@ filters = st.builds(
 )
 
 
-@settings(deadline=None)
 @given(filters, bindings)
 def test_filters_match_as_kafka_s_two_filters(wanted: AclFilter, stored: AclBinding) -> None:
     assert wanted.matches(stored) == naive_match(wanted, stored)

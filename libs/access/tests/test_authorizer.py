@@ -16,7 +16,7 @@ from access_values import (
     drawn_binding,
     operations,
 )
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kafscale.access import authorizer as module
 from kafscale.access.acl import AclBinding, AclFilter, Operation, ResourceType
@@ -135,7 +135,6 @@ def test_ten_thousand_random_acl_sets_give_the_verdicts_of_the_naive_authorizer(
         agrees(acls, chance.random() < 0.3, questions)
 
 
-@settings(deadline=None)
 @given(
     st.frozensets(bindings, max_size=8),
     st.booleans(),
@@ -155,7 +154,6 @@ def test_any_acl_set_gives_the_verdicts_of_the_naive_authorizer(
     agrees(acls, default, [(principal, host, operation, TOPIC, name)])
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.booleans(), st.integers(0, 5)), max_size=30),
     st.lists(bindings, min_size=6, max_size=6),

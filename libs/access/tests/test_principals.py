@@ -5,7 +5,7 @@ from __future__ import annotations
 from ipaddress import IPv6Address
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kafscale.access.principals import PrincipalWrong, java_host, parse_principal, parse_super_users, user
 
@@ -24,7 +24,6 @@ def test_a_host_is_printed_as_java_prints_it(address: str, printed: str) -> None
     assert java_host(address) == printed
 
 
-@settings(deadline=None)
 @given(st.ip_addresses(v=6))
 def test_a_printed_host_has_eight_groups_and_is_the_same_address(address: IPv6Address) -> None:
     printed = java_host(str(address))

@@ -6,7 +6,7 @@ import math
 from itertools import product
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kafscale.access.quota import (
     Default,
@@ -60,7 +60,6 @@ NAMES = [None, D, "a", "b"]
 ENTITIES = [pair for pair in product(NAMES, NAMES) if pair != (None, None)]
 
 
-@settings(deadline=None)
 @given(
     st.dictionaries(st.sampled_from(ENTITIES), st.integers(1, 9).map(float)),
     st.sampled_from("ab"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import accumulate
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kafscale.access import quota_rates as module
 from kafscale.access.quota_rates import (
@@ -38,7 +38,6 @@ def naive(events: list[Event], now_ms: int) -> tuple[float, int]:
     return sum(amount for sample in inside for _, amount in sample), elapsed_ms
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 4_000), st.integers(-5, 100)), max_size=40), st.integers(0, 15_000))
 def test_the_rate_is_that_of_all_events_in_the_window(steps: list[tuple[int, int]], later_ms: int) -> None:
     times = list(accumulate(pause_ms for pause_ms, _ in steps))
@@ -118,7 +117,6 @@ def test_the_permissive_quota_takes_always() -> None:
     assert bucket.take(1, 1, 2_000) == 0
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 3_000), st.integers(1, 40)), min_size=1, max_size=60),
     st.floats(0.1, 20),
@@ -159,7 +157,6 @@ def test_a_fetch_gets_what_is_left_of_the_window_and_at_least_one_sample() -> No
     assert fetch_bytes_max(WindowedRate(WINDOW), 0.001, WINDOW, 0) == 1
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 4_000), st.integers(1, 3_000)), max_size=30))
 def test_what_is_left_can_be_used_without_a_throttle_time(steps: list[tuple[int, int]]) -> None:
     rate, now_ms = WindowedRate(WINDOW), 0
@@ -199,7 +196,6 @@ def test_meters_that_were_not_used_for_a_window_are_forgotten() -> None:
     assert len(meters) == 1
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 9_000), st.integers(1, 60), st.booleans()), max_size=30),
     st.floats(0.1, 20),

@@ -6,7 +6,7 @@ import base64
 import hashlib
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kafscale.access.scram import Authenticated, Challenge, Credentials, Failed, Failure, ScramServer
 from kafscale.access.scram_credentials import (
@@ -65,7 +65,6 @@ names = st.text(st.characters(min_codepoint=1, max_codepoint=127), min_size=1)
 passwords = st.text(st.characters(exclude_categories=["Cs"]))
 
 
-@settings(deadline=None)
 @given(st.sampled_from(ScramMechanism), names, passwords, passwords)
 def test_a_client_of_the_rfc_is_let_in_with_its_password_alone(
     mechanism: ScramMechanism, user: str, password: str, other: str

@@ -14,10 +14,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from kafscale.access.protocol import SecurityProtocol
 from kafscale.access.scram import Authenticated, Challenge, ScramServer
 from kafscale.access.scram_credentials import ScramMechanism, credential_of_password
 from kafscale.client.login import LoginFailed, bearer, tokens_of
-from kafscale.client.protocol import SecurityProtocol
 from kafscale.client.request import request
 from kafscale.client.security import ClientSecurity, PasswordLogin, Pem
 from kafscale.client.tokens import FILE_LIFETIME_S, TokenSource, TokenTrouble, fetch_token

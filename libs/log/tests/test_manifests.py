@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kafscale.log.heads import Aborted, EpochStart, ManifestRef, Seg
 from kafscale.log.manifests import (
@@ -53,7 +53,6 @@ def test_a_manifest_reads_back_as_written() -> None:
 LENGTHS = st.lists(st.sampled_from([0, 1, 60, 90, 300, 16_400]) | st.integers(0, 200), max_size=5)
 
 
-@settings(deadline=None)
 @given(LENGTHS, st.sampled_from([1, 7, 100, 1_000, 20_000]))
 def test_a_manifest_that_comes_in_blocks_is_the_manifest(lengths: list[int], block: int) -> None:
     """Whatever the length of a segment's encoding, which itself takes one byte, two or three."""

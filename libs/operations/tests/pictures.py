@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from kafscale.operations.services import ROLES
-from kafscale.operations.status.picture import NO_ANSWER, READY, Kept, Observed, Picture, paint
-from kafscale.operations.status.unsettled import Unsettled
+from kafscale.operations.status.picture import NO_ANSWER, READY, Kept, Observed, Picture, Unsettled, paint
 from kafscale.storage.membership.records import Instance, InstanceState, Listener
 
 NOW_MS = 1_000_000

@@ -21,10 +21,12 @@ ENDPOINTS = Endpoints(
 def test_a_second_user_is_refused_with_the_first_ones_process(tmp_path: Path) -> None:
     first, second = DataDir(tmp_path), DataDir(tmp_path)
     first.acquire()
-    with pytest.raises(DataDirBusy, match=str(os.getpid())):
+    with pytest.raises(DataDirBusy, match=rf"a `kafscale` command that reads it \(process {os.getpid()}\)"):
         second.acquire()
     first.release()
-    second.acquire()
+    second.acquire(pid_of_up=7)
+    with pytest.raises(DataDirBusy, match=r"another `kafscale up` \(process 7\)"):
+        first.acquire()
     second.release()
 
 

@@ -9,8 +9,8 @@ import pytest
 from kafscale.log.bundle import BUNDLE_HEADER_SIZE, Directory, parse_bundle
 from kafscale.log.heads import SEGMENTS_TAG, Seg, encode_head, encode_segs
 from kafscale.log.manifests import Manifest, encode_manifest
-from kafscale.operations.fsck.bundle_checks import NamedSlice, check_directory
 from kafscale.operations.fsck.bundles import ANOTHER_CLUSTER
+from kafscale.operations.fsck.checks import NamedSlice, check_directory
 from kafscale.operations.fsck.run import Fsck, Verdict
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.keys import META_CLUSTER, BundleId, Keyspace

@@ -13,8 +13,8 @@ from kafscale.operations.positions import (
     limited,
     parse_partitions,
     parse_position,
+    parse_time,
 )
-from kafscale.operations.times import parse_time
 
 NOW_MS = 1_769_850_000_000
 EIGHT_MS = 1_769_846_400_000

@@ -9,7 +9,7 @@ import pytest
 from kafscale.log.heads import encode_head
 from kafscale.log.places import place_of
 from kafscale.log.segment import BatchInfo, build_segment, verify_segment
-from kafscale.operations.rollforward import metadata as metadata_module
+from kafscale.operations.rollforward import run as run_module
 from kafscale.operations.rollforward.plan import EPOCHS_SKIPPED
 from kafscale.operations.rollforward.report import rows, warnings
 from kafscale.operations.rollforward.segments import Rejected, is_settled, seg_of_stored
@@ -306,8 +306,8 @@ async def test_a_process_that_runs_all_the_same_loses_nothing(world: World) -> N
 
 
 async def test_a_cluster_that_runs_is_refused(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metadata_module, "LOOKS", 2)
-    monkeypatch.setattr(metadata_module, "LOOK_AGAIN_S", 0.01)
+    monkeypatch.setattr(run_module, "LOOKS", 2)
+    monkeypatch.setattr(run_module, "LOOK_AGAIN_S", 0.01)
     await world.etcd.put(world.keys.live("produce", 1, "boot"), b"")
     with pytest.raises(Trouble, match="stop the cluster first: in etcd are registered produce"):
         await world.look()

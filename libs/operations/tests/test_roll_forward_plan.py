@@ -71,7 +71,7 @@ def follow_by_chance(found: Found, end: int) -> bool:
 
 
 @given(walks)
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 def test_every_acknowledged_record_is_in_the_log_with_its_bytes(world: LostEtcd) -> None:
     for etcd in snapshots(world):
         stored = world.found()
@@ -91,7 +91,7 @@ def test_every_acknowledged_record_is_in_the_log_with_its_bytes(world: LostEtcd)
 
 
 @given(walks)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_what_is_written_is_a_head_without_gaps_that_fences_all_owners(world: LostEtcd) -> None:
     for etcd in snapshots(world):
         found = world.found()
@@ -119,7 +119,7 @@ def test_what_is_written_is_a_head_without_gaps_that_fences_all_owners(world: Lo
 
 
 @given(walks)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_a_second_run_changes_nothing(world: LostEtcd) -> None:
     for etcd in snapshots(world):
         found = world.found()
@@ -180,7 +180,7 @@ def test_what_a_later_epoch_committed_is_not_replaced_by_an_earlier_one_if_it_is
 
 
 @given(walks, st.integers(min_value=0, max_value=1 << 32).map(Random))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_of_a_damaged_bucket_nothing_is_left_out_in_silence(world: LostEtcd, random: Random) -> None:
     for etcd in snapshots(world):
         whole = world.found()

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from kafscale.operations.status import unsettled
-from kafscale.operations.status.gather import look
-from kafscale.operations.status.picture import paint
-from kafscale.operations.status.unsettled import Unsettled, read_unsettled
+from kafscale.operations.status import gather
+from kafscale.operations.status.gather import look, read_unsettled
+from kafscale.operations.status.picture import Unsettled, paint
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects import MemoryStore
@@ -18,7 +17,7 @@ from .pictures import NOW_MS, with_slices
 async def test_the_slices_of_all_partitions_are_counted_and_segments_are_not(
     etcd: EtcdClient, keyspace: Keyspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(unsettled, "HEADS_PER_READ", 1)
+    monkeypatch.setattr(gather, "HEADS_PER_READ", 1)
     topic = await create_topic(etcd, keyspace, "orders", partitions=3)
     logs = [LogBuilder(etcd, keyspace, MemoryStore(), topic, number) for number in range(3)]
     for log in logs:

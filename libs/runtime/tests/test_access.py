@@ -14,9 +14,8 @@ from kafscale.runtime.clock import SystemClock
 from kafscale.runtime.metrics import Metrics
 from kafscale.runtime.service import Runtime
 from kafscale.runtime.settings import ServiceSettings
-from kafscale.storage.access_keys import AccessKeys
+from kafscale.storage.access_keys import AccessKeys, Change, change_txn
 from kafscale.storage.access_records import encode_acl
-from kafscale.storage.access_writes import Change, change_txn
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.keys import Keyspace
 from kafscale.testkit.acls import ALICE, HOST, acl

@@ -10,8 +10,8 @@ from kafscale.runtime import audit
 from kafscale.runtime.audit import AuditLog, AuditSums, Line
 from kafscale.runtime.log_storms import AUDIT, StormGuard, Storms
 from kafscale.runtime.logs import CURRENT_REQUEST
-from kafscale.runtime.request_meta import RequestMeta
-from kafscale.testkit.virtual_time import run_in_virtual_time
+from kafscale.runtime.stream.frame import RequestMeta
+from kafscale.testkit.clock import run_in_virtual_time
 
 CHOSEN = frozenset({"resource"})
 

@@ -9,7 +9,7 @@ from kafscale.access.authorizer import SUPPORTED_MASKS, Authorizer
 from kafscale.access.rules import Need, Side, When, needs_of
 from kafscale.runtime.authorization import EVERYTHING, Altered, Authorization
 from kafscale.runtime.metrics import Metrics
-from kafscale.runtime.request_meta import RequestMeta
+from kafscale.runtime.stream.frame import RequestMeta
 from kafscale.testkit.acls import ALICE, acl, allowing, authorizer
 from kafscale.wire.apis import ApiKey
 

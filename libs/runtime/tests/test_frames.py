@@ -15,6 +15,7 @@ from kafscale.runtime.stream.frame import (
     Frame,
     FrameError,
     FrameKind,
+    LeavingFrame,
     Reply,
     ReplyFrame,
     ReplyPart,
@@ -90,12 +91,14 @@ def test_the_bytes_of_a_request_are_those_of_the_proto_file() -> None:
     )
 
 
-def test_the_bytes_of_a_reply_and_of_a_cancel_are_those_of_the_proto_file() -> None:
+def test_the_bytes_of_a_reply_a_cancel_and_a_leaving_are_those_of_the_proto_file() -> None:
     outbox = Outbox()
     outbox.put_reply(3, ReplyStatus.NOT_OWNER, 77, (b"ok",))
     outbox.put_cancel(4)
+    outbox.put_leaving()
     assert outbox.take(0) == bytes.fromhex(
         "03 03 00 01 00000012 0000000000000003 000000000000004d 6f6b  03 04 00 00 00000008 0000000000000004"
+        "03 05 00 00 00000008 0000000000000000"
     )
 
 
@@ -251,6 +254,10 @@ def test_a_text_too_long_for_the_header_is_refused_and_nothing_waits() -> None:
     assert outbox.waiting_bytes == 0
 
 
+def leaving(payload: bytes = b"") -> bytes:
+    return struct.pack(">BBBBIQ", FRAME_VERSION, FrameKind.LEAVING, 0, 0, 8 + len(payload), 0) + payload
+
+
 GOOD = request_message()
 
 
@@ -271,6 +278,7 @@ GOOD = request_message()
         (GOOD[:1] + bytes([FrameKind.CHUNK]) + GOOD[2:], "a chunk of nothing"),
         (GOOD[:1] + bytes([FrameKind.REPLY]) + GOOD[2:], "a reply to a service"),
         (GOOD[:1] + bytes([FrameKind.CANCEL]) + GOOD[2:], "a cancel with a payload"),
+        (leaving(), "a leaving to a service"),
     ],
 )
 def test_a_frame_that_does_not_follow_the_layout_is_refused(bad: bytes, why: str) -> None:
@@ -279,12 +287,15 @@ def test_a_frame_that_does_not_follow_the_layout_is_refused(bad: bytes, why: str
     assert Inbox("service").feed(GOOD), why
 
 
-def test_a_front_door_takes_replies_only() -> None:
+def test_a_front_door_takes_replies_and_a_leaving_only() -> None:
     with pytest.raises(FrameError):
         Inbox("frontdoor").feed(GOOD)
     unknown_status = struct.pack(">BBBBIQQ", FRAME_VERSION, FrameKind.REPLY, 0, 9, 16, 1, 0)
     with pytest.raises(FrameError):
         Inbox("frontdoor").feed(unknown_status)
+    assert Inbox("frontdoor").feed(leaving()) == [LeavingFrame()]
+    with pytest.raises(FrameError):
+        Inbox("frontdoor").feed(leaving(b"a payload"))
 
 
 def chunked(request_id: int, pieces: int, size: int) -> list[bytes]:

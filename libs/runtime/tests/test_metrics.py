@@ -13,8 +13,7 @@ from kafscale.runtime.clock import LoopWatch
 from kafscale.runtime.exposition import LABEL_LENGTH_MAX, expose, merge_expositions
 from kafscale.runtime.health import Health, Phase
 from kafscale.runtime.http import HttpFace, serving
-from kafscale.runtime.metric_row import counter, gauge, histogram
-from kafscale.runtime.metric_table import OWN, rows_of
+from kafscale.runtime.metric_table import OWN, counter, gauge, histogram, rows_of
 from kafscale.runtime.metrics import CHILDREN_MAX, Metrics
 from kafscale.testkit.clock import ManualClock
 from prometheus_client.parser import text_string_to_metric_families

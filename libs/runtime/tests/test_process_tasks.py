@@ -5,12 +5,12 @@ import asyncio
 import pytest
 from kafscale.runtime.clock import SystemClock
 from kafscale.runtime.logs import CURRENT_REQUEST
-from kafscale.runtime.process_tasks import OwnTasks
 from kafscale.runtime.stream.frame import RequestMeta
 from kafscale.runtime.stream.inbound import InboundRequest
 from kafscale.runtime.stream.options import Stream
 from kafscale.runtime.stream.server import StreamServer, _ServerStream, task_handler
 from kafscale.runtime.tracing import CURRENT_SPAN, Span, Tracer
+from kafscale.storage.task_groups import OwnTasks
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 META = RequestMeta(connection_id=1, api_key=3, api_version=9)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from kafscale.runtime.scrapes import REST_S_MAX, Scrapes, rest_s
+from kafscale.runtime.http import REST_S_MAX, Scrapes, rest_s
 
 
 class Made:
@@ -32,7 +32,7 @@ async def settled() -> None:
 
 @pytest.fixture(autouse=True)
 def no_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kafscale.runtime.scrapes.REST_FACTOR", 0)
+    monkeypatch.setattr("kafscale.runtime.http.REST_FACTOR", 0)
 
 
 async def test_one_text_is_made_at_a_time_and_those_who_wait_share_the_next() -> None:
@@ -76,13 +76,13 @@ async def test_the_next_text_waits_for_the_rest(monkeypatch: pytest.MonkeyPatch)
     make, slept = Made(), list[float]()
     scrapes, real = Scrapes(make), asyncio.sleep
     make.gate = asyncio.Semaphore(2)
-    monkeypatch.setattr("kafscale.runtime.scrapes.rest_s", lambda _: 1_000.0)
+    monkeypatch.setattr("kafscale.runtime.http.rest_s", lambda _: 1_000.0)
 
     async def sleep(delay_s: float) -> None:
         slept.append(delay_s)
         await real(0)
 
-    monkeypatch.setattr("kafscale.runtime.scrapes.asyncio.sleep", sleep)
+    monkeypatch.setattr("kafscale.runtime.http.asyncio.sleep", sleep)
     assert [await scrapes.newest(), await scrapes.newest()] == [1, 2]
     assert slept[0] == 0
     assert slept[1] > 900

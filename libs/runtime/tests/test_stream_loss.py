@@ -2,10 +2,14 @@
 
 import asyncio
 import random
+from collections import Counter
 
+import pytest
+from kafscale.runtime.stream import client as stream_client
+from kafscale.runtime.stream import server as stream_server
 from kafscale.runtime.stream.client import StreamClient
 from kafscale.runtime.stream.frame import Outcome, ReplyStatus
-from kafscale.runtime.stream.options import Stream
+from kafscale.runtime.stream.options import READS_SIZES, Stream
 from kafscale.runtime.stream.server import InboundRequest, StreamLimits
 from stream_harness import (
     FETCH,
@@ -200,3 +204,117 @@ async def test_a_leaving_service_refuses_and_finishes_what_it_accepted() -> None
         assert bytes((await accepted.future).body) == b"done"
         async with client_of(service.target) as late:
             assert (await late.send(meta(), (b"3",)).future).status is ReplyStatus.REFUSED
+
+
+async def drained(service: Service) -> None:
+    """As a process that leaves does."""
+    service.streams.refuse_new()
+    await service.streams.until_idle()
+    service.streams.leave()
+
+
+async def outcomes_around_a_drain() -> Counter[Outcome]:
+    """Of sixteen lanes that send until the first request that is not answered."""
+    found: Counter[Outcome] = Counter()
+
+    async def send(client: StreamClient, lane: int) -> None:
+        outcome = Outcome.ANSWERED
+        while outcome is Outcome.ANSWERED:
+            outcome = (await client.send(meta(), (b"x" * 100,), lane=lane).future).status.outcome
+            found[outcome] += 1
+
+    async with (
+        running({PRODUCE: echo}) as service,
+        client_of(service.target) as client,
+        asyncio.TaskGroup() as tasks,
+    ):
+        for lane in range(16):
+            tasks.create_task(send(client, lane))
+        await until(lambda: found[Outcome.ANSWERED] > 100)
+        await drained(service)
+    return found
+
+
+@on_uvloop
+async def test_a_service_that_leaves_under_load_leaves_no_request_without_an_answer() -> None:
+    """The front door closes, too, in the instant in which its stream ends."""
+    for _ in range(20):
+        found = await outcomes_around_a_drain()
+        assert found[Outcome.NOT_EXECUTED] == 16
+        assert set(found) == {Outcome.ANSWERED, Outcome.NOT_EXECUTED}
+
+
+@on_uvloop
+async def test_a_request_to_a_service_that_still_answers_others_before_it_leaves_is_refused_at_once() -> None:
+    held: list[InboundRequest] = []
+    async with running({PRODUCE: held.append}) as service, client_of(service.target) as client:
+        first = client.send(meta(), (b"1",))
+        await until(lambda: len(held) == 1)
+        leaving = asyncio.ensure_future(drained(service))
+        await until(lambda: not client._up.is_set())
+        second = client.send(meta(), (b"2",))
+        assert second.future.done()
+        assert second.future.result().status is ReplyStatus.REFUSED
+        held[0].reply((b"done",))
+        await leaving
+        assert bytes((await first.future).body) == b"done"
+
+
+@on_uvloop
+async def test_a_body_that_has_begun_to_leave_arrives_whole_at_a_service_that_leaves() -> None:
+    """The stream is not read while it holds too much, so the body waits at the front door when the service leaves."""
+    held: list[InboundRequest] = []
+    limits = StreamLimits(held_bytes_max=1 << 16)
+    body = b"x" * (30 << 20)
+    async with (
+        running({PRODUCE: held.append}, limits=limits) as service,
+        client_of(service.target, queue_bytes_max=64 << 20) as client,
+    ):
+        first = client.send(meta(), (b"x" * (1 << 20),))
+        await until(lambda: len(held) == 1)
+        large = client.send(meta(), (body,), lane=1)
+        await until(lambda: large.waiting is not None and large.waiting.taken)
+        behind = client.send(meta(), (b"small",), lane=1)
+        leaving = asyncio.ensure_future(drained(service))
+        assert (await behind.future).status is ReplyStatus.REFUSED
+        held[0].reply((b"done",))
+        await leaving
+        assert bytes((await first.future).body) == b"done"
+        assert (await large.future).status is ReplyStatus.REFUSED
+
+
+@pytest.mark.parametrize("reads", [(READS_SIZES,), ()])
+def test_a_front_door_of_an_older_version_gets_no_frame_that_it_does_not_know(
+    reads: tuple[tuple[str, str], ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream_client, "READS", reads)
+
+    @on_uvloop
+    async def leave() -> None:
+        async with running({PRODUCE: echo}) as service, client_of(service.target) as client:
+            await client.send(meta(), (b"1",)).future
+            before = service.streams.stats[Stream.BULK].messages_out
+            service.streams.refuse_new()
+            async with asyncio.timeout(1):
+                await service.streams.until_idle()
+            assert service.streams.stats[Stream.BULK].messages_out == before
+            assert (await client.send(meta(), (b"2",)).future).status is ReplyStatus.REFUSED
+
+    leave()
+
+
+def test_a_front_door_that_stands_still_holds_a_service_that_leaves_for_a_moment_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(StreamClient, "_service_leaves", lambda _: None)
+    monkeypatch.setattr(stream_server, "GOODBYE_TIMEOUT_S", 0.2)
+
+    @on_uvloop
+    async def leave() -> None:
+        async with running({PRODUCE: echo}) as service, client_of(service.target) as client:
+            await client.send(meta(), (b"1",)).future
+            async with asyncio.timeout(2):
+                await drained(service)
+            await until(lambda: not client._up.is_set())
+
+    leave()

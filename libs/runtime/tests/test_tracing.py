@@ -8,12 +8,12 @@ from collections.abc import Sequence
 
 import pytest
 import structlog
-from kafscale.runtime.process_tasks import OwnTasks
 from kafscale.runtime.settings import ServiceSettings
 from kafscale.runtime.settings_load import BadSettings, read_settings
 from kafscale.runtime.span_delivery import QUEUE_SPANS_MAX, span_line
 from kafscale.runtime.stream.frame import RequestMeta
 from kafscale.runtime.tracing import CURRENT_SPAN, LINKS_MAX, Span, Tracer, open_tracer, start_child, traced
+from kafscale.storage.task_groups import OwnTasks
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter

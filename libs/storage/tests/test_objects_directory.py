@@ -23,8 +23,7 @@ from kafscale.storage.objects import (
 )
 from kafscale.storage.objects.directory import DirectoryStore
 from kafscale.storage.objects.disk_records import LinkRecords
-from kafscale.storage.objects.disk_stage import Stage
-from kafscale.storage.objects.disk_tree import DiskTree
+from kafscale.storage.objects.disk_tree import DiskTree, Stage
 from kafscale.storage.objects.locks import KeyLocks
 from kafscale.storage.objects.sidecar import Record
 

@@ -17,7 +17,7 @@ from kafscale.storage.objects.progress import (
     while_moving,
 )
 from kafscale.storage.objects.s3 import S3Store
-from kafscale.testkit.virtual_time import run_in_virtual_time
+from kafscale.testkit.clock import run_in_virtual_time
 
 from .s3_stub import Stub
 

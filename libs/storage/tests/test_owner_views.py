@@ -6,7 +6,7 @@ from kafscale.storage.coordination import OwnerRecord, encode_owner
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.keys import Keyspace, PartitionKey, SlotId, TopicId
 from kafscale.storage.owner_views import OwnersView, SlotsView
-from kafscale.storage.slots import Slot, encode_slot, slot_of
+from kafscale.storage.slots import Slot, slot_of
 from kafscale.testkit.etcd import EtcdProcess
 
 
@@ -36,12 +36,12 @@ async def test_owners_follow_etcd_and_each_change_names_its_partition(
 async def test_the_slot_table_follows_etcd(etcd_server: EtcdProcess, keyspace: Keyspace) -> None:
     etcd = EtcdClient.connect([etcd_server.endpoint])
     one, two = Slot(epoch=1, owner="1/a"), Slot(epoch=2, owner="2/b")
-    await etcd.put(keyspace.slot_claim(slot_of("g")), encode_slot(one))
+    await etcd.put(keyspace.slot_claim(slot_of("g")), encode_owner(one))
     table = SlotsView(etcd, keyspace)
     running = asyncio.create_task(table.run())
     await table.ready()
     assert (table.of(slot_of("g")), table.of(SlotId(0))) == (one, None)
-    put = await etcd.put(keyspace.slot_claim(slot_of("g")), encode_slot(two))
+    put = await etcd.put(keyspace.slot_claim(slot_of("g")), encode_owner(two))
     assert await table.wait_revision(put.revision, 10)
     assert table.of(slot_of("g")) == two
     assert list(table.claimed()) == [two]

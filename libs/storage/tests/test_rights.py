@@ -22,9 +22,9 @@ from kafscale.storage.history.witness import witnesses_prefix
 from kafscale.storage.keys import Keyspace, SlotId, TopicId, prefix_end
 from kafscale.storage.objects import MemoryStore
 from kafscale.storage.recovery_keys import backup_folder, deletion_mark, deletion_marks_prefix
+from kafscale.storage.rights import INSTANCES, Role
 from kafscale.storage.rights.etcd import Kind, identity, rights_of
 from kafscale.storage.rights.objects import Action, StoreUse, grants_of, policy_of, use_of
-from kafscale.storage.rights.roles import INSTANCES, Role
 from kafscale.testkit.etcd import start_etcd
 
 KEYS = Keyspace("a.b-c_d")

@@ -12,7 +12,7 @@ import pytest_asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 from kafscale.runtime.etcd_binary import EtcdProcess
-from kafscale.storage.coordination import NO_NODE, Grounds, rendezvous
+from kafscale.storage.coordination import NO_NODE, Grounds, decode_owner, encode_owner, rendezvous
 from kafscale.storage.etcd.client import EtcdClient, Put, Txn, TxnResult
 from kafscale.storage.keys import Keyspace, SlotId
 from kafscale.storage.slots import (
@@ -22,8 +22,6 @@ from kafscale.storage.slots import (
     Slot,
     build_slot_claim,
     build_slot_release,
-    decode_slot,
-    encode_slot,
     read_slot_claim,
     slot_fence,
     slot_in,
@@ -77,7 +75,7 @@ def test_only_the_slots_of_a_node_that_left_move() -> None:
 )
 def test_a_record_comes_back_as_it_went_in(epoch: int, owner: str, handoff_to: str) -> None:
     slot = Slot(epoch=epoch, owner=owner, handoff_to=handoff_to)
-    assert decode_slot(encode_slot(slot)) == slot
+    assert decode_owner(encode_owner(slot)) == slot
 
 
 class Held:
@@ -89,7 +87,7 @@ class Held:
 
     async def read(self) -> tuple[Slot | None, int]:
         found = await self.etcd.get(self.keyspace.slot_claim(SLOT))
-        return (decode_slot(found.value), found.mod_revision) if found else (None, 0)
+        return (decode_owner(found.value), found.mod_revision) if found else (None, 0)
 
     async def prepare(self, me: str, why: Grounds) -> tuple[Slot, Txn]:
         slot, revision = await self.read()
@@ -184,7 +182,7 @@ async def test_a_release_leaves_no_owner_and_names_the_successor(held: Held) -> 
 
 
 async def test_all_slots_are_claimed_in_one_request_and_each_for_itself(held: Held) -> None:
-    await held.etcd.put(held.keyspace.slot_claim(SLOT), encode_slot(Slot(epoch=4, owner="9/z")))
+    await held.etcd.put(held.keyspace.slot_claim(SLOT), encode_owner(Slot(epoch=4, owner="9/z")))
     claims = [
         build_slot_claim(held.keyspace, slot, slot=None, revision=0, me="1/a", why=Grounds.FIRST)
         for slot in ALL

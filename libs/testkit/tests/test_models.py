@@ -97,13 +97,13 @@ async def run_moves(store: ObjectStore, sequence: list[tuple[str, str, bytes]]) 
 
 
 @given(moves)
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 async def test_the_model_of_s3_answers_as_the_memory_store(sequence: list[tuple[str, str, bytes]]) -> None:
     await run_moves(MemoryStore(), sequence)
 
 
 @given(moves)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 async def test_the_model_of_s3_answers_as_the_directory_store(sequence: list[tuple[str, str, bytes]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         await run_moves(DirectoryStore(Path(folder)), sequence)

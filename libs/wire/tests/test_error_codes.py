@@ -1,6 +1,6 @@
 """Error codes are found wherever a response has them."""
 
-from kafscale.wire.error_codes import error_codes
+from kafscale.wire.errors import error_codes
 from kafscale.wire.schema.fetch import FetchResponse, FetchResponsePartition, FetchResponseTopic
 from kafscale.wire.schema.heartbeat import HeartbeatResponse
 from kafscale.wire.schema.metadata import (

@@ -30,7 +30,6 @@ def quick(examples: int) -> settings:
     return settings(
         max_examples=examples * EXAMPLES_FACTOR,
         derandomize=EXAMPLES_FACTOR == 1,
-        deadline=None,
         database=None,
         suppress_health_check=list(HealthCheck),
     )

@@ -11,7 +11,7 @@ import structlog
 from kafscale.access.acl import AclBinding, AclFilter, Operation, PatternType, Permission, ResourceType
 from kafscale.access.principals import Principal
 from kafscale.admin.handlers import create_acls, delete_acls, describe_acls
-from kafscale.storage.access_writes import Change, change_txn
+from kafscale.storage.access_keys import Change, change_txn
 from kafscale.storage.etcd.client import EtcdClient, EtcdUnknown, UnknownKind
 from kafscale.storage.keys import Keyspace
 from kafscale.wire.errors import ErrorCode

@@ -25,10 +25,10 @@ from kafscale.admin.handlers import (
     metadata,
 )
 from kafscale.runtime.authorization import enforced
-from kafscale.runtime.stream.handlers import exported
+from kafscale.runtime.stream.apis import exported
 from kafscale.testkit.acls import ALICE, VARIANTS, allowing, authorizer, variant
 from kafscale.wire.apis import ApiKey
-from kafscale.wire.error_codes import error_codes
+from kafscale.wire.errors import error_codes
 from kafscale.wire.schema import module_of
 
 from services.admin.tests.harness import Admin, created

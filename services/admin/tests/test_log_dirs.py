@@ -92,6 +92,6 @@ async def test_sizes_that_etcd_does_not_tell_are_an_error_of_the_directory(
         raise EtcdUnknown(UnknownKind.UNAVAILABLE, "away")
 
     await created(admin, "t", 1)
-    monkeypatch.setattr(admin.context.partition_sizes, "of", away)
+    monkeypatch.setattr(describe_log_dirs, "_sizes", away)
     result = await directory(admin, None)
     assert (result.error_code, result.topics) == (ErrorCode.KAFKA_STORAGE_ERROR, [])

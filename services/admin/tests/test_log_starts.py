@@ -242,5 +242,5 @@ class LogStartMachine(RuleBasedStateMachine):
         self.loop.close()
 
 
-LogStartMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+LogStartMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=40)
 test_the_start_of_a_log = LogStartMachine.TestCase

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from kafscale.access.quota import Default, QuotaEntity, QuotaKey
 from kafscale.admin.handlers import describe_client_quotas
+from kafscale.storage.access_keys import Change, change_txn
 from kafscale.storage.access_records import encode_quotas
-from kafscale.storage.access_writes import Change, change_txn
 from kafscale.storage.etcd.client import EtcdClient, EtcdUnknown, UnknownKind
 from kafscale.storage.keys import Keyspace
 from kafscale.wire.errors import ErrorCode

@@ -21,12 +21,12 @@ from kafscale.coordinator.handlers import (
 )
 from kafscale.runtime.authorization import Authorization, enforced
 from kafscale.runtime.metrics import Metrics
-from kafscale.runtime.stream.handlers import exported
+from kafscale.runtime.stream.apis import exported
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.keys import Keyspace, TopicId
 from kafscale.testkit.acls import ALICE, VARIANTS, acl, allowing, authorizer, variant
 from kafscale.wire.apis import ApiKey
-from kafscale.wire.error_codes import error_codes
+from kafscale.wire.errors import error_codes
 from kafscale.wire.schema import consumer_group_describe as describe_consumers_schema
 from kafscale.wire.schema import consumer_group_heartbeat as heartbeat_schema
 from kafscale.wire.schema import describe_groups as describe_schema

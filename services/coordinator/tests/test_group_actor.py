@@ -24,10 +24,11 @@ from kafscale.coordinator.handlers import (
     sync_group,
 )
 from kafscale.storage.consumer_groups import stored_groups
+from kafscale.storage.coordination import encode_owner
 from kafscale.storage.etcd.client import EtcdClient, EtcdRejected, EtcdUnknown, UnknownKind
 from kafscale.storage.groups import ClassicGroup, ClassicPhase, ConsumerGroup, GroupState
 from kafscale.storage.keys import Keyspace
-from kafscale.storage.slots import Slot, encode_slot, slot_of
+from kafscale.storage.slots import Slot, slot_of
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import consumer_group_heartbeat as consumer_schema
 from kafscale.wire.schema import delete_groups as delete_schema
@@ -171,7 +172,7 @@ async def test_a_lost_slot_ends_everyone_who_waits_with_not_coordinator(one: Coo
     parked = asyncio.ensure_future(join(one))  # waits for the first member
     await until(lambda: one.actor("g").group.phase is Phase.PREPARING_REBALANCE)
     slot = slot_of("g")
-    await one.etcd.put(one.keys.slot_claim(slot), encode_slot(Slot(epoch=9, owner="2/x")))
+    await one.etcd.put(one.keys.slot_claim(slot), encode_owner(Slot(epoch=9, owner="2/x")))
     assert (await parked).error_code == ErrorCode.NOT_COORDINATOR
     await one.has(64)  # that owner does not live
     assert await beat(one, member_id) == ErrorCode.REBALANCE_IN_PROGRESS  # read back, and half made

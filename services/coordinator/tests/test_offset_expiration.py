@@ -9,12 +9,12 @@ import pytest
 import pytest_asyncio
 from kafscale.coordinator.groups import commits as commits_module
 from kafscale.coordinator.groups import offset_expiration
-from kafscale.coordinator.groups.commits import TopicPartition
 from kafscale.coordinator.handlers import offset_commit
+from kafscale.storage.coordination import encode_owner
 from kafscale.storage.etcd.client import EtcdClient, EtcdUnknown, UnknownKind
 from kafscale.storage.groups import CommittedOffset
-from kafscale.storage.keys import Keyspace
-from kafscale.storage.slots import Slot, encode_slot, slot_of
+from kafscale.storage.keys import Keyspace, PartitionKey
+from kafscale.storage.slots import Slot, slot_of
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import offset_commit as schema
 
@@ -123,7 +123,7 @@ async def test_an_offset_without_a_group_goes_in_its_time(one: Coordinator) -> N
     held = one.parts.groups.slot("stray")
     now_ms = one.clock.wall_ms()
     topic_id = one.topics.by_name("t").topic_id  # type: ignore[union-attr]
-    offset: Mapping[TopicPartition, CommittedOffset] = {
+    offset: Mapping[PartitionKey, CommittedOffset] = {
         (topic_id, 0): CommittedOffset(offset=1, commit_ms=now_ms)
     }
     await one.parts.commits.write(held, "stray", offset)
@@ -142,7 +142,7 @@ async def test_a_slot_that_goes_during_the_upkeep_ends_nothing_else(one: Coordin
     honest = commits.expire
 
     async def gone(*args: object) -> bool:
-        await one.etcd.put(one.keys.slot_claim(slot_of("g")), encode_slot(Slot(epoch=9, owner="2/x")))
+        await one.etcd.put(one.keys.slot_claim(slot_of("g")), encode_owner(Slot(epoch=9, owner="2/x")))
         await until(lambda: one.parts.slots.held(slot_of("g")) is not held)
         return True
 

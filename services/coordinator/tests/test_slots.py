@@ -11,13 +11,14 @@ import pytest
 from kafscale.coordinator.classic.model import Abandon, Token
 from kafscale.coordinator.groups.actor import GroupFailed
 from kafscale.coordinator.slots import Slots, World
+from kafscale.storage.coordination import decode_owner, encode_owner
 from kafscale.storage.etcd.client import EtcdClient, EtcdRejected
 from kafscale.storage.etcd.transport import MESSAGE_BYTES_MAX
 from kafscale.storage.groups import ClassicGroup, GroupRecord, encode_group
 from kafscale.storage.keys import Keyspace, SlotId
 from kafscale.storage.membership.members import InstanceState
 from kafscale.storage.membership.records import encode_live
-from kafscale.storage.slots import Slot, decode_slot, encode_slot, slot_of
+from kafscale.storage.slots import Slot, slot_of
 
 from services.coordinator.tests.shell_harness import Coordinator, until
 
@@ -27,7 +28,7 @@ ETCDS_LARGEST_VALUE = 3 << 19
 async def record(etcd: EtcdClient, keys: Keyspace, slot: int) -> Slot:
     kv = await etcd.get(keys.slot_claim(SlotId(slot)))
     assert kv is not None
-    return decode_slot(kv.value)
+    return decode_owner(kv.value)
 
 
 async def test_the_first_instance_claims_all_slots(etcd: EtcdClient, keyspace: Keyspace) -> None:
@@ -93,7 +94,7 @@ async def test_a_slot_that_another_has_claimed_is_dropped_when_it_is_seen(
     await one.has(64)
     foreign = Slot(epoch=9, owner="2/boot2")
     held = one.parts.slots.held(SlotId(5))
-    await etcd.put(keyspace.slot_claim(SlotId(5)), encode_slot(foreign))
+    await etcd.put(keyspace.slot_claim(SlotId(5)), encode_owner(foreign))
     await until(lambda: one.parts.slots.held(SlotId(5)) is not held)
     # That owner is not alive, so it comes back, in a new epoch.
     await one.has(64)
@@ -122,7 +123,7 @@ async def test_a_slot_in_the_name_of_who_does_not_serve_it_is_given_away(
     two = await Coordinator(etcd, keyspace, 2).start()
     await until(lambda: len(two.slots) > 10 and len(one.slots | two.slots) == 64)
     slot = min(two.slots)
-    await etcd.put(keyspace.slot_claim(SlotId(slot)), encode_slot(Slot(epoch=9, owner=one.instance.id)))
+    await etcd.put(keyspace.slot_claim(SlotId(slot)), encode_owner(Slot(epoch=9, owner=one.instance.id)))
     await until(lambda: slot not in two.slots)
     await until(lambda: slot in two.slots)
     assert (await record(etcd, keyspace, slot)).epoch == 10
@@ -141,7 +142,7 @@ async def test_a_claim_whose_answer_comes_after_the_next_claim_is_not_believed(
     table = one.parts.table.items
     key = keyspace.slot_claim(SlotId(5))
     await until(lambda: len(table) == 64)
-    await etcd.put(key, encode_slot(Slot(epoch=2, owner=other.id)))
+    await etcd.put(key, encode_owner(Slot(epoch=2, owner=other.id)))
     await until(lambda: table[key].slot.epoch == 2)
     one.door.way_back.set()
     await until(lambda: len(one.slots - {5}) == 63)
@@ -193,7 +194,7 @@ async def test_a_claim_that_etcd_refuses_is_not_repeated_with_each_look(
         await until(lambda: not slots._changed.is_set())
     assert len(one.door.sent) == refused
     one.door.before = []
-    await etcd.put(keyspace.slot_claim(SlotId(5)), encode_slot(Slot(epoch=3, owner="")))
+    await etcd.put(keyspace.slot_claim(SlotId(5)), encode_owner(Slot(epoch=3, owner="")))
     await until(lambda: slots.held(SlotId(5)) is not None)
     assert one.slots == {5}
     await one.die()

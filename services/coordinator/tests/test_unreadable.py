@@ -19,7 +19,7 @@ from kafscale.coordinator.handlers import (
     offset_delete,
 )
 from kafscale.storage.consumer_groups import Part, PartKind, part_key
-from kafscale.storage.coordination import Grounds
+from kafscale.storage.coordination import Grounds, decode_owner, encode_owner
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.groups import (
     ClassicGroup,
@@ -33,7 +33,7 @@ from kafscale.storage.groups import (
     encode_group,
 )
 from kafscale.storage.keys import Keyspace, SlotId, TopicId
-from kafscale.storage.slots import Slot, decode_slot, encode_slot, slot_of
+from kafscale.storage.slots import Slot, slot_of
 from kafscale.store.v1 import store_pb2 as pb
 from kafscale.testkit.old_groups import encode_old_group
 from kafscale.wire.errors import ErrorCode
@@ -147,7 +147,7 @@ async def test_a_damaged_key_of_a_member_costs_its_group_and_no_other(
     key = part_key(one.keys, one.keys.group(slot_of("g"), "g"), Part(kind, "m"))
     assert await one.etcd.get(key) is not None
     await one.etcd.put(key, b"\xff")
-    await one.etcd.put(one.keys.slot_claim(slot_of("g")), encode_slot(Slot(epoch=9, owner="2/x")))
+    await one.etcd.put(one.keys.slot_claim(slot_of("g")), encode_owner(Slot(epoch=9, owner="2/x")))
     await until(lambda: one.parts.groups.unreadable_count == 1)  # it is lost, claimed again, and read again
     assert (await consumer_beat(one, 1)).error_code == UNAVAILABLE
     await stable(one, neighbour())
@@ -265,7 +265,7 @@ async def test_a_damaged_slot_is_claimed_anew_and_its_last_owner_is_fenced(
         assert one.parts.slots.lost_count == lost + 1
         found = await etcd.get(keyspace.slot_claim(slot))
         assert found is not None
-        assert decode_slot(found.value).owner == one.instance.id
+        assert decode_owner(found.value).owner == one.instance.id
         await until(lambda: (held := one.parts.slots.held(slot)) is not None and held.loaded)
         assert one.parts.groups.find("g") is not None, "its groups are read again"
 
@@ -274,7 +274,7 @@ async def test_a_slot_of_a_newer_schema_is_left_alone_and_no_other_slot_is_lost(
     etcd: EtcdClient, keyspace: Keyspace
 ) -> None:
     slot = slot_of("g")
-    newer_slot = pb.Slot(schema=2, epoch=1, owner="9/newer").SerializeToString()
+    newer_slot = pb.Owner(schema=2, epoch=1, owner="9/newer").SerializeToString()
     async with running(etcd, keyspace) as one:
         held = set(one.slots)
         put = await etcd.put(keyspace.slot_claim(slot), newer_slot)

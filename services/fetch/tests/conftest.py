@@ -6,8 +6,8 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import pytest
 from kafscale.access.authorizer import Authorizer
+from kafscale.fetch.handlers.fetch import FetchMetrics
 from kafscale.fetch.heads import Heads
-from kafscale.fetch.metrics import FetchMetrics
 from kafscale.fetch.server import FetchService, assemble
 from kafscale.fetch.settings import FetchSettings
 from kafscale.runtime.authorization import Authorization

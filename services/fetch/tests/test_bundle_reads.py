@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pytest
 from kafscale.fetch.cache import ENTRY_COST_BYTES
-from kafscale.fetch.log_table import PartitionKey
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects import MemoryStore
@@ -140,7 +139,7 @@ async def test_slices_with_a_long_gap_between_them_are_read_alone(
         ends = [(log.partition, log) for log in (left, right)]
         for partition, log in ends:
             await client.list_offsets(topic, -1, partitions=[partition])
-            assert client.service.heads.known(PartitionKey(topic.topic_id, partition)).next == log.next
+            assert client.service.heads.known((topic.topic_id, partition)).next == log.next
         assert bytes((await client.fetch(topic, 0)).records) == left.expected(0)
         assert registered(client) == (1, 0)
 

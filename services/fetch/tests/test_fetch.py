@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 from kafscale.fetch.handlers.fetch import session_error
-from kafscale.fetch.log_table import PartitionKey
 from kafscale.runtime.stream.frame import ReplyStatus
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.keys import Keyspace
@@ -289,7 +288,7 @@ async def test_retention_moves_the_start_and_what_is_below_is_out_of_range(
     async with serve(etcd, keyspace, store) as client:
         assert bytes((await client.fetch(topic, 0)).records) == log.expected(0)
         await log.retain_from(6)
-        key = PartitionKey(topic.topic_id, 0)
+        key = (topic.topic_id, 0)
         await until(lambda: client.service.heads.known(key).log_start == 6)
         below = await client.fetch(topic, 5)
         assert (below.error_code, below.log_start_offset) == (ErrorCode.OFFSET_OUT_OF_RANGE, 6)

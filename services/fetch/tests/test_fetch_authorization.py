@@ -9,8 +9,8 @@ import pytest
 from kafscale.access.rules import NotEnforced, Side, needs_of
 from kafscale.fetch import handlers
 from kafscale.runtime.authorization import enforced
+from kafscale.runtime.stream.apis import exported
 from kafscale.runtime.stream.frame import ReplyStatus
-from kafscale.runtime.stream.handlers import exported
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects import MemoryStore
@@ -18,7 +18,7 @@ from kafscale.storage.topics import Topic
 from kafscale.testkit.acls import ALICE, VARIANTS, allowing, authorizer, variant
 from kafscale.testkit.logbuilder import LogBuilder, create_topic, records
 from kafscale.wire.apis import ApiKey
-from kafscale.wire.error_codes import error_codes
+from kafscale.wire.errors import error_codes
 from kafscale.wire.schema import fetch, list_offsets, module_of, offset_for_leader_epoch
 
 ABSENT_ID = b"absent".ljust(16, b".")

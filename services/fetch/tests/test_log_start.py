@@ -1,7 +1,6 @@
 """Records that were deleted are gone for every question, also when the log starts within a segment or a batch."""
 
 import pytest
-from kafscale.fetch.log_table import PartitionKey
 from kafscale.log.heads import Meta
 from kafscale.storage.objects import MemoryStore
 from kafscale.storage.topics import Topic
@@ -142,7 +141,7 @@ async def test_a_view_that_has_seen_a_commit_has_seen_the_start_that_was_moved_b
     await log.append(records(4))
     async with serve(etcd, keyspace, store) as client:
         await client.fetch(topic, 0)
-        heads, key = client.service.heads, PartitionKey(topic.topic_id, 0)
+        heads, key = client.service.heads, (topic.topic_id, 0)
         reads = heads.reads
         await log.retain_from(2, delete=False)
         told = log.revision
@@ -177,7 +176,7 @@ async def test_the_news_of_the_watch_spare_the_question(
         await client.fetch(topic, 0)
         await log.retain_from(2, delete=False)
         told = log.revision
-        key = PartitionKey(topic.topic_id, 0)
+        key = (topic.topic_id, 0)
         await until(lambda: client.service.heads.revision(key) >= told)
         reads = client.service.heads.reads
         answer = await client.fetch(topic, 3, log_start_revision=told)

@@ -4,7 +4,6 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from kafscale.fetch.log_table import PartitionKey
 from kafscale.storage.keys import prefix_end
 from kafscale.storage.objects import MemoryStore
 from kafscale.storage.topics import Topic, TopicState, encode_topic
@@ -84,7 +83,7 @@ async def test_a_commit_that_is_not_enough_leaves_the_reader_held(
     await log.append(records(3))
     size = len(log.expected(0))
     async with serve(etcd, keyspace, store) as client:
-        heads, key = client.service.heads, PartitionKey(topic.topic_id, 0)
+        heads, key = client.service.heads, (topic.topic_id, 0)
         call = client.start_fetch(topic, 0, max_wait_ms=60_000, min_bytes=4 * size)
         for _ in range(2):
             await until(lambda: client.service.fetch.held_requests == 1)
@@ -178,7 +177,7 @@ async def test_a_cancelled_request_frees_its_wait(etcd, keyspace, store, topic, 
         await until(lambda: client.service.fetch.held_requests == 1)
         call.cancel()
         await until(lambda: client.service.fetch.held_requests == 0)
-        assert not client.service.heads._table.listened(PartitionKey(topic.topic_id, 0))
+        assert (topic.topic_id, 0) not in client.service.heads._table._listeners
         await log.append(records(1))
         assert not call.sink.answered.done()
 

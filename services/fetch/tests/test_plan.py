@@ -93,7 +93,7 @@ def model(log: Log, offset: int, upper: int, limit: int, *, at_least_one: bool) 
 
 
 @given(shape=SHAPES, data=st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_the_record_set_is_what_the_model_serves_to_the_byte(shape, data) -> None:
     log = make_log(shape)
     offset = data.draw(st.integers(0, log.end))
@@ -110,7 +110,7 @@ def test_the_record_set_is_what_the_model_serves_to_the_byte(shape, data) -> Non
 
 
 @given(shape=SHAPES, data=st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_a_reader_who_follows_next_offset_sees_every_batch_once(shape, data) -> None:
     log = make_log(shape)
     limit = data.draw(st.integers(1, 400))
@@ -125,7 +125,7 @@ def test_a_reader_who_follows_next_offset_sees_every_batch_once(shape, data) -> 
 
 
 @given(shape=SHAPES, data=st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_no_answer_passes_over_an_offset(shape, data) -> None:
     """Whatever segments are missing from what is to be served, the record set is the log's from the offset on."""
     log = make_log(shape)
@@ -169,7 +169,7 @@ def test_views_are_of_the_cached_object_and_not_copies() -> None:
 
 
 @given(shape=SHAPES, data=st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_what_is_chosen_to_load_covers_the_offset_and_no_more_than_is_needed(shape, data) -> None:
     log = make_log(shape)
     offset = data.draw(st.integers(0, log.end - 1))
@@ -186,7 +186,7 @@ def test_what_is_chosen_to_load_covers_the_offset_and_no_more_than_is_needed(sha
 
 
 @given(shape=SHAPES, data=st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_no_more_is_ever_served_than_the_metadata_promised(shape, data) -> None:
     log = make_log(shape)
     offset = data.draw(st.integers(0, log.end))
@@ -220,7 +220,7 @@ def test_a_limit_of_nothing_still_lets_the_first_batch_through(max_bytes: int) -
 
 
 @given(shape=SHAPES, use_index=st.booleans(), probes=st.lists(st.integers(0, 200), min_size=1, max_size=20))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_positions_are_found_alike_however_the_view_was_used_before(shape, use_index, probes) -> None:
     """Walks leave marks, an index brings some: neither may change an answer."""
     view = make_log(shape).views[0]

@@ -9,7 +9,6 @@ from dataclasses import replace
 from urllib.parse import urlsplit
 
 import pytest
-from kafscale.fetch.log_table import PartitionKey
 from kafscale.log.heads import HEAD_FEATURES, encode_head
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.objects import MemoryStore
@@ -83,7 +82,7 @@ async def test_a_revision_that_the_watch_has_reached_costs_no_read(
 ) -> None:
     await log.append(records(3))
     async with serve(etcd, keyspace, store) as client:
-        heads, key = client.service.heads, PartitionKey(topic.topic_id, 0)
+        heads, key = client.service.heads, (topic.topic_id, 0)
         await client.fetch(topic, 0)
         await log.append(records(2))
         await until(lambda: heads.revision(key) >= log.revision)
@@ -192,7 +191,7 @@ async def test_refreshes_of_many_partitions_share_transactions(etcd, keyspace, s
         await client.fetch(topic, 0)
         heads = client.service.heads
         reads = heads.reads
-        keys = [PartitionKey(topic.topic_id, n) for n in range(100)]
+        keys = [(topic.topic_id, n) for n in range(100)]
         async with asyncio.TaskGroup() as tasks:
             for key in keys:
                 tasks.create_task(heads.refresh([key]))
@@ -204,7 +203,7 @@ async def test_a_refresh_never_answers_for_a_request_that_came_after_it_began(
     etcd, keyspace, store, topic, log, serve, deafen, monkeypatch
 ) -> None:
     async with serve(etcd, keyspace, store) as client:
-        heads, key = client.service.heads, PartitionKey(topic.topic_id, 0)
+        heads, key = client.service.heads, (topic.topic_id, 0)
         await heads.refresh([key])
         await deafen(client)
         read, went_out, go_on = heads._read, asyncio.Event(), asyncio.Event()
@@ -230,7 +229,7 @@ async def test_a_partition_nobody_reads_is_dropped_and_comes_back_right(
 ) -> None:
     await log.append(records(3))
     async with serve(etcd, keyspace, store, fetch_idle_topic_ms=1_000) as client:
-        heads, key = client.service.heads, PartitionKey(topic.topic_id, 0)
+        heads, key = client.service.heads, (topic.topic_id, 0)
         await client.fetch(topic, 0)
         await until(lambda: heads._watched > 0)
         assert (heads.topics_followed, heads.partitions_held) == (1, 1)
@@ -269,7 +268,7 @@ async def test_an_etcd_that_was_restored_to_an_older_state_is_believed(
 ) -> None:
     await log.append(records(3))
     async with serve(etcd, keyspace, store) as client:
-        heads, key = client.service.heads, PartitionKey(topic.topic_id, 0)
+        heads, key = client.service.heads, (topic.topic_id, 0)
         await client.fetch(topic, 0)
         lost_revision = log.revision + 1_000_000
         heads._table.learn_head(key, encode_head(replace(log.head, next=99)), lost_revision)
@@ -424,7 +423,7 @@ async def test_a_read_that_the_watch_overtakes_is_no_restored_etcd(
     await log.append(records(3))
     real, overtaken = EtcdClient.ranges, []
     async with serve(etcd, keyspace, store) as client:
-        heads, key = client.service.heads, PartitionKey(topic.topic_id, 0)
+        heads, key = client.service.heads, (topic.topic_id, 0)
         await client.fetch(topic, 0)
         await until(lambda: heads._following is not None)
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from kafscale.fetch.cache import ENTRY_COST_BYTES
-from kafscale.fetch.log_table import LogTable, PartitionKey
+from kafscale.fetch.log_table import LogTable
 from kafscale.log.heads import encode_meta
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.keys import Keyspace
@@ -209,7 +209,7 @@ async def test_a_replaced_object_is_explained_by_newer_metadata(
         await log.remove_objects()
         log.batches.clear()
         rewritten = await log.upload([build_batch(records(1, label="again"))] * 5, base=0)
-        old = stale(PartitionKey(topic.topic_id, 0))
+        old = stale((topic.topic_id, 0))
         heads.known = lambda key: old if heads.refreshes == refreshes else stale(key)
         refreshes = heads.refreshes
         await log.replace_segment(seg, rewritten)
@@ -250,7 +250,7 @@ async def test_the_other_half_of_a_checkpoint_lists_segments_twice_and_serves_th
     await log.checkpoint(keep=3)
     async with serve(etcd, keyspace, store) as client:
         await client.fetch(topic, 12)
-        heads, key = client.service.heads, PartitionKey(topic.topic_id, 0)
+        heads, key = client.service.heads, (topic.topic_id, 0)
         with monkeypatch.context() as patch:
             patch.setattr(LogTable, "learn_head", lambda self, *known: None)
             await log.checkpoint(keep=1)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
-from kafscale.fetch.log_table import LogTable, PartitionKey
+from kafscale.fetch.log_table import LogTable
 from kafscale.fetch.slices import GAP_BYTES_MAX, RUN_BYTES_MAX, SliceIndex, run_around
 from kafscale.log.heads import Head, Meta, Seg, encode_head, encode_meta
 from kafscale.storage.keys import Keyspace, TopicId
@@ -71,7 +71,7 @@ def test_a_table_knows_the_slices_of_the_partitions_that_it_holds() -> None:
     table = LogTable(keyspace, partitions_max=2)
 
     def learn(partition: int, revision: int, *tail: Seg) -> None:
-        key = PartitionKey(topic_id, partition)
+        key = (topic_id, partition)
         table.hold(key, partition)
         table.learn_meta(key, encode_meta(Meta()), 1)
         table.learn_head(key, encode_head(Head(epoch=1, topic="t", tail=tail, next=1, lso=1)), revision)
@@ -96,7 +96,7 @@ def test_a_table_knows_the_slices_of_the_partitions_that_it_holds() -> None:
 def test_a_change_counts_before_a_request_looks_at_it() -> None:
     keyspace, topic_id = Keyspace("ns"), TopicId(b"t" * 16)
     table = LogTable(keyspace)
-    keys = [PartitionKey(topic_id, n) for n in range(4)]
+    keys = [(topic_id, n) for n in range(4)]
     slices = [slice_at(32 + 10 * n, 10) for n in range(3)]
     tails = [*slices, slice_at(32, 10, bundle=bytes(16))]
     for key, seg in zip(keys, tails, strict=True):

@@ -11,10 +11,11 @@ from contextlib import AbstractContextManager, contextmanager
 
 import pytest
 from kafscale.fetch.heads import Heads
-from kafscale.fetch.log_table import LogTable, PartitionKey
+from kafscale.fetch.log_table import LogTable
 from kafscale.fetch.lookup import LOOKS_MAX
 from kafscale.log.state import LogState
 from kafscale.storage.etcd.client import EtcdClient
+from kafscale.storage.keys import PartitionKey
 from kafscale.storage.objects import MemoryStore
 from kafscale.storage.topics import Topic
 from kafscale.testkit.logbuilder import LogBuilder, create_topic, records
@@ -66,7 +67,7 @@ def halves_apart(monkeypatch) -> HalvesApart:
 
 async def tear(client, log: LogBuilder, halves_apart: HalvesApart) -> None:
     """The service knows the head's half of a checkpoint, and not the meta's."""
-    heads, key = client.service.heads, PartitionKey(log.topic.topic_id, 0)
+    heads, key = client.service.heads, (log.topic.topic_id, 0)
     with halves_apart():
         await log.checkpoint(keep=2)
         await heard(client, log)
@@ -74,7 +75,7 @@ async def tear(client, log: LogBuilder, halves_apart: HalvesApart) -> None:
 
 
 async def heard(client, log: LogBuilder) -> None:
-    heads, key = client.service.heads, PartitionKey(log.topic.topic_id, 0)
+    heads, key = client.service.heads, (log.topic.topic_id, 0)
     with heads.wakeup([key]) as wakeup:
         while heads.known(key).tail_start != log.head.tail[0].base:
             wakeup.clear()

@@ -1,4 +1,4 @@
-"""Makes the harness beside this file importable, and keeps long searches for `-m deep`."""
+"""Makes the harness beside this file importable."""
 
 from __future__ import annotations
 
@@ -15,22 +15,11 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from door_harness import Cluster
 
-HERE = Path(__file__).parent
-
 
 @pytest_asyncio.fixture
 async def cluster() -> AsyncIterator[Cluster]:
     async with Cluster.running() as running:
         yield running
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if config.option.markexpr:
-        return
-    long = [item for item in items if HERE in item.path.parents and item.get_closest_marker("deep")]
-    if long:
-        config.hook.pytest_deselected(items=long)
-        items[:] = [item for item in items if item not in long]
 
 
 @pytest.fixture

@@ -21,9 +21,8 @@ from kafscale.frontdoor.settings import FrontdoorSettings
 from kafscale.runtime.access import ProcessAccess
 from kafscale.runtime.clock import SystemClock
 from kafscale.runtime.stream.frame import ReplyStatus
-from kafscale.storage.access_keys import AccessKeys
+from kafscale.storage.access_keys import AccessKeys, Change, change_txn
 from kafscale.storage.access_records import encode_quotas
-from kafscale.storage.access_writes import Change, change_txn
 from kafscale.storage.etcd.client import EtcdClient, EtcdError
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.user_writes import create_user, credentials_for

@@ -21,8 +21,7 @@ from kafscale.frontdoor.authorization import asked_needs, check_apis, whole_need
 from kafscale.runtime.stream.frame import ReplyStatus
 from kafscale.testkit.acls import ALICE, VARIANTS, acl, allowing, authorizer, right_of, variant
 from kafscale.wire.apis import ApiKey
-from kafscale.wire.error_codes import error_codes
-from kafscale.wire.errors import ErrorCode
+from kafscale.wire.errors import ErrorCode, error_codes
 from kafscale.wire.schema import (
     alter_client_quotas,
     alter_user_scram_credentials,

@@ -82,7 +82,7 @@ async def survives(requests: list[tuple[int, int, bytes]]) -> None:
         assert cluster.door.gateway._budget.used_bytes == 0
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_bodies_of_any_bytes_do_no_harm(data: st.DataObject) -> None:
     requests = []
@@ -93,7 +93,7 @@ def test_bodies_of_any_bytes_do_no_harm(data: st.DataObject) -> None:
     asyncio.run(survives(requests))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(chunks=st.lists(st.binary(max_size=64), max_size=8))
 def test_streams_of_any_bytes_do_no_harm(chunks: list[bytes]) -> None:
     async def run() -> None:

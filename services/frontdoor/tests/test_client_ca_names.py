@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 from cryptography import x509
-from kafscale.frontdoor.listeners.client_ca_names import send_names
 from kafscale.frontdoor.listeners.listener_security import ClientAuth, TlsSettings
-from kafscale.frontdoor.listeners.tls_contexts import load
+from kafscale.frontdoor.listeners.tls_contexts import load, send_ca_names
 from kafscale.testkit.authority import Authority
 from tls_clients import HOST
 
@@ -49,5 +48,5 @@ def test_a_listener_names_every_ca_whose_certificates_it_accepts(tmp_path: Path,
 
 def test_a_file_without_a_certificate_names_nobody(tmp_path: Path) -> None:
     (tmp_path / "empty.pem").write_text("nothing\n")
-    assert not send_names(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), tmp_path / "empty.pem")
-    assert not send_names(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), tmp_path / "absent.pem")
+    assert not send_ca_names(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), tmp_path / "empty.pem")
+    assert not send_ca_names(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), tmp_path / "absent.pem")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kafscale.access.principals import Principal, user
 from kafscale.access.quota import Default, QuotaEntity, QuotaKey, QuotaTable
@@ -129,7 +129,6 @@ def test_a_service_throttles_too_and_the_longest_time_holds() -> None:
     assert [key for key, _ in door.seen] == [PRODUCER] + [QuotaKey.CONTROLLER_MUTATION_RATE] * 2
 
 
-@settings(deadline=None)
 @given(
     st.integers(1, 4),
     st.lists(st.integers(10, 200), min_size=1, max_size=5),

@@ -497,12 +497,12 @@ class Pipelined(RuleBasedStateMachine):
 
 
 TestPipelined = Pipelined.TestCase
-TestPipelined.settings = settings(max_examples=60, stateful_step_count=40, deadline=None, derandomize=True)
+TestPipelined.settings = settings(max_examples=60, stateful_step_count=40, derandomize=True)
 
 
 @pytest.mark.deep
 @pytest.mark.timeout(3_600)
 def test_no_pipeline_breaks_a_connection_in_a_long_search() -> None:
     run_state_machine_as_test(  # type: ignore[no-untyped-call]
-        Pipelined, settings=settings(max_examples=5_000, stateful_step_count=100, deadline=None)
+        Pipelined, settings=settings(max_examples=5_000, stateful_step_count=100)
     )

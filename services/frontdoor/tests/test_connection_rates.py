@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kafscale.access.quota import Default, QuotaEntity, QuotaKey, QuotaTable
 from kafscale.access.quota_rates import Window
@@ -95,7 +95,6 @@ def test_an_address_of_ipv6_is_found_however_it_was_written() -> None:
     assert [one.arrived(IN, "2001:db8::7", 0).closes for _ in range(11)] == [False] * 10 + [True]
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(0, 300), min_size=1, max_size=150), st.integers(1, 20))
 def test_never_more_begin_than_the_burst_and_the_rate(pauses: list[int], limit: int) -> None:
     one, now_ms, begins = rates(str(limit)), 0, []

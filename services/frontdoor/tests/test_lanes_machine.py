@@ -266,14 +266,12 @@ class ChangingOwners(RuleBasedStateMachine):
 
 
 TestChangingOwners = ChangingOwners.TestCase
-TestChangingOwners.settings = settings(
-    max_examples=60, stateful_step_count=50, deadline=None, derandomize=True
-)
+TestChangingOwners.settings = settings(max_examples=60, stateful_step_count=50, derandomize=True)
 
 
 @pytest.mark.deep
 @pytest.mark.timeout(3_600)
 def test_no_interleaving_breaks_a_lane_in_a_long_search() -> None:
     run_state_machine_as_test(  # type: ignore[no-untyped-call]
-        ChangingOwners, settings=settings(max_examples=5_000, stateful_step_count=100, deadline=None)
+        ChangingOwners, settings=settings(max_examples=5_000, stateful_step_count=100)
     )

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 from kafscale.access.mapping import MappingRule
+from kafscale.access.protocol import SecurityProtocol
 from kafscale.frontdoor.listeners.connection_limits import read_overrides
 from kafscale.frontdoor.listeners.listener_security import (
     CIPHERS,
     ClientAuth,
     ListenerSecurity,
-    SecurityProtocol,
     TlsVersion,
     read_securities,
     values_by_listener,

@@ -23,12 +23,13 @@ from confluent_kafka.admin import AdminClient
 from door_fakes import FakeLive, FakeOwners, FakeSlots, FakeTopics, instance
 from door_harness import settled, until
 from door_sockets import end_all
+from kafscale.access.protocol import SecurityProtocol
 from kafscale.frontdoor.access import AccessMeans
 from kafscale.frontdoor.api import Backend
 from kafscale.frontdoor.assembly import ROLES, FrontDoor, Means, Views, assemble, connect_streams
 from kafscale.frontdoor.client import ClientConnection
 from kafscale.frontdoor.exchange import AckedRevision
-from kafscale.frontdoor.listeners.listener_security import ListenerSecurity, SecurityProtocol
+from kafscale.frontdoor.listeners.listener_security import ListenerSecurity
 from kafscale.frontdoor.settings import FrontdoorSettings
 from kafscale.runtime.authorization import Authorization
 from kafscale.runtime.budget import MemoryBudget

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 from door_harness import Cluster, settled
-from kafscale.frontdoor.api import NotServed
-from kafscale.frontdoor.apis import DEFERRED, REFUSED
+from kafscale.frontdoor.apis import DEFERRED, REFUSED, NotServed
 from kafscale.wire.errors import ErrorCode
 from kio.index import load_response_schema
 from kio.serial import entity_reader

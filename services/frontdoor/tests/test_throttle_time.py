@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from kafscale.frontdoor.api import NotServed
-from kafscale.frontdoor.apis import DEFERRED, REFUSED, SERVED
+from kafscale.frontdoor.apis import DEFERRED, REFUSED, SERVED, NotServed
 from kafscale.frontdoor.quotas.metering import FIELD, throttle_time_of, with_throttle_time
 from kafscale.wire.schema import fetch, module_of, produce
 

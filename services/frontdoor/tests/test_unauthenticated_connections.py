@@ -6,8 +6,9 @@ from door_harness import Cluster, FakeClient
 from hypothesis import given
 from hypothesis import strategies as st
 from kafscale.access.principals import ANONYMOUS, user
+from kafscale.access.protocol import SecurityProtocol
 from kafscale.frontdoor.listeners.connection_limits import UnauthenticatedConnections
-from kafscale.frontdoor.listeners.listener_security import ListenerSecurity, SecurityProtocol, TlsSettings
+from kafscale.frontdoor.listeners.listener_security import ListenerSecurity, TlsSettings
 from login_harness import alice
 
 ADDRESSES = st.sampled_from(["a", "b", "c"])

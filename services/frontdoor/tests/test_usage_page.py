@@ -6,7 +6,7 @@ import os
 from collections import defaultdict
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kafscale.access.principals import user
 from kafscale.access.quota import QuotaEntity, QuotaKey, QuotaTable
@@ -77,7 +77,6 @@ def test_a_place_that_changes_hands_counts_nothing() -> None:
     assert reader.news() == {5: 1}
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 20), st.integers(1, 100), st.booleans()), max_size=80))
 def test_a_reader_misses_nothing_however_often_it_looks(steps: list[tuple[int, int, bool]]) -> None:
     one = part()

@@ -46,7 +46,7 @@ from kafscale.storage.objects import (
     StoreUnavailable,
 )
 from kafscale.storage.objects.progress import time_limit_s
-from kafscale.testkit.virtual_time import LoopClock, run_in_virtual_time
+from kafscale.testkit.clock import LoopClock, run_in_virtual_time
 from kafscale.wire.errors import ErrorCode
 from produce_harness import batch
 

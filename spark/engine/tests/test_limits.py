@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import random
 
-from kafscale_spark.offsets import dump, load
-from kafscale_spark.streaming import backlog, capped, shared
+from kafscale_spark.streaming import backlog, capped, dump, load, shared
 
 ONE, TWO, THREE = ("a", 0), ("a", 1), ("b-c", 0)
 

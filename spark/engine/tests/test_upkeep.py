@@ -12,7 +12,7 @@ from kafscale.lake.columns import Wanted
 from kafscale.lake.compaction.run import Bounds, Round
 from kafscale.lake.retention.orphans import Orphans
 from kafscale.lake.retention.plan import Limits
-from kafscale.lake.retention.planned import PLAN, plan_lake
+from kafscale.lake.retention.report import PLAN, plan_lake
 from kafscale.lake.scan import scan
 from kafscale.lake.unknown import UnknownTopic
 from kafscale.storage.topics import Topic

@@ -8,10 +8,9 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from kafscale.lake.catalog import Log
-from kafscale.lake.lag.commits import Commit, Position
 from kafscale.lake.lag.measure import Lag
 from kafscale.lake.lag.owners import owners
-from kafscale.lake.lag.positions import positions
+from kafscale.lake.lag.positions import Commit, Position, positions
 from kafscale.lake.lag.report import DAY_MS, HOUR_MS, RECENT_MS, Facts
 from kafscale.lake.lag.samples import WHOLE_EVERY_MS, sample
 from kafscale.log.heads import Seg

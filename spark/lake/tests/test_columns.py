@@ -8,13 +8,15 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kafscale.lake.columns import FIELDS, Wanted, read_columns
 from kafscale.lake.heads import CorruptSegment, Heads, scan_heads
 from kafscale.wire.batches import BatchHeader, crc32c, pack_batch
 from kafscale.wire.compression import compress, decompress
 from kafscale.wire.records import Codec, Record, build_batch, records_in, split_batches
+
+from spark.lake.tests.examples import quick
 
 BODY = 61
 LOG_APPEND_TIME = 0x08
@@ -33,17 +35,6 @@ BATCHES = st.tuples(
 )
 SEGMENTS = st.lists(BATCHES, min_size=1, max_size=6)
 Row = tuple[int, int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]
-
-
-def quick(examples: int) -> settings:
-    """The same examples every time."""
-    return settings(
-        max_examples=examples,
-        derandomize=True,
-        deadline=None,
-        database=None,
-        suppress_health_check=list(HealthCheck),
-    )
 
 
 def laid(batches: Sequence[tuple[list[Record], Codec, int]], start: int = 5) -> bytes:

@@ -9,7 +9,7 @@ import struct
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kafscale.lake.catalog import Lake, Log, read_lake
 from kafscale.lake.columns import Wanted, read_columns
@@ -23,6 +23,8 @@ from kafscale.storage.objects import MemoryStore
 from kafscale.testkit.logbuilder import LogBuilder, create_topic, marker, records, transactional
 from kafscale.wire.batches import crc32c
 from kafscale.wire.records import Codec, Record, build_batch
+
+from spark.lake.tests.examples import quick
 
 from .queries import query
 
@@ -124,7 +126,7 @@ def resealed(batch: bytearray) -> bytearray:
     return batch
 
 
-@settings(max_examples=200, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
+@quick(200)
 @given(SHAPES, st.integers(0, 30), st.integers(0, 30))
 def test_counting_comes_to_what_reading_does(
     shapes: list[tuple[int, str, int]], first: int, end: int

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kafscale.lake.catalog import Log
 from kafscale.lake.compaction.plan import (
@@ -24,6 +24,8 @@ from kafscale.lake.compaction.plan import (
 from kafscale.log.heads import Meta, Seg
 from kafscale.storage.keys import TopicId
 from kafscale.storage.topics import Topic
+
+from spark.lake.tests.examples import quick
 
 NOW = 1_000_000
 SEG = Seg(
@@ -108,7 +110,7 @@ def kafkas(log: Log) -> tuple[list[int], bool]:
     return [seg.base for seg in cleanable], bool(cleanable) and (overdue or ratio > topic.dirty_ratio_min)
 
 
-@settings(max_examples=400, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
+@quick(400)
 @given(SHAPES, st.integers(0, 9), CONFIGS, st.integers(0, 90), st.integers(0, 90))
 def test_what_is_due_is_due_in_kafka(
     shapes: list[tuple[int, int]], clean: int, configs: dict[str, str], listed: int, lso: int
@@ -143,7 +145,7 @@ GROUPED = st.lists(
 )
 
 
-@settings(max_examples=200, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
+@quick(200)
 @given(GROUPED, st.integers(1, 1_000))
 def test_groups_are_neighbours_of_one_epoch_and_as_large_as_they_may_be(
     shapes: list[tuple[int, int, int]], bytes_max: int

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kafscale.lake.compaction.latest_offsets import LatestOffsets, LatestOffsetsBuilder
 from kafscale.lake.compaction.markers import LoneMarkers
@@ -17,6 +17,8 @@ from kafscale.log.segment import verify_segment
 from kafscale.log.snapshots import EXPIRY_MS
 from kafscale.wire.batches import DELETE_HORIZON, BatchHeader, has_valid_crc
 from kafscale.wire.records import Codec, Record, split_batches
+
+from spark.lake.tests.examples import quick
 
 from .compaction_logs import (
     NOW,
@@ -55,17 +57,6 @@ BATCHES = st.builds(
     append_time=st.none() | st.integers(0, 1 << 41),
 )
 SEGMENTS = st.lists(st.lists(BATCHES, min_size=1, max_size=4), min_size=1, max_size=4)
-
-
-def quick(examples: int) -> settings:
-    """The same examples every time."""
-    return settings(
-        max_examples=examples,
-        derandomize=True,
-        deadline=None,
-        database=None,
-        suppress_health_check=list(HealthCheck),
-    )
 
 
 def newest_of(dirty: Sequence[LoadedSegment], aborted: Sequence[Aborted] = ()) -> LatestOffsets:

@@ -26,7 +26,7 @@ T0 = 1_700_000_000_000
 
 @pytest.fixture
 async def lake(etcd: EtcdClient, keyspace: Keyspace) -> Lake:
-    """The topics that the page speaks of; nobody reads customers."""
+    """The topics that the page speaks of, each with three records that are not JSON; nobody reads customers."""
     lake = Lake(etcd, keyspace, MemoryStore())
     for name in ("orders", "customers"):
         topic = await create_topic(etcd, keyspace, name)
@@ -38,6 +38,8 @@ async def lake(etcd: EtcdClient, keyspace: Keyspace) -> Lake:
                 for n in range(20)
             ]
             await log.append(some, codec=Codec.LZ4)
+        bad = (b"not JSON", b"\xff\xfe", None)
+        await log.append([Record(timestamp=T0, key=b"k2", value=each, headers=()) for each in bad])
     key = keyspace.committed(slot_of("readers"), "readers", (await read_lake(lake))[1].topic.topic_id, 0)
     await etcd.put(key, encode_committed(CommittedOffset(offset=7, commit_ms=T0)))
     return lake

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kafscale.lake.columns import Wanted, read_columns
 from kafscale.lake.heads import scan_heads, without_aborted
@@ -21,6 +21,8 @@ from kafscale.log.heads import Aborted
 from kafscale.wire.batches import BatchHeader, crc32c, pack_batch
 from kafscale.wire.compression import compress
 from kafscale.wire.records import Codec, Record, append_record, build_batch, read_batch_header, records_in
+
+from spark.lake.tests.examples import quick
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)
@@ -75,17 +77,6 @@ BATCHES = st.lists(
     min_size=1,
     max_size=4,
 )
-
-
-def quick(examples: int) -> settings:
-    """The same examples every time."""
-    return settings(
-        max_examples=examples,
-        derandomize=True,
-        deadline=None,
-        database=None,
-        suppress_health_check=list(HealthCheck),
-    )
 
 
 def changed(batch: bytes, change: str) -> bytes:

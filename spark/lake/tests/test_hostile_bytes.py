@@ -22,7 +22,7 @@ from kafscale.wire.compression import compress
 from kafscale.wire.records import Codec, Record, build_batch, read_batch_header
 from numpy.typing import NDArray
 
-from spark.lake.tests.test_equal_to_consumers import quick
+from spark.lake.tests.examples import quick
 
 HUGE = (1 << 63) - 1
 MIB = 1 << 20

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from kafscale.lake.catalog import Lake, read_lake
 from kafscale.lake.datasets import Asked
-from kafscale.lake.lag.commits import read_commits
 from kafscale.lake.lag.measure import Lag, measure
+from kafscale.lake.lag.positions import read_commits
 from kafscale.lake.sources import TableSource
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.groups import CommittedOffset, encode_committed

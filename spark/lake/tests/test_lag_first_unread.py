@@ -8,9 +8,9 @@ from bisect import bisect_left
 
 import pytest
 from kafscale.lake.catalog import Lake, read_lake
-from kafscale.lake.lag.commits import Commit
 from kafscale.lake.lag.first_unread import READ_BYTES
 from kafscale.lake.lag.measure import Known, Lag, measure
+from kafscale.lake.lag.positions import Commit
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.groups import CommittedOffset
 from kafscale.storage.keys import Keyspace

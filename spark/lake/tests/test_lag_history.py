@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 from kafscale.lake.catalog import Lake, read_lake
-from kafscale.lake.lag.commits import Commit
 from kafscale.lake.lag.history import DAY_MS, HOUR_MS, Files, expire, read_samples, write_sample
 from kafscale.lake.lag.outlines import Outlines
 from kafscale.lake.lag.owners import Owner
+from kafscale.lake.lag.positions import Commit
 from kafscale.lake.lag.sampler import Sampler
 from kafscale.lake.lag.samples import SAMPLES, WHOLE_EVERY_MS, Kind, Memory, Sample, sample, thinned
 from kafscale.lake.lag.status import Status

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 from kafscale.lake.catalog import read_lake
-from kafscale.lake.lag.commits import Commit
 from kafscale.lake.lag.measure import measure
 from kafscale.lake.lag.outlines import Outlines
+from kafscale.lake.lag.positions import Commit
 from kafscale.lake.lag.rates import produced
 from kafscale.storage.groups import CommittedOffset
 from kafscale.testkit.logbuilder import LogBuilder, records

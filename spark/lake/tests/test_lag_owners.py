@@ -3,13 +3,9 @@ be decoded name nothing."""
 
 from __future__ import annotations
 
-import struct
-
 import pytest
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment, ConsumerProtocolMemberMetadata
-from hypothesis import given
-from hypothesis import strategies as st
-from kafscale.lake.lag.owners import Owner, assigned, is_managed, owners, subscribed, subscriptions
+from kafscale.lake.lag.owners import Owner, is_managed, owners, subscriptions
 from kafscale.storage.groups import (
     ClassicGroup,
     ClassicMember,
@@ -125,13 +121,10 @@ def test_groups_of_other_protocols_own_no_partitions() -> None:
     assert owners([classic(member("w", encoded([("orders", [0])])), protocol_type="connect")], [TOPIC]) == {}
 
 
-@given(st.binary(max_size=60))
-def test_no_bytes_of_a_client_do_harm(data: bytes) -> None:
-    assigned(data)
-    subscribed(data)
-
-
-@pytest.mark.parametrize("count", [-1, 0x7FFF_FFFF])
-def test_counts_that_the_bytes_do_not_hold_own_nothing(count: int) -> None:
-    assert assigned(struct.pack(">hih6si", 0, 1, 6, b"orders", count)) == []
-    assert subscribed(struct.pack(">hi", 0, count)) == []
+def test_bytes_that_cannot_be_decoded_own_and_want_nothing() -> None:
+    protocols = (ClassicProtocol(name="range", metadata=b"\0"),)
+    broken = ClassicMember(
+        id="m", session_timeout_ms=1, rebalance_timeout_ms=1, protocols=protocols, assignment=b"\0"
+    )
+    assert owners([classic(broken)], [TOPIC]) == {}
+    assert subscriptions(classic(broken)) == frozenset()

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from kafscale.lake.lag.commits import Commit
 from kafscale.lake.lag.page import CHARTED, LEVELS, drawn, payload, render
+from kafscale.lake.lag.positions import Commit
 from kafscale.lake.lag.report import Facts, Report, make_report
 from kafscale.lake.lag.samples import sample
 from kafscale.lake.lag.status import Status

@@ -6,8 +6,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 from kafscale.lake.catalog import Log, read_lake
-from kafscale.lake.lag.commits import Commit, Position
-from kafscale.lake.lag.positions import positions
+from kafscale.lake.lag.positions import Commit, Position, positions
 from kafscale.lake.lag.rates import rates
 from kafscale.lake.lag.sampler import read_facts
 from kafscale.lake.lag.samples import sample

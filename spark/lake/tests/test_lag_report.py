@@ -9,8 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from kafscale.lake.catalog import Log
-from kafscale.lake.lag.commits import Commit, Position
+from kafscale.lake.group_tables import partitions_table
 from kafscale.lake.lag.measure import Lag
+from kafscale.lake.lag.positions import Commit, Position
 from kafscale.lake.lag.prometheus import exposition, gauges
 from kafscale.lake.lag.rates import Rates, at_risk, eta_ms, expires_by_size_ms, rates
 from kafscale.lake.lag.report import (
@@ -27,7 +28,6 @@ from kafscale.lake.lag.report import (
 from kafscale.lake.lag.samples import Kind, Memory, sample, thinned
 from kafscale.lake.lag.series import UNKNOWN, series, slope_per_s
 from kafscale.lake.lag.status import Status
-from kafscale.lake.lag.tables import partitions_table
 from kafscale.log.heads import Seg
 from kafscale.storage.groups import ClassicGroup, ClassicMember, CommittedOffset, GroupState
 from kafscale.storage.keys import TopicId

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kafscale.lake.retention.plan import Limits, plan
-from kafscale.lake.retention.planned import by_partition, bytes_of
+from kafscale.lake.retention.report import by_partition, bytes_of
 
 from .test_retention import NOW, log_of
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kafscale.lake.catalog import Log
 from kafscale.lake.retention.plan import Limits, Rule, plan, start_after
 from kafscale.log.heads import Seg
 from kafscale.storage.keys import TopicId
 from kafscale.storage.topics import Topic
+
+from spark.lake.tests.examples import quick
 
 NOW = 1_000_000
 SEG = Seg(
@@ -76,7 +78,7 @@ def kafkas_start(log: Log, limits: Limits) -> int:
     return start
 
 
-@settings(max_examples=300, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
+@quick(300)
 @given(SHAPES, LIMITS, st.integers(0, 3))
 def test_the_plan_is_kafkas(shapes: list[tuple[int, int]], limits: Limits, below: int) -> None:
     log = log_of(shapes, limits, below=min(below, len(shapes)))

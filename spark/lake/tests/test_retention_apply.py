@@ -10,7 +10,7 @@ from kafscale.lake.catalog import Lake, read_lake
 from kafscale.lake.retention.apply import Report, Retention
 from kafscale.lake.retention.deletes import Fate
 from kafscale.lake.retention.plan import Rule, plan
-from kafscale.lake.retention.planned import plan_lake
+from kafscale.lake.retention.report import plan_lake
 from kafscale.log.heads import Meta, decode_head, decode_meta, encode_meta
 from kafscale.log.manifests import decode_manifest
 from kafscale.storage.etcd.client import EtcdClient

@@ -9,9 +9,8 @@ import pytest
 from kafscale.lake.batches import scan_batches
 from kafscale.lake.catalog import Lake, Log, read_lake, read_log
 from kafscale.lake.columns import Wanted
-from kafscale.lake.scan import LOOKS_MAX, Loss, scan, scan_segments
+from kafscale.lake.scan import LOOKS_MAX, Loss, offset_at, scan, scan_segments
 from kafscale.lake.sources import scan_places
-from kafscale.lake.times import offset_at
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects import MemoryStore, ObjectNotFound, PreconditionFailed

@@ -8,11 +8,15 @@ from dataclasses import asdict
 from kafscale.lake.retention.apply import Report, Retention
 from kafscale.lake.retention.orphans import Orphans
 from kafscale.lake.retention.plan import Limits
-from kafscale.lake.retention.planned import LOSSES, PLAN, Planned, merge_plans, plan_lake
-from kafscale.lake.retention.summary import (
+from kafscale.lake.retention.report import (
+    LOSSES,
+    PLAN,
     OrphanSummary,
+    Planned,
     merge_orphan_summaries,
+    merge_plans,
     merged,
+    plan_lake,
     report_from_json,
     report_to_json,
     summarize_orphans,

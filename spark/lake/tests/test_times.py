@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from kafscale.lake.catalog import Lake, Log, read_lake
-from kafscale.lake.times import offset_at
+from kafscale.lake.scan import offset_at
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects import MemoryStore

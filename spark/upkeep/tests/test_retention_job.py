@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from kafscale.lake.catalog import Lake
+from kafscale.lake.retention.bundles import Sweep
+from kafscale.lake.retention.orphans import Orphans
 from kafscale.log.heads import decode_meta
 from kafscale.runtime.exposition import expose
 from kafscale.runtime.metrics import Metrics
@@ -16,9 +19,7 @@ from kafscale.storage.topics import encode_topic
 from kafscale.store.v1.store_pb2 import Cluster
 from kafscale.testkit.clock import ManualClock
 from kafscale.testkit.logbuilder import LogBuilder, create_topic, records
-from kafscale.upkeep.bundles import BundlesJob
-from kafscale.upkeep.orphans import OrphansJob
-from kafscale.upkeep.retention import LEAP_MAX_MS, RetentionJob, SteadyClock
+from kafscale.upkeep.retention import LEAP_MAX_MS, BundlesJob, OrphansJob, RetentionJob, SteadyClock
 from kafscale.wire.records import build_batch
 
 HOUR_MS = 3_600_000
@@ -89,7 +90,8 @@ async def test_orphans_are_collected_and_counted(etcd: EtcdClient, keyspace: Key
     orphan, alien = keyspace.segment_key("t", 0, 3), f"{keyspace.namespace}/t/0/README"
     for key in (orphan, alien):
         await store.put(key, [b"?"])
-    await OrphansJob(Lake(etcd, keyspace, store), metrics, grace_s=0, objects_max=1_000).run()
+    collection = partial(Orphans, Lake(etcd, keyspace, store), grace_s=0, named_max=0, remembers=True)
+    await OrphansJob(metrics, collection).run()
     assert await names(store) == {
         log.segment_key(log.segments[0]),
         keyspace.index_key("t", 0, 0),
@@ -114,7 +116,10 @@ async def test_bundles_are_swept_and_counted(etcd: EtcdClient, keyspace: Keyspac
     await etcd.put(keyspace.live("produce", 0, "test"), b"here")
     await log.upload([build_batch(records(5))])
     (pinned,) = {info.key async for info in store.list(keyspace.bundles_prefix())} - {settled}
-    job = BundlesJob(Lake(etcd, keyspace, store), metrics, clock, min_age_ms=0, keep_ms=0, grace_s=0)
+    lake = Lake(etcd, keyspace, store)
+    job = BundlesJob(
+        metrics, clock, partial(Sweep, lake, min_age_ms=0, keep_ms=0, grace_s=0, now_ms=clock.wall_ms)
+    )
     for key in (
         settled,
         pinned,

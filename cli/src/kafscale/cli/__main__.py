@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from kafscale.access.protocol import SecurityProtocol
 from kafscale.cli.lazy import Lazy, LazyGroup
 from kafscale.cli.options import COMPLETE_VARIABLE
 from kafscale.cli.targets import checked_namespace
 from kafscale.cli.terminal import fail, fail_usage, report
-from kafscale.client.protocol import SecurityProtocol
 from kafscale.operations.services import ROLES
 from kafscale.operations.target import DEFAULT_DATA_DIR, StoreKind
 from kafscale.runtime.addresses import PORT_MAX
@@ -55,12 +55,12 @@ class Commands(LazyGroup):
             "Delete the records of a topic before a position.",
         ),
         "dump": Lazy(
-            "kafscale.cli.dump.command:dump",
+            "kafscale.cli.dump:dump",
             RECORDS,
             "Print the content of a segment or a bundle, with all checksums; exits 1 if it is damaged.",
         ),
         "status": Lazy(
-            "kafscale.cli.status.command:status",
+            "kafscale.cli.status:status",
             CLUSTER,
             "Show the cluster: its instances, their partitions, health and rates; exits 1 if clients are not served.",
         ),

@@ -36,33 +36,35 @@ class WrongOptions(ValueError):
     """The options contradict each other, or something is missing. The text is a sentence for the user."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Resources:
-    """The resources that the options name."""
+    """The resources that the options name. None: without the option."""
 
-    topics: Sequence[str] = ()
-    groups: Sequence[str] = ()
-    transactional_ids: Sequence[str] = ()
+    topics: Sequence[str] | None = None
+    groups: Sequence[str] | None = None
+    transactional_ids: Sequence[str] | None = None
     cluster: bool = False
     pattern: PatternType = PatternType.LITERAL
 
     def named(self) -> Iterator[tuple[ResourceType, PatternType, str]]:
-        yield from ((ResourceType.TOPIC, self.pattern, name) for name in self.topics)
-        yield from ((ResourceType.GROUP, self.pattern, name) for name in self.groups)
-        yield from ((ResourceType.TRANSACTIONAL_ID, self.pattern, name) for name in self.transactional_ids)
+        yield from ((ResourceType.TOPIC, self.pattern, name) for name in self.topics or ())
+        yield from ((ResourceType.GROUP, self.pattern, name) for name in self.groups or ())
+        yield from (
+            (ResourceType.TRANSACTIONAL_ID, self.pattern, name) for name in self.transactional_ids or ()
+        )
         if self.cluster:
             yield ResourceType.CLUSTER, PatternType.LITERAL, CLUSTER_NAME
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Entries:
-    """Who may do what, or may not."""
+    """Who may do what, or may not. None: without the option."""
 
-    allow_principals: Sequence[str] = ()
-    deny_principals: Sequence[str] = ()
-    allow_hosts: Sequence[str] = ()
-    deny_hosts: Sequence[str] = ()
-    operations: Sequence[str] = ()
+    allow_principals: Sequence[str] | None = None
+    deny_principals: Sequence[str] | None = None
+    allow_hosts: Sequence[str] | None = None
+    deny_hosts: Sequence[str] | None = None
+    operations: Sequence[str] | None = None
     producer: bool = False
     consumer: bool = False
 
@@ -77,7 +79,7 @@ def bindings_of(resources: Resources, entries: Entries) -> list[AclBinding]:
             (Permission.ALLOW, entries.allow_principals, entries.allow_hosts),
             (Permission.DENY, entries.deny_principals, entries.deny_hosts),
         ):
-            for principal, host, operation in product(principals, hosts or (ANY_HOST,), operations):
+            for principal, host, operation in product(principals or (), hosts or (ANY_HOST,), operations):
                 acl = AclBinding(
                     resource_type=resource_type,
                     pattern_type=pattern_type,

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 import typer
+from kafscale.access.acl import AclBinding, PatternType
+from kafscale.cli.acl_options import (
+    Entries,
+    Resources,
+    WrongOptions,
+    bindings_of,
+    filters_of,
+    filters_to_remove,
+)
 from kafscale.cli.targets import BootstrapOption, CommandConfigOption, DataDirOption, kafka
 from kafscale.cli.terminal import Output, OutputOption, fail, fail_usage, notice, show_rows
 from kafscale.operations.sentences import counted
-
-if TYPE_CHECKING:
-    from kafscale.access.acl import AclBinding
-    from kafscale.cli.acl_options import Entries, Resources
 
 app = typer.Typer(
     name="acls",
@@ -77,19 +82,10 @@ def add(
     command_config: CommandConfigOption = None,
 ) -> None:
     """Add ACLs. Example: kafscale acls add --allow-principal User:alice --operation read --topic orders"""
-    from kafscale.cli.acl_options import WrongOptions, bindings_of
     from kafscale.client.acls import create_acls
 
-    resources = _resources(topic, group, transactional_id, cluster, resource_pattern_type)
-    entries = _entries(
-        allow_principal,
-        deny_principal,
-        allow_host,
-        deny_host,
-        operation,
-        producer=producer,
-        consumer=consumer,
-    )
+    resources = Resources(topic, group, transactional_id, cluster, PatternType[resource_pattern_type.name])
+    entries = Entries(allow_principal, deny_principal, allow_host, deny_host, operation, producer, consumer)
     try:
         acls = bindings_of(resources, entries)
     except WrongOptions as wrong:
@@ -120,11 +116,10 @@ def remove(
 
     Example: kafscale acls remove --topic orders
     """
-    from kafscale.cli.acl_options import WrongOptions, filters_to_remove
     from kafscale.client.acls import delete_acls
 
-    resources = _resources(topic, group, transactional_id, cluster, resource_pattern_type)
-    entries = _entries(allow_principal, deny_principal, allow_host, deny_host, operation)
+    resources = Resources(topic, group, transactional_id, cluster, PatternType[resource_pattern_type.name])
+    entries = Entries(allow_principal, deny_principal, allow_host, deny_host, operation)
     try:
         filters = filters_to_remove(resources, entries)
     except WrongOptions as wrong:
@@ -153,57 +148,14 @@ def list_(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Show ACLs. Example: kafscale acls list --topic orders --resource-pattern-type match"""
-    from kafscale.cli.acl_options import filters_of
     from kafscale.client.acls import list_acls
 
-    resources = _resources(topic, group, transactional_id, cluster, resource_pattern_type)
+    resources = Resources(topic, group, transactional_id, cluster, PatternType[resource_pattern_type.name])
     with kafka(bootstrap_server, data_dir, command_config) as client:
         found = list_acls(client, filters_of(resources, principal or ()))
     _show(found, output)
     if not found:
         notice("no ACL fits")
-
-
-def _resources(
-    topics: list[str] | None,
-    groups: list[str] | None,
-    transactional_ids: list[str] | None,
-    cluster: bool,
-    pattern: Pattern,
-) -> Resources:
-    from kafscale.access.acl import PatternType
-    from kafscale.cli.acl_options import Resources
-
-    return Resources(
-        topics=topics or (),
-        groups=groups or (),
-        transactional_ids=transactional_ids or (),
-        cluster=cluster,
-        pattern=PatternType[pattern.name],
-    )
-
-
-def _entries(
-    allow_principals: Sequence[str] | None,
-    deny_principals: Sequence[str] | None,
-    allow_hosts: Sequence[str] | None,
-    deny_hosts: Sequence[str] | None,
-    operations: Sequence[str] | None,
-    *,
-    producer: bool = False,
-    consumer: bool = False,
-) -> Entries:
-    from kafscale.cli.acl_options import Entries
-
-    return Entries(
-        allow_principals=allow_principals or (),
-        deny_principals=deny_principals or (),
-        allow_hosts=allow_hosts or (),
-        deny_hosts=deny_hosts or (),
-        operations=operations or (),
-        producer=producer,
-        consumer=consumer,
-    )
 
 
 def _show(acls: Iterable[AclBinding], output: Output) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
-from kafscale.cli.lake.options import seconds
+from kafscale.cli.options import seconds
 from kafscale.cli.targets import DataDirOption, NamespaceOption, StoreOption, on_cluster, on_store
 from kafscale.cli.terminal import Output, OutputOption, notice, show_rows
 from kafscale.operations.sentences import Trouble

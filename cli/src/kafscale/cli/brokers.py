@@ -16,14 +16,22 @@ def brokers(
 
     The brokers of KafScale are its front doors. `kafscale status` shows all instances and where their /metrics are.
     """
-    from kafscale.client.brokers import describe_brokers
-
     with kafka(bootstrap_server, data_dir, command_config) as client:
-        found = describe_brokers(client)
+        cluster = client.cluster
+    controller = None if cluster.controller is None else cluster.controller.id
+    rows = [
+        {
+            "broker": node.id,
+            "host": node.host,
+            "port": node.port,
+            "rack": node.rack,
+            "controller": node.id == controller,
+        }
+        for node in sorted(cluster.nodes, key=lambda node: node.id)
+    ]
     columns = ["broker", "host", "port", "rack", "controller"]
     if output is Output.TABLE:
-        notice(f"cluster {found.cluster_id}")
-        show_rows(columns, found.rows, output)
+        notice(f"cluster {cluster.cluster_id}")
     else:
-        rows = [{"cluster_id": found.cluster_id, **row} for row in found.rows]
-        show_rows(["cluster_id", *columns], rows, output)
+        columns, rows = ["cluster_id", *columns], [{"cluster_id": cluster.cluster_id, **row} for row in rows]
+    show_rows(columns, rows, output)

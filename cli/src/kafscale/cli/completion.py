@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated
 
 import typer
-from kafscale.cli.options import COMPLETE_VARIABLE, Shell
+from kafscale.cli.options import COMPLETE_VARIABLE
+
+
+class Shell(StrEnum):
+    BASH = "bash"
+    ZSH = "zsh"
+    FISH = "fish"
 
 
 def completion(context: typer.Context, shell: Annotated[Shell, typer.Argument(help="The shell.")]) -> None:

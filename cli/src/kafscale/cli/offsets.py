@@ -16,10 +16,10 @@ from kafscale.operations.positions import (
     PositionWrong,
     chosen,
     located,
+    now_ms,
     parse_partitions,
     parse_position,
 )
-from kafscale.operations.times import now_ms
 
 if TYPE_CHECKING:
     from kafscale.client.admin_client import Client
@@ -68,7 +68,7 @@ def delete_records(
     """
     position, numbers = _parsed("--before", before, partition)
     way = chosen_way(dry_run=dry_run, yes=yes)
-    from kafscale.client.log_starts import delete_before
+    from kafscale.client.topics import delete_before
     from kafscale.operations.deletions import deletion_of_records
 
     with kafka(bootstrap_server, data_dir, command_config) as client:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from typing import Annotated, Final
 
@@ -10,6 +11,10 @@ import typer
 PartitionsOption = Annotated[
     list[str] | None,
     typer.Option("--partition", "-p", metavar="LIST", help="Only these partitions, such as 0,2,5-7."),
+]
+TopicOption = Annotated[list[str] | None, typer.Option("--topic", help="Only this topic; can be repeated.")]
+GraceOption = Annotated[
+    str, typer.Option(help="Wait for reads in progress before objects are deleted: 5m, 90s, 0s.")
 ]
 
 
@@ -25,7 +30,13 @@ COMPLETE_VARIABLE: Final = "_KAFSCALE_COMPLETE"
 """A shell sets it to get the completions of a line."""
 
 
-class Shell(StrEnum):
-    BASH = "bash"
-    ZSH = "zsh"
-    FISH = "fish"
+_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
+_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+
+
+def seconds(duration: str) -> float:
+    """Of `5m`, `90s`, `1.5h`. Raises typer's BadParameter."""
+    found = _DURATION.fullmatch(duration)
+    if found is None:
+        raise typer.BadParameter(f"'{duration}': a number with one of {', '.join(_UNITS)}, as in 5m")
+    return float(found[1]) * _UNITS[found[2]]

@@ -35,17 +35,13 @@ def password_from(path: Path | None, user: str) -> str:
 
 
 def _first_line(path: Path) -> str:
+    from kafscale.storage.operator_files import FileWrong, read_text, text_of
+
     try:
         if path == STANDARD_INPUT:
-            content = sys.stdin.buffer.read(FILE_BYTES_MAX + 1)
+            content = text_of(sys.stdin.buffer, FILE_BYTES_MAX)
         else:
-            with path.open("rb") as file:
-                content = file.read(FILE_BYTES_MAX + 1)
-    except OSError as error:
-        raise fail_usage(f"--password-file {path}: {error.strerror}") from error
-    if len(content) > FILE_BYTES_MAX:
-        raise fail_usage(f"--password-file {path}: more than {FILE_BYTES_MAX} bytes")
-    try:
-        return content.decode().partition("\n")[0].removesuffix("\r")
-    except UnicodeDecodeError as error:
-        raise fail_usage(f"--password-file {path}: not UTF-8") from error
+            content = read_text(path, FILE_BYTES_MAX)
+    except FileWrong as wrong:
+        raise fail_usage(f"--password-file {path}: {wrong}") from wrong
+    return content.partition("\n")[0].removesuffix("\r")

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Annotated, Final
 
 import typer
+from kafscale.access.protocol import SecurityProtocol
 from kafscale.cli.passwords import PasswordFileOption, password_from
 from kafscale.cli.terminal import Output, OutputOption, fail, fail_usage, notice, show_rows
-from kafscale.client.protocol import SecurityProtocol
 from kafscale.operations.profiles import BOOTSTRAP, SHOWN, Profiles, ProfileTrouble, profiles
 
 HIDDEN: Final = "(hidden)"

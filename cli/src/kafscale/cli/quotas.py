@@ -52,7 +52,7 @@ def set_(
     """Set quotas; others stay. Example: kafscale quotas set producer_byte_rate=1048576 --user alice"""
     from kafscale.client.quotas import alter_quotas, sentence_of
 
-    entity = _one_entity(user, user_defaults, client, client_defaults, ip, ip_defaults)
+    entity = _named(_entity(user, user_defaults, client, client_defaults, ip, ip_defaults))
     values = {key: _number(key, text) for key, text in pairs(quota, "quotas set").items()}
     with kafka(bootstrap_server, data_dir, command_config) as cluster:
         alter_quotas(cluster, entity, values)
@@ -75,7 +75,7 @@ def remove(
     """Remove quotas. Example: kafscale quotas remove producer_byte_rate --user alice"""
     from kafscale.client.quotas import remove_quotas, sentence_of
 
-    entity = _one_entity(user, user_defaults, client, client_defaults, ip, ip_defaults)
+    entity = _named(_entity(user, user_defaults, client, client_defaults, ip, ip_defaults))
     with kafka(bootstrap_server, data_dir, command_config) as cluster:
         removed = remove_quotas(cluster, entity, quota or [])
     notice(f"{sentence_of(entity)}: removed {', '.join(removed)}")
@@ -128,15 +128,7 @@ def _entity(
     return {kind: name for kind, (name, defaults) in given.items() if name is not None or defaults}
 
 
-def _one_entity(
-    user: str | None,
-    user_defaults: bool,
-    client: str | None,
-    client_defaults: bool,
-    ip: str | None,
-    ip_defaults: bool,
-) -> Named:
-    entity = _entity(user, user_defaults, client, client_defaults, ip, ip_defaults)
+def _named(entity: Named) -> Named:
     if not entity:
         raise fail_usage("quotas: name a user, a client id or an address, or one of their defaults")
     return entity

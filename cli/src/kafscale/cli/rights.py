@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from kafscale.cli.targets import NamespaceOption, finished
 from kafscale.cli.terminal import fail_usage, notice, report
-from kafscale.storage.rights.roles import Role
+from kafscale.storage.rights import Role
 
 if TYPE_CHECKING:
     from kafscale.runtime.settings import ServiceSettings
@@ -44,7 +44,7 @@ def etcd_roles(
     if apply:
         finished(_apply(roles, passwords, namespace, enable_auth=enable_auth))
         return
-    from kafscale.operations.rights.script import script
+    from kafscale.operations.rights import script
     from kafscale.storage.keys import Keyspace
 
     typer.echo(script(Keyspace(_settings(namespace).namespace), roles), nl=False)
@@ -54,7 +54,7 @@ async def _apply(
     roles: list[Role], passwords: Path | None, namespace: str | None, *, enable_auth: bool
 ) -> None:
     from kafscale.operations.clusters import opened_etcd
-    from kafscale.operations.rights.apply import ROOT, Apply, passwords_in
+    from kafscale.operations.rights import ROOT, Apply, passwords_in
     from kafscale.storage.etcd.users import EtcdUsers
     from kafscale.storage.keys import Keyspace
 

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
-from kafscale.cli.lake.options import seconds
+from kafscale.cli.options import seconds
 from kafscale.cli.targets import DataDirOption, NamespaceOption, StoreOption, on_cluster
 from kafscale.cli.terminal import Output, OutputOption, fail, notice, progressing, show_rows
 from kafscale.operations.sentences import counted

@@ -134,11 +134,3 @@ class Supervisor:
 def restart_backoff() -> Backoff:
     """The pauses between the restarts of a process that dies again and again."""
     return Backoff(first_ms=RESTART_DELAY_MIN_MS, cap_ms=RESTART_DELAY_MAX_MS)
-
-
-def log_tail(path: Path, lines: int = 12) -> str:
-    """The end of a child's log, for the message about its death."""
-    try:
-        return "\n".join(path.read_text(errors="replace").splitlines()[-lines:])
-    except FileNotFoundError:
-        return ""

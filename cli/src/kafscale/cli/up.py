@@ -20,8 +20,11 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
+from itertools import count
 from typing import Any, TypeVar
 
+from kafscale.access.protocol import SecurityProtocol
+from kafscale.cli.child_log import grouped, last_trouble, last_words
 from kafscale.cli.forked import ForkClient
 from kafscale.cli.supervisor import (
     STEADY_AFTER_S,
@@ -29,11 +32,9 @@ from kafscale.cli.supervisor import (
     ChildSpec,
     ChildState,
     Supervisor,
-    log_tail,
     restart_backoff,
 )
 from kafscale.cli.up_plan import UpPlan, service_program
-from kafscale.client.protocol import SecurityProtocol
 from kafscale.client.request import wait_for_brokers
 from kafscale.operations.datadir import DataDir, Endpoints, started_etcd
 from kafscale.operations.disk import Disk, DiskWatch
@@ -47,7 +48,9 @@ from kafscale.storage.etcd.client import EtcdClient, EtcdError
 from kafscale.storage.keys import Keyspace, prefix_end
 from kafscale.storage.membership.members import InstanceState, LiveView
 
-READY_TIMEOUT_S = 60.0
+LOOK_S = 5.0
+LOOKS_PER_REPORT = 12
+DELAY_VARIABLE = "KAFSCALE_GROUP_INITIAL_REBALANCE_DELAY_MS"
 ROOM_POLL_S = 0.5
 
 
@@ -95,7 +98,7 @@ class Up:
 
     async def run(self) -> None:
         """Starts everything, keeps it running until SIGTERM, and drains it. The fork server makes SIGTERM of Ctrl-C."""
-        self._data.acquire()
+        self._data.acquire(pid_of_up=os.getppid())
         try:
             check_port_free(self._plan.host, self._plan.port)
             if self._plan.internal_tls:
@@ -153,9 +156,8 @@ class Up:
             code = await server.wait()
             if time.monotonic() - began_s > STEADY_AFTER_S:
                 backoff.reset()
-            self._say_etcd(
-                f"etcd ended with code {code}", f"starting it again\n{log_tail(self._data.logs / 'etcd.log')}"
-            )
+            why = last_words(self._data.logs / "etcd.log")
+            self._say_etcd(f"etcd ended with code {code}", f"starting it again: {why}")
             while not await self._started_again(server, backoff):
                 continue
 
@@ -232,6 +234,8 @@ class Up:
             env["KAFSCALE_OBJECT_DIR"] = str(self._data.objects)
             if role == "produce":  # what upkeep and admin write makes room
                 env["KAFSCALE_OBJECT_DIR_KEPT_BYTES"] = str(self._data.disk(with_records=True).kept)
+        if DELAY_VARIABLE not in os.environ:  # one developer's group has all its members at once
+            env[DELAY_VARIABLE] = "0"
         if role == "frontdoor":
             offset = node_id - 1
             host, port = self._plan.host, self._plan.port + offset
@@ -250,9 +254,8 @@ class Up:
 
     def _on_change(self, child: Child) -> None:
         if child.state is ChildState.RESTARTING:
-            self._report(
-                f"{child.spec.name} ended with code {child.last_exit}; starting it again\n{log_tail(child.spec.log)}"
-            )
+            ended = f"{child.spec.name} ended with code {child.last_exit}; starting it again"
+            self._report(f"{ended}: {last_words(child.spec.log)}")
 
     async def _announce(self, supervisor: Supervisor, views: Mapping[str, LiveView], endpoint: str) -> None:
         """Marks children as running when they register as ready, and reports once when clients can connect.
@@ -263,13 +266,14 @@ class Up:
         for view in views.values():
             view.subscribe(changed.set)
             await view.loaded()
-        while True:
+        said = frozenset[str]()
+        for looks in count(1):
             try:
-                async with asyncio.timeout(READY_TIMEOUT_S):
+                async with asyncio.timeout(LOOK_S):
                     await self._serving(supervisor, views, changed)
                 break
             except TimeoutError:
-                self._report(self._not_ready(supervisor))
+                said |= self._say_not_ready(supervisor, looks, said)
         self._data.publish(
             Endpoints(
                 bootstrap_servers=self._plan.bootstrap,
@@ -311,9 +315,18 @@ class Up:
                 waiting += 1
         return waiting == 0
 
-    def _not_ready(self, supervisor: Supervisor) -> str:
-        late = [c for c in supervisor.children.values() if c.state is not ChildState.RUNNING]
-        logs = "\n".join(
-            f"{c.spec.name}: {c.state.value}; {c.spec.log}:\n{log_tail(c.spec.log, 4)}" for c in late
-        )
-        return f"not ready after {READY_TIMEOUT_S:.0f} s and still trying; waiting for:\n{logs}"
+    def _say_not_ready(self, supervisor: Supervisor, looks: int, said: frozenset[str]) -> frozenset[str]:
+        """What the processes wait for, if that is not in `said`; all that is known after a minute, because a start on a
+        loaded machine takes long. Returns what was reported."""
+        late = [c.spec for c in supervisor.children.values() if c.state is not ChildState.RUNNING]
+        unmet = {each.name: need for each in late if (need := last_trouble(each.log, unmet=True))}
+        found = frozenset(unmet.values())
+        if looks % LOOKS_PER_REPORT == 0:
+            lines = grouped((each.name, last_trouble(each.log) or "starting") for each in late)
+        elif not found <= said:
+            lines = grouped(unmet.items())
+        else:
+            return frozenset()
+        after = f"not ready after {looks * LOOK_S:.0f} s and still trying; the logs are in {self._data.logs}"
+        self._report("\n".join([f"{after}; waiting for", *lines]))
+        return found

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kafscale.client.protocol import SecurityProtocol
+from kafscale.access.protocol import SecurityProtocol
 from kafscale.operations.services import ROLES, UPKEEP
 from kafscale.operations.target import StoreKind
 from kafscale.runtime.addresses import join_address

@@ -10,7 +10,6 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
-from classic_laws import Judge
 from kafscale.coordinator.classic.machine import next_deadline
 from kafscale.coordinator.classic.model import (
     NO_GENERATION,
@@ -34,6 +33,8 @@ from kafscale.coordinator.classic.model import (
     Token,
 )
 from kafscale.wire.errors import ErrorCode
+
+from services.coordinator.tests.classic.classic_laws import Judge
 
 RULES = Rules(session_timeout_min_ms=100, initial_rebalance_delay_ms=300)
 PARTITIONS = frozenset(range(7))

@@ -2,7 +2,6 @@
 
 from typing import TypeVar
 
-from classic_laws import Judge, made_for, owner_of
 from kafscale.coordinator.classic.model import (
     NO_MEMBER_ID,
     Abandon,
@@ -28,6 +27,8 @@ from kafscale.coordinator.classic.model import (
     Token,
 )
 from kafscale.wire.errors import ErrorCode
+
+from services.coordinator.tests.classic.classic_laws import Judge, made_for, owner_of
 
 RANGE: tuple[Protocol, ...] = (("range", b"\0\0" + b"\0\0\0\1" + b"\0\1t"),)
 SESSION_MS = 10_000

@@ -4,7 +4,6 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 
-from classic_laws import Judge, generation_of, made_for, owner_of
 from kafscale.coordinator.classic.model import (
     NO_MEMBER_ID,
     Abandon,
@@ -21,6 +20,8 @@ from kafscale.coordinator.classic.model import (
     Rules,
     Sync,
 )
+
+from services.coordinator.tests.classic.classic_laws import Judge, generation_of, made_for, owner_of
 
 TIGHT = Rules(
     session_timeout_min_ms=10,

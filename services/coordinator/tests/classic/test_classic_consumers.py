@@ -1,7 +1,8 @@
 """L13: after a quiet interval every live consumer is Stable, and the partitions are shared among them."""
 
 import pytest
-from classic_consumers import PARTITIONS, REBALANCE_MS, simulate
+
+from services.coordinator.tests.classic.classic_consumers import PARTITIONS, REBALANCE_MS, simulate
 
 
 @pytest.mark.parametrize("cooperative", [False, True], ids=["eager", "cooperative"])

@@ -1,9 +1,10 @@
 """JoinGroup as Kafka answers it: who waits, who is told at once, who is refused."""
 
 import pytest
-from classic_desk import RANGE, REBALANCE_MS, SESSION_MS, Desk
 from kafscale.coordinator.classic.model import Member, MemberId, Phase, Rules
 from kafscale.wire.errors import ErrorCode
+
+from services.coordinator.tests.classic.classic_desk import RANGE, REBALANCE_MS, SESSION_MS, Desk
 
 OTHER = (("range", RANGE[0][1] + b"changed"),)
 BOTH = (("range", b"r"), ("sticky", b"s"))

@@ -5,10 +5,11 @@ Quick: some hundred short histories, the same in every run, and random walks by 
 """
 
 import pytest
-from classic_world import INSTANCES, OFFERS, USUAL_OFFERS, World, walk
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
+
+from services.coordinator.tests.classic.classic_world import INSTANCES, OFFERS, USUAL_OFFERS, World, walk
 
 picks = st.integers(0, 9)
 hows = st.integers(1, 60)
@@ -102,7 +103,6 @@ def run_machine(examples: int, steps: int, *, derandomize: bool) -> None:
             max_examples=examples,
             stateful_step_count=steps,
             derandomize=derandomize,
-            deadline=None,
             database=None,
             report_multiple_bugs=False,
             suppress_health_check=list(HealthCheck),

@@ -3,12 +3,13 @@
 import struct
 
 import pytest
-from classic_desk import RANGE, REBALANCE_MS, SESSION_MS, Desk
 from kafscale.coordinator.classic.machine import durable, next_deadline, restore
 from kafscale.coordinator.classic.model import Phase
 from kafscale.coordinator.classic.queries import describe, offset_delete_refusal, state_of, subscribed_topics
 from kafscale.storage.groups import ClassicGroup, ClassicPhase
 from kafscale.wire.errors import ErrorCode
+
+from services.coordinator.tests.classic.classic_desk import RANGE, REBALANCE_MS, SESSION_MS, Desk
 
 OTHER = (("range", RANGE[0][1] + b"changed"),)
 

@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from classic_desk import REBALANCE_MS, SESSION_MS, Desk
 from kafscale.coordinator.classic.model import JoinReply, LeaveReply, Protocol, Reply, SyncReply
 from kafscale.coordinator.classic.queries import describe
 from kafscale.wire.errors import ErrorCode
+
+from services.coordinator.tests.classic.classic_desk import REBALANCE_MS, SESSION_MS, Desk
 
 SCRIPTS = sorted((Path(__file__).parent / "scripts").glob("*.txt"))
 

@@ -1,12 +1,13 @@
 """Static members (KIP-345): they come back without a rebalance, and fence their former selves."""
 
 import pytest
-from classic_desk import RANGE, REBALANCE_MS, SESSION_MS, Desk
-from classic_laws import made_for
 from kafscale.coordinator.classic.machine import durable
 from kafscale.coordinator.classic.model import Phase, Rules
 from kafscale.storage.groups import ClassicPhase
 from kafscale.wire.errors import ErrorCode
+
+from services.coordinator.tests.classic.classic_desk import RANGE, REBALANCE_MS, SESSION_MS, Desk
+from services.coordinator.tests.classic.classic_laws import made_for
 
 OTHER = (("range", RANGE[0][1] + b"changed"),)
 BOTH = (("range", b"r"), ("sticky", b"s"))

@@ -1,7 +1,6 @@
 """Every event in every phase: what is answered, and where the group goes. The laws are judged as well."""
 
 import pytest
-from classic_desk import RANGE, Desk
 from kafscale.coordinator.classic.model import (
     NO_MEMBER_ID,
     Abandon,
@@ -20,6 +19,8 @@ from kafscale.coordinator.classic.model import (
     Tick,
     Token,
 )
+
+from services.coordinator.tests.classic.classic_desk import RANGE, Desk
 
 PHASES = tuple(Phase)
 T = Token(999)

@@ -1,10 +1,11 @@
 """SyncGroup, and what the heartbeats and commits of a generation get."""
 
 import pytest
-from classic_desk import RANGE, REBALANCE_MS, SESSION_MS, Desk
 from kafscale.coordinator.classic.machine import durable
 from kafscale.coordinator.classic.model import Phase, Rules
 from kafscale.wire.errors import ErrorCode
+
+from services.coordinator.tests.classic.classic_desk import RANGE, REBALANCE_MS, SESSION_MS, Desk
 
 OTHER = (("range", RANGE[0][1] + b"changed"),)
 

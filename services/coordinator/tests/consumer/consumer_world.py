@@ -8,7 +8,6 @@ nothing more of what it was told before that. A client that is fenced drops all 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-import consumer_laws as laws
 from kafscale.coordinator.consumer.machine import durable, next_deadline, restore, state_of, step
 from kafscale.coordinator.consumer.model import (
     Commit,
@@ -33,6 +32,8 @@ from kafscale.storage.etcd.client import KeyValue, Put
 from kafscale.storage.groups import NOT_EMPTY, ConsumerGroup
 from kafscale.storage.keys import Keyspace, SlotId, TopicId
 from kafscale.wire.errors import ErrorCode
+
+from services.coordinator.tests.consumer import consumer_laws as laws
 
 RULES = Rules(session_timeout_ms=10_000, heartbeat_interval_ms=3_000, members_max=5)
 FENCED = (

@@ -4,8 +4,6 @@ The clients here are liars: they report partitions that they never had, take eac
 make epochs up. So nothing is said of what they own, and all of what the machine must keep.
 """
 
-import consumer_laws as laws
-from consumer_desk import A, B, C
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafscale.coordinator.consumer.machine import durable, next_deadline, restore, step
@@ -23,6 +21,9 @@ from kafscale.coordinator.consumer.model import (
 )
 from kafscale.coordinator.consumer.subscriptions import subscribed_topics
 from kafscale.coordinator.handlers.consumer_group_describe import describe
+
+from services.coordinator.tests.consumer import consumer_laws as laws
+from services.coordinator.tests.consumer.consumer_desk import A, B, C
 
 RULES = Rules(session_timeout_ms=5_000, members_max=3)
 ids = st.sampled_from(("x", "y", "z", "w", ""))
@@ -82,7 +83,7 @@ events: st.SearchStrategy[Event] = st.one_of(
 histories = st.lists(st.tuples(events, st.sampled_from((0, 1, 1_000, 4_999, 6_000))), max_size=30)
 
 
-@settings(deadline=None, max_examples=200, derandomize=True)
+@settings(max_examples=200, derandomize=True)
 @given(histories, topics)
 def test_whatever_is_said_a_group_stays_a_group(
     history: list[tuple[Event, int]], first: dict[str, TopicInfo]

@@ -61,7 +61,7 @@ def judge(
     return target
 
 
-@settings(deadline=None, max_examples=100, derandomize=True)
+@settings(max_examples=100, derandomize=True)
 @given(st.sampled_from(Assignor), subscriptions | equal_subscriptions, subscriptions, sizes_of_topics)
 def test_whoever_comes_and_goes_all_is_assigned_once_and_to_who_wants_it(
     assignor: Assignor,
@@ -76,7 +76,7 @@ def test_whoever_comes_and_goes_all_is_assigned_once_and_to_who_wants_it(
     judge(assignor, keeping(members(then), target), dict.fromkeys(sizes, 1))
 
 
-@settings(deadline=None, max_examples=100, derandomize=True)
+@settings(max_examples=100, derandomize=True)
 @given(equal_subscriptions, sizes_of_topics)
 def test_uniform_moves_no_more_than_it_must(
     subscribed: list[frozenset[TopicId]], sizes: dict[TopicId, int]
@@ -110,7 +110,7 @@ def test_uniform_takes_a_partition_that_two_targets_claim_from_one() -> None:
     judge(UNIFORM, candidates, {topic: 2})
 
 
-@settings(deadline=None, max_examples=100, derandomize=True)
+@settings(max_examples=100, derandomize=True)
 @given(equal_subscriptions, st.integers(1, 9))
 def test_range_co_partitions_equal_topics(subscribed: list[frozenset[TopicId]], size: int) -> None:
     target = judge(RANGE, members(subscribed), dict.fromkeys(TOPICS, size))

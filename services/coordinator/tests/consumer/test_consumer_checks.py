@@ -1,7 +1,6 @@
 """Beside heartbeats: commits and fetches of offsets, expressions, deletion, description, restoration."""
 
 import pytest
-from consumer_desk import SESSION_MS, TOPICS, A, B, C, Desk, pair_sharing_a, parts
 from kafscale.coordinator.consumer import subscriptions
 from kafscale.coordinator.consumer.machine import durable, next_deadline, restore, state_of
 from kafscale.coordinator.consumer.model import (
@@ -20,6 +19,17 @@ from kafscale.wire.schema.consumer_group_describe import (
 )
 from kafscale.wire.schema.consumer_group_describe import (
     ConsumerGroupDescribeResponseTopicPartitions as TopicPartitions,
+)
+
+from services.coordinator.tests.consumer.consumer_desk import (
+    SESSION_MS,
+    TOPICS,
+    A,
+    B,
+    C,
+    Desk,
+    pair_sharing_a,
+    parts,
 )
 
 NONE, STALE, UNKNOWN, NO_GROUP = (

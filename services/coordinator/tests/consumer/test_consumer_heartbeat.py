@@ -3,7 +3,6 @@
 from typing import Any
 
 import pytest
-from consumer_desk import SESSION_MS, TOPICS, A, B, C, Desk, pair_sharing_a, parts
 from kafscale.coordinator.consumer.machine import durable, next_deadline
 from kafscale.coordinator.consumer.model import (
     Deadlines,
@@ -14,6 +13,17 @@ from kafscale.coordinator.consumer.model import (
     TopicsChanged,
 )
 from kafscale.wire.errors import ErrorCode
+
+from services.coordinator.tests.consumer.consumer_desk import (
+    SESSION_MS,
+    TOPICS,
+    A,
+    B,
+    C,
+    Desk,
+    pair_sharing_a,
+    parts,
+)
 
 JOIN: dict[str, Any] = {"rebalance_timeout_ms": 60_000, "subscribed_names": ("a",), "owned": {}}
 

@@ -5,7 +5,6 @@ Quick: some short histories, the same in every run, and not shrunk (that takes m
 """
 
 import pytest
-from consumer_world import Client, World
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -14,6 +13,8 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+
+from services.coordinator.tests.consumer.consumer_world import Client, World
 
 CLIENTS_MAX = 4
 NAMES = ("t0", "t1", "t2", "ghost")
@@ -170,7 +171,6 @@ def run_machine(examples: int, steps: int, *, derandomize: bool, shrink: bool) -
             max_examples=examples,
             stateful_step_count=steps,
             derandomize=derandomize,
-            deadline=None,
             database=None,
             phases=tuple(Phase) if shrink else (Phase.generate,),
             report_multiple_bugs=False,

@@ -1,9 +1,10 @@
 """Static members: an instance id outlives the member that has it."""
 
-from consumer_desk import SESSION_MS, A, Desk, parts
 from kafscale.coordinator.consumer.machine import durable
 from kafscale.coordinator.consumer.model import GroupState, MemberState
 from kafscale.wire.errors import ErrorCode
+
+from services.coordinator.tests.consumer.consumer_desk import SESSION_MS, A, Desk, parts
 
 
 def static_pair() -> Desk:

@@ -6,7 +6,7 @@ import random
 from collections import defaultdict
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from kafscale.produce.bundles.gather import (
     ALL_IN_FLIGHT_MAX,
@@ -276,7 +276,6 @@ class World:
                 return
 
 
-@settings(deadline=None)
 @example(1_115, 20.0, 50.0)  # four MiB are ready, and heads for two
 @given(st.integers(0, 10_000), st.sampled_from((None, 20.0)), st.sampled_from((None, 50.0)))
 def test_every_record_leaves_and_the_budgets_hold(

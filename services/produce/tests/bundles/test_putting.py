@@ -23,7 +23,7 @@ from kafscale.storage.objects import (
     StoreSlow,
     StoreUnavailable,
 )
-from kafscale.testkit.virtual_time import LoopClock, run_in_virtual_time
+from kafscale.testkit.clock import LoopClock, run_in_virtual_time
 
 KEYS = Keyspace("test")
 HELD_S = 100.0

@@ -137,7 +137,6 @@ def run_machine(
             max_examples=examples,
             stateful_step_count=steps,
             derandomize=derandomize,
-            deadline=None,
             database=None,
             phases=tuple(Phase) if shrink else (Phase.generate,),
             report_multiple_bugs=False,

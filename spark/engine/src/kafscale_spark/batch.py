@@ -6,7 +6,7 @@ A query that is planned while records are written sees each log up to its end at
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -15,11 +15,10 @@ from kafscale.runtime.settings import ServiceSettings
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from kafscale_spark import filters as spark_filters
-from kafscale_spark.clusters import opened, pulled
+from kafscale_spark.clusters import opened
 from kafscale_spark.options import BadOption, Edge, Request
-from kafscale_spark.reading import Ask, read
 from kafscale_spark.spans import ends, read_logs, spans, starts
-from kafscale_spark.splits import Split, split
+from kafscale_spark.splits import Ask, Split, read_split, split
 
 
 class RecordsReader(DataSourceReader):
@@ -60,14 +59,3 @@ class PushingReader(RecordsReader):
         condition, self._chosen_by, left = spark_filters.take(filters)
         self._ask = replace(self._ask, condition=condition)
         return left
-
-
-def read_split(settings: ServiceSettings, wanted: Split, ask: Ask) -> Iterator[pa.RecordBatch]:
-    """Runs in a task. Objects are read ahead while Spark consumes the batches."""
-
-    async def batches() -> AsyncIterator[pa.RecordBatch]:
-        async with opened(settings) as lake:
-            async for batch in read(lake, wanted, ask):
-                yield batch
-
-    return pulled(batches())

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import sys
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -69,17 +71,33 @@ async def opened(settings: ServiceSettings) -> AsyncIterator[Lake]:
         await etcd.close()
 
 
-def pulled(batches: AsyncIterator[T]) -> Iterator[T]:
-    """The same for a caller that cannot await. A thread reads ahead while the caller uses the last item."""
+def pulled(batches: AsyncGenerator[T, None]) -> Iterator[T]:
+    """The same for a caller that cannot await. A thread reads ahead while the caller uses the last item.
+
+    A caller that needs no more items closes the iterator, as Spark does for a limit. That closes `batches` first, while
+    the event loop still runs: the end of the loop would close each generator on its own, and log that others are open.
+    """
     with _loop() as loop:
-        while True:
-            batch: Any = asyncio.run_coroutine_threadsafe(_next(batches), loop).result()
-            if batch is _END:
-                return
-            yield batch
+        try:
+            while True:
+                batch: Any = asyncio.run_coroutine_threadsafe(_next(batches), loop).result()
+                if batch is _END:
+                    return
+                yield batch
+        except GeneratorExit as closed:
+            if isinstance(closed.__context__, ConnectionError):
+                _hush()
+            asyncio.run_coroutine_threadsafe(batches.aclose(), loop).result(STOP_TIMEOUT_S)
+            raise
 
 
-async def _next(batches: AsyncIterator[T]) -> object:
+def _hush() -> None:
+    """Spark had enough rows and has closed the socket of this process. PySpark's daemon ends the process, and would
+    print a traceback about the socket, from which users conclude that the query failed."""
+    sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 - for the rest of this process
+
+
+async def _next(batches: AsyncGenerator[T, None]) -> object:
     return await anext(batches, _END)
 
 

@@ -12,18 +12,17 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from kafscale.lake.catalog import Lake, check_topics
+from kafscale.lake.catalog import Lake, TopicPartition, check_topics
 from kafscale.lake.compaction.due import due_plan
 from kafscale.lake.compaction.report import DuePlan, Summary, summarize
 from kafscale.lake.compaction.run import Bounds, Round
 from kafscale.lake.retention.apply import wall_ms
 from kafscale.lake.retention.deletes import Condemned, Fate, delete_all
-from kafscale.lake.retention.summary import merged
+from kafscale.lake.retention.report import merged
 from kafscale.runtime.settings import ServiceSettings
 from pyspark import SparkContext
 
 from kafscale_spark.clusters import opened
-from kafscale_spark.offsets import TopicPartition
 from kafscale_spark.shares import in_tasks
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, TypeAlias, TypeVar
 
-from kafscale_spark.offsets import TopicPartition
+from kafscale.lake.catalog import TopicPartition
 
 SETTING: Final = "kafscale."
 IGNORED: Final = ("kafka.", "minpartitions", "groupidprefix", "fetchoffset.", "kafkaconsumer.")

@@ -13,18 +13,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from kafscale.lake.catalog import Log
+from kafscale.lake.catalog import Log, TopicPartition
 from kafscale.lake.export.files import SCHEMA, PartitionFiles, sync
 from kafscale.lake.export.plan import TEMPORARY, folder_of
 from kafscale.lake.export.run import FILE_ROWS, Done, resumed
 from kafscale.runtime.settings import ServiceSettings
 
-from kafscale_spark.batch import read_split
-from kafscale_spark.offsets import TopicPartition
-from kafscale_spark.reading import Ask
 from kafscale_spark.schemas import selected
 from kafscale_spark.spans import Span, place_of
-from kafscale_spark.splits import Split
+from kafscale_spark.splits import Ask, Split, read_split
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,11 +16,13 @@ from kafscale.lake.retention.apply import Report, Retention
 from kafscale.lake.retention.log_starts import StartsMax
 from kafscale.lake.retention.orphans import Orphans
 from kafscale.lake.retention.plan import OWN, Limits
-from kafscale.lake.retention.planned import Planned, merge_plans, plan_lake
-from kafscale.lake.retention.summary import (
+from kafscale.lake.retention.report import (
     OrphanSummary,
+    Planned,
     merge_orphan_summaries,
+    merge_plans,
     merged,
+    plan_lake,
     summarize_orphans,
 )
 from kafscale.runtime.settings import ServiceSettings

@@ -9,18 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import assert_never
+from typing import TypeAlias, assert_never
 
-from kafscale.lake.catalog import Lake, Log, by_place, read_lake, read_topics
-from kafscale.lake.times import offset_at
+from kafscale.lake.catalog import Lake, Log, TopicPartition, by_place, read_lake, read_topics
+from kafscale.lake.scan import offset_at
 from kafscale.lake.unknown import UnknownTopic
 
-from kafscale_spark.offsets import Next, TopicPartition, text_of
 from kafscale_spark.options import EARLIEST, LATEST, BadOption, Edge, Offsets, Position, Request, Times
 
 WHAT_TO_DO = (
     "Set failOnDataLoss to false to go on with what is there; a stream may also begin with a new checkpoint"
 )
+Next: TypeAlias = Mapping[TopicPartition, int]
+"""The first offset of each partition that has not been read."""
 
 
 class DataLoss(Exception):
@@ -41,6 +42,10 @@ class Span:
 
 def place_of(log: Log) -> TopicPartition:
     return log.topic.name, log.partition
+
+
+def text_of(place: TopicPartition) -> str:
+    return f"{place[0]}:{place[1]}"
 
 
 async def read_logs(lake: Lake, request: Request) -> list[Log]:

@@ -1,5 +1,6 @@
 """A stream of micro-batches: from offsets to spans. Planning the same batch again gives the same result.
 
+A stream's offsets are `{"topic:partition": next}`: all offsets below `next` were read.
 A batch never ends after the committed end. A limit is divided among the partitions in proportion to their backlogs.
 Retention may delete records that a checkpoint has not read. That is lost data, and the query fails with a message.
 """
@@ -9,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
-from kafscale.lake.catalog import Log
+from kafscale.lake.catalog import Log, TopicPartition
 from kafscale.runtime.settings import ServiceSettings
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -22,13 +24,10 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from kafscale_spark.batch import read_split
 from kafscale_spark.clusters import opened
-from kafscale_spark.offsets import Next, TopicPartition, dump, load
 from kafscale_spark.options import Edge, Request
-from kafscale_spark.reading import Ask
-from kafscale_spark.spans import place_of, read_logs, spans, starts
-from kafscale_spark.splits import split
+from kafscale_spark.spans import Next, place_of, read_logs, spans, starts, text_of
+from kafscale_spark.splits import Ask, read_split, split
 
 
 class RecordsStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -124,3 +123,16 @@ def shared(first: Next, end: Next, rows_max: int) -> dict[TopicPartition, int]:
 def _begin(first: Next, end: Next, place: TopicPartition) -> int:
     """A new partition begins at 0. So does one that ends below its read offset, because its topic was made again."""
     return first[place] if first.get(place, 0) <= end[place] and place in first else 0
+
+
+def dump(offsets: Next) -> dict[str, int]:
+    """Sorted, because Spark compares the text."""
+    return {text_of(place): offsets[place] for place in sorted(offsets)}
+
+
+def load(text: Mapping[str, Any]) -> dict[TopicPartition, int]:
+    found = {}
+    for name, offset in text.items():
+        topic, _, partition = name.rpartition(":")
+        found[topic, int(partition)] = int(offset)
+    return found

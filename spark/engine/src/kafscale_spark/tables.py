@@ -7,7 +7,8 @@ headers, as they read records.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import aclosing
 
 import pyarrow as pa
 from kafscale.lake.batches import scan_batches
@@ -67,7 +68,10 @@ class BatchesReader(TableReader):
         wanted: Split | None = partition.value
         return iter(()) if wanted is None else pulled(self._batches(wanted))
 
-    async def _batches(self, wanted: Split) -> AsyncIterator[pa.RecordBatch]:
-        async with opened(self._settings) as lake:
-            async for batch in scan_batches(lake, wanted.log, wanted.segments):
+    async def _batches(self, wanted: Split) -> AsyncGenerator[pa.RecordBatch, None]:
+        async with (
+            opened(self._settings) as lake,
+            aclosing(scan_batches(lake, wanted.log, wanted.segments)) as found,
+        ):
+            async for batch in found:
                 yield shaped(batch, self._schema)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from kafscale.cli.consent import DryRunOption, YesOption, agreed, chosen_way
-from kafscale.cli.lake.engine import Engine, EngineOption, run_job
-from kafscale.cli.lake.options import GraceOption, TopicOption, job_arguments, seconds
+from kafscale.cli.lake.engine import Engine, EngineOption, job_arguments, run_job
+from kafscale.cli.options import GraceOption, TopicOption, seconds
 from kafscale.cli.targets import DataDirOption, NamespaceOption, StoreOption, on_lake
 from kafscale.cli.terminal import (
     Output,
@@ -75,7 +76,7 @@ def _plan_of(due: DuePlan) -> ChangePlan:
     return ChangePlan(
         what=f"{len(due.rows)} logs are due; of each key in them, only the newest record stays",
         question="Compact them?",
-        columns=DUE.names,
+        columns=DUE.schema.names,
         rows=due.rows,
         losses=due.losses,
         losing="may lose some of the",
@@ -85,7 +86,7 @@ def _plan_of(due: DuePlan) -> ChangePlan:
 def _show_done(done: Summary, output: Output) -> None:
     from kafscale.lake.compaction.report import DONE
 
-    show_rows(DONE.names, done.rows, output)
+    show_rows(DONE.schema.names, done.rows, output)
     if done.objects_left:
         notice(f"{done.objects_left} replaced objects could not be deleted; `kafscale orphans` finds them")
     if done.uncleanable:
@@ -100,11 +101,17 @@ def _check_missed(due: DuePlan) -> None:
 
 
 async def _plan(names: list[str] | None, lake: Lake) -> DuePlan:
-    from kafscale.lake.catalog import check_topics
+    from kafscale.lake.catalog import check_topics, read_topic
     from kafscale.lake.compaction.due import due_plan
     from kafscale.lake.retention.apply import wall_ms
+    from kafscale.storage.schema import UnreadableValue
 
     await check_topics(lake, names)
+    for name in names or ():
+        with suppress(UnreadableValue):
+            topic = await read_topic(lake, name)
+            if topic is not None and not topic.is_compacted:
+                notice(f"{name} has cleanup.policy={topic.cleanup_policy}, so it is never compacted")
     return await due_plan(lake, names, wall_ms())
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -17,6 +17,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
+from kafscale.cli.options import seconds
 from kafscale.cli.targets import on_cluster
 from kafscale.cli.terminal import fail
 from kafscale.operations.datadir import DataDir
@@ -70,6 +71,12 @@ def run_job(job: str, args: Sequence[str], target: Target) -> bytes:
         if code:
             raise fail(f"Spark's job ended with exit code {code}")
         return answer.read_bytes()
+
+
+def job_arguments(topics: Iterable[str] | None, grace: str, *, dry_run: bool) -> list[str]:
+    """--topic, --grace and --dry-run of a command, for a job."""
+    words = [*(f"--topic={name}" for name in topics or ()), f"--grace-s={seconds(grace)}"]
+    return [*words, "--dry-run"] if dry_run else words
 
 
 async def _run(command: Sequence[str], more: Mapping[str, str], cluster: Cluster) -> int:

@@ -158,7 +158,7 @@ def _write(
 ) -> None:
     try:
         if parquet is not None:
-            from kafscale.lake.lag.tables import write_partitions
+            from kafscale.lake.group_tables import write_partitions
 
             write_partitions(report, parquet)
         if prometheus is not None:

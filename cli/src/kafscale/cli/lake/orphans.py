@@ -7,8 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from kafscale.cli.consent import DryRunOption, YesOption, agreed, chosen_way
-from kafscale.cli.lake.engine import Engine, EngineOption, run_job
-from kafscale.cli.lake.options import GraceOption, TopicOption, job_arguments, seconds
+from kafscale.cli.lake.engine import Engine, EngineOption, job_arguments, run_job
+from kafscale.cli.options import GraceOption, TopicOption, seconds
 from kafscale.cli.targets import DataDirOption, NamespaceOption, StoreOption, on_lake
 from kafscale.cli.terminal import (
     Output,
@@ -23,7 +23,7 @@ from kafscale.operations.target import StoreKind, Target
 
 if TYPE_CHECKING:
     from kafscale.lake.catalog import Lake
-    from kafscale.lake.retention.summary import OrphanSummary
+    from kafscale.lake.retention.report import OrphanSummary
 
 COLUMNS: Final = ("topic", "object", "bytes")
 
@@ -43,7 +43,7 @@ def orphans(
 
     Example: kafscale orphans --dry-run
     """
-    from kafscale.lake.retention.summary import OrphanSummary
+    from kafscale.lake.retention.report import OrphanSummary
 
     way, grace_s = chosen_way(dry_run=dry_run, yes=yes), seconds(grace)
     target = Target(data_dir, namespace, store)
@@ -93,7 +93,7 @@ def _report(found: OrphanSummary) -> None:
 async def _collect(topics: list[str] | None, grace_s: float, dry: bool, lake: Lake) -> OrphanSummary:
     from kafscale.lake.catalog import check_topics
     from kafscale.lake.retention.orphans import Orphans
-    from kafscale.lake.retention.summary import summarize_orphans
+    from kafscale.lake.retention.report import summarize_orphans
 
     await check_topics(lake, topics)
     with progressing() as progress:

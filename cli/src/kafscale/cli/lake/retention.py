@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from kafscale.cli.consent import DryRunOption, Way, YesOption, agreed, chosen_way
-from kafscale.cli.lake.engine import Engine, EngineOption, run_job
-from kafscale.cli.lake.options import GraceOption, TopicOption, job_arguments, seconds
+from kafscale.cli.lake.engine import Engine, EngineOption, job_arguments, run_job
+from kafscale.cli.options import GraceOption, TopicOption, seconds
 from kafscale.cli.targets import DataDirOption, NamespaceOption, StoreOption, on_lake
 from kafscale.cli.terminal import (
     Output,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from kafscale.lake.catalog import Lake
     from kafscale.lake.retention.apply import Report
     from kafscale.lake.retention.plan import Limits
-    from kafscale.lake.retention.planned import Planned
+    from kafscale.lake.retention.report import Planned
 
 PLAN_COLUMNS: Final = ("topic", "partition", "segment", "rule", "age_ms", "bytes")
 PARTITION_COLUMNS: Final = ("topic", "partition", "segments", "bytes", "start", "start_after")
@@ -120,7 +120,7 @@ def apply(
 
 def _planned(topics: list[str] | None, limits: Limits, target: Target, engine: Engine) -> Planned:
     from kafscale.lake.retention.plan import OWN
-    from kafscale.lake.retention.planned import Planned
+    from kafscale.lake.retention.report import Planned
 
     if engine is Engine.LOCAL:
         return on_lake(partial(_plan, topics, limits), target)
@@ -137,7 +137,7 @@ def _planned(topics: list[str] | None, limits: Limits, target: Target, engine: E
 async def _plan(topics: list[str] | None, limits: Limits, lake: Lake) -> Planned:
     from kafscale.lake.catalog import check_topics
     from kafscale.lake.retention.apply import wall_ms
-    from kafscale.lake.retention.planned import plan_lake
+    from kafscale.lake.retention.report import plan_lake
 
     await check_topics(lake, topics)
     return await plan_lake(lake, topics, wall_ms(), limits)
@@ -152,7 +152,7 @@ async def _apply(planned: Planned, topics: list[str] | None, grace_s: float, lak
 
 
 def _apply_by_spark(planned: Planned, words: list[str], target: Target) -> Report:
-    from kafscale.lake.retention.summary import report_from_json
+    from kafscale.lake.retention.report import report_from_json
 
     with NamedTemporaryFile("w", prefix="kafscale-", suffix=".json") as starts:
         json.dump([[*place, start] for place, start in planned.starts.items()], starts)

@@ -59,7 +59,7 @@ async def _query(text: str, output: Output, lake: Lake) -> None:
     from kafscale.lake.sql import stream
 
     with progressing() as show:
-        parts = stream(lake, await read_lake(lake), text, _counting(show))
+        parts = stream(lake, await read_lake(lake), text, _counting(show), notice)
         first = await anext(parts)  # for a sum, this reads everything
     async with aclosing(parts):
         shown = rows_of(first.schema.names, output)

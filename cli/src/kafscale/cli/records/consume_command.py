@@ -10,8 +10,7 @@ import typer
 from kafscale.cli.options import PartitionsOption
 from kafscale.cli.targets import BootstrapOption, CommandConfigOption, DataDirOption, kafka
 from kafscale.cli.terminal import TextOutput, fail_usage, notice, on_terminal, record_line
-from kafscale.operations.positions import HELP, PositionWrong, parse_partitions, parse_position
-from kafscale.operations.times import now_ms
+from kafscale.operations.positions import HELP, PositionWrong, now_ms, parse_partitions, parse_position
 
 if TYPE_CHECKING:
     from kafscale.cli.records.consume import ConsumePlan

@@ -9,12 +9,12 @@ import typer
 from kafscale.cli.options import Codec
 from kafscale.cli.targets import BootstrapOption, CommandConfigOption, DataDirOption, kafka
 from kafscale.cli.terminal import TextOutput, fail, fail_usage, notice
+from kafscale.operations.positions import WAYS, now_ms, parse_time
 from kafscale.operations.sentences import counted
-from kafscale.operations.times import WAYS, now_ms, parse_time
 
 if TYPE_CHECKING:
     from kafscale.cli.records.json_lines import Headers, Record
-    from kafscale.cli.records.produce import Delivered, ProducePlan
+    from kafscale.cli.records.produce import Delivered
 
 TopicArgument = Annotated[
     str | None, typer.Argument(help="Name of the topic. With --input json, each line may name its own.")
@@ -73,37 +73,15 @@ def produce(
 
     Copy a topic: kafscale consume orders --exit --output json | kafscale produce copy --input json
     """
+    from kafscale.cli.records.produce import ProducePlan
     from kafscale.cli.records.produce import produce as run
 
     is_json = form is TextOutput.JSON
-    plan = _plan(
-        topic, is_json, partition, repartition, key, key_separator, tombstone, timestamp, header or [], codec
-    )
-    with kafka(bootstrap_server, data_dir, command_config) as client:
-        _hint(sys.stdin.buffer, is_json, key_separator)
-        delivered = run(client, plan, sys.stdin.buffer, _print if output is TextOutput.JSON else _ignore)
-    _conclude(delivered)
-
-
-def _plan(
-    topic: str | None,
-    is_json: bool,
-    partition: int | None,
-    repartition: bool,
-    key: str | None,
-    key_separator: str | None,
-    tombstone: bool,
-    timestamp: str | None,
-    header: list[str],
-    codec: Codec,
-) -> ProducePlan:
-    from kafscale.cli.records.produce import ProducePlan
-
     if topic is None and not is_json:
         raise fail_usage("name a topic; only lines of JSON can name their own")
     if key_separator == "":
         raise fail_usage("--key-separator is empty")
-    return ProducePlan(
+    plan = ProducePlan(
         topic=topic,
         is_json=is_json,
         partition=partition,
@@ -112,9 +90,13 @@ def _plan(
         key_separator=None if key_separator is None else key_separator.encode(),
         empty_is_tombstone=tombstone,
         timestamp_ms=_timestamp(timestamp),
-        headers=_headers(header),
+        headers=_headers(header or []),
         codec=codec,
     )
+    with kafka(bootstrap_server, data_dir, command_config) as client:
+        _hint(sys.stdin.buffer, is_json, key_separator)
+        delivered = run(client, plan, sys.stdin.buffer, _print if output is TextOutput.JSON else _ignore)
+    _conclude(delivered)
 
 
 def _timestamp(text: str | None) -> int | None:

@@ -15,8 +15,7 @@ from types import MappingProxyType
 from typing import Final, Self
 
 from kafscale.access.principals import Principal
-from kafscale.access.refusal import Refusal
-from kafscale.wire.errors import ErrorCode
+from kafscale.wire.errors import ErrorCode, Refusal
 
 WILDCARD_RESOURCE: Final = "*"
 """As the name of a LITERAL pattern: every resource of the type."""

@@ -15,8 +15,7 @@ from ipaddress import ip_address
 from types import MappingProxyType
 from typing import Final, TypeVar
 
-from kafscale.access.refusal import Refusal
-from kafscale.wire.errors import ErrorCode
+from kafscale.wire.errors import ErrorCode, Refusal
 
 
 class Default(Enum):

@@ -32,11 +32,6 @@ class Window:
     samples: int = 11
     sample_ms: int = 1_000
 
-    @property
-    def whole_s(self) -> float:
-        """The samples without the current one, in seconds: the least time over which a rate is taken."""
-        return (self.samples - 1) * self.sample_ms / 1_000
-
 
 @dataclass(slots=True)
 class _Sample:

@@ -1,10 +1,13 @@
-"""confluent-kafka's AdminClient, with every failure as one sentence: what happened, to what, and what to do.
+"""A client of a cluster, with every failure as one sentence: what happened, to what, and what to do.
 
-librdkafka says only in its log why it cannot connect. `_Reasons` receives the log, so none of it reaches the terminal.
+It is confluent-kafka's AdminClient. `asked` and `asked_of_all` send the requests that AdminClient does not have, or
+whose answers it hides, with the generated codec. librdkafka says only in its log why it cannot connect. `_Reasons`
+receives the log, so none of it reaches the terminal.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -13,11 +16,12 @@ from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient
-from kafscale.client.protocol import SecurityProtocol
+from confluent_kafka.admin import AdminClient, DescribeClusterResult
+from kafscale.access.protocol import SecurityProtocol
+from kafscale.client.request import A, Api, Q, request
 from kafscale.client.security import OPEN, ClientSecurity
 from kafscale.lake.unknown import NO_GROUP, NO_TOPIC
-from kafscale.runtime.addresses import split_address
+from kafscale.runtime.addresses import join_address, split_address
 from kafscale.storage.backoff import Backoff
 from kafscale.wire.errors import ErrorCode
 
@@ -217,7 +221,7 @@ class Refusal:
 
 
 class Client:
-    """Every method raises KafkaTrouble. `brokers` are (host, port) of the cluster's brokers."""
+    """Every method raises KafkaTrouble. `cluster`: as the first server that answered described it."""
 
     def __init__(
         self,
@@ -249,7 +253,12 @@ class Client:
             **security.librdkafka(),
         }
         self.admin = AdminClient(config, logger=logger)
-        self.brokers = self._connect()
+        self.cluster = self._connect()
+
+    @property
+    def brokers(self) -> list[tuple[str, int]]:
+        """Host and port of each."""
+        return [(node.host, node.port) for node in self.cluster.nodes]
 
     def settings(self, refused: Refusal) -> dict[str, Any]:
         """Of a producer or a consumer of the same cluster."""
@@ -261,8 +270,7 @@ class Client:
             **self.security.librdkafka(),
         }
 
-    def _connect(self) -> list[tuple[str, int]]:
-        """Metadata's brokers, from the first server that answers."""
+    def _connect(self) -> DescribeClusterResult:
         cluster = self.admin.describe_cluster()
         while not cluster.done():
             self.admin.poll(_POLL_S)
@@ -271,7 +279,8 @@ class Client:
             if down or self._reasons.refused is not None:
                 raise KafkaTrouble(self._reasons.sentence(self.bootstrap))
         with self.failing("the cluster"):
-            return [(node.host, node.port) for node in cluster.result().nodes]
+            found: DescribeClusterResult = cluster.result()
+        return found
 
     def ask(self, what: Callable[[K], str], futures: Mapping[K, Future[T]]) -> dict[K, T]:
         """The results of futures, each done within ANSWER_TIMEOUT_S. `what` names a key in a sentence."""
@@ -293,3 +302,29 @@ class Client:
             yield
         except KafkaException as exception:
             raise trouble_of(what, exception.args[0]) from exception
+
+
+def asked(client: Client, what: str, api: Api[Q, A], message: Q, version: int) -> A:
+    """The answer of the first broker. `what` is the subject of the sentence: "the users". Raises KafkaTrouble."""
+    (answer,) = _asked(client, client.brokers[:1], what, api, message, version)
+    return answer
+
+
+def asked_of_all(client: Client, what: str, api: Api[Q, A], message: Q, version: int) -> list[A]:
+    """The answers of all brokers, in their order. Raises KafkaTrouble if one does not answer."""
+    return _asked(client, client.brokers, what, api, message, version)
+
+
+def _asked(
+    client: Client, brokers: Sequence[tuple[str, int]], what: str, api: Api[Q, A], message: Q, version: int
+) -> list[A]:
+    async def ask() -> list[A]:
+        waiting = (request(broker, api, message, version, security=client.security) for broker in brokers)
+        return await asyncio.gather(*waiting)
+
+    try:
+        return asyncio.run(ask())
+    except (OSError, EOFError, TimeoutError) as error:
+        where = ", ".join(join_address(*broker) for broker in brokers)
+        why = "no answer in time" if isinstance(error, TimeoutError) else error
+        raise KafkaTrouble(f"{what} of {where}: {why}; try again in a moment") from error

@@ -1,7 +1,7 @@
 """Consumer groups: which exist, how far each has read, deletion, and reset of offsets.
 
 AdminClient does all but the list. Its list omits groups of other protocol types (Kafka Connect's, for example), and has
-neither protocol types nor the states of KIP-848. So ListGroups is sent by hand (`by_hand.py`).
+neither protocol types nor the states of KIP-848. So ListGroups is sent by hand (`admin_client.asked_of_all`).
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import MemberDescription
-from kafscale.client.admin_client import Client, failure, patiently
-from kafscale.client.by_hand import asked_of_all
+from kafscale.client.admin_client import Client, asked_of_all, failure, patiently
 from kafscale.client.topics import (
     EARLIEST,
     LATEST,

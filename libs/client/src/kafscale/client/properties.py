@@ -49,16 +49,11 @@ class LoginModule:
 
 def read_settings(path: Path) -> dict[str, str]:
     """Raises PropertiesWrong. The text names the file."""
+    from kafscale.storage.operator_files import FileWrong, read_text  # not for a command that only prints
+
     try:
-        with path.open("rb") as file:
-            content = file.read(FILE_BYTES_MAX + 1)
-    except OSError as error:
-        raise PropertiesWrong(f"{path}: {error.strerror}") from error
-    if len(content) > FILE_BYTES_MAX:
-        raise PropertiesWrong(f"{path}: more than {FILE_BYTES_MAX} bytes")
-    try:
-        return parse_properties(content.decode(ENCODING))
-    except PropertiesWrong as wrong:
+        return parse_properties(read_text(path, FILE_BYTES_MAX, ENCODING))
+    except (FileWrong, PropertiesWrong) as wrong:
         raise PropertiesWrong(f"{path}: {wrong}") from wrong
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from kafscale.client.admin_client import Client, KafkaTrouble, failure
-from kafscale.client.by_hand import asked
+from kafscale.client.admin_client import Client, KafkaTrouble, asked, failure
 from kafscale.client.topics import Row
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import alter_client_quotas as alter

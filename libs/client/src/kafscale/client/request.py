@@ -1,8 +1,8 @@
 """One Kafka request on a separate connection, with the generated codec.
 
-`kafscale up` waits for its front door with it: the import of librdkafka takes longer than the answer. `by_hand.py`
-sends the requests that AdminClient does not have, or whose answers it shortens. They encrypt and log in by
---command-config, as librdkafka does.
+`kafscale up` waits for its front door with it: the import of librdkafka takes longer than the answer.
+`admin_client.asked` sends the requests that AdminClient does not have, or whose answers it shortens. They encrypt and
+log in by --command-config, as librdkafka does.
 """
 
 from __future__ import annotations

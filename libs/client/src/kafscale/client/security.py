@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from kafscale.access.protocol import SecurityProtocol
 from kafscale.client.properties import (
     LoginModule,
     PropertiesWrong,
     parse_jaas,
     read_settings,
 )
-from kafscale.client.protocol import SecurityProtocol
 from kafscale.client.tokens import TokenSource, TokenTrouble, fetch_token
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class ClientSecurity:
     def librdkafka(self) -> dict[str, Any]:
         """Settings of a client of confluent-kafka."""
         found: dict[str, Any] = {"security.protocol": self.protocol.value}
-        if self.protocol.encrypts:
+        if self.protocol.uses_tls:
             found["ssl.endpoint.identification.algorithm"] = "https" if self.checks_host else "none"
             if self.trust is not None:
                 found |= _named("ssl.ca", self.trust)
@@ -104,7 +104,7 @@ class ClientSecurity:
 
     def context(self) -> ssl.SSLContext | None:
         """For a connection by hand; None without TLS. Raises PropertiesWrong."""
-        if not self.protocol.encrypts:
+        if not self.protocol.uses_tls:
             return None
         import ssl
 
@@ -148,10 +148,10 @@ def security_of(settings: Mapping[str, str]) -> ClientSecurity:
         raise PropertiesWrong("ssl.endpoint.identification.algorithm is https, or empty for no check")
     return ClientSecurity(
         protocol=protocol,
-        trust=_trust(settings) if protocol.encrypts else None,
-        own=_key_pair(settings) if protocol.encrypts else None,
+        trust=_trust(settings) if protocol.uses_tls else None,
+        own=_key_pair(settings) if protocol.uses_tls else None,
         checks_host=bool(algorithm),
-        login=_login(settings) if protocol.logs_in else None,
+        login=_login(settings) if protocol.uses_sasl else None,
         bootstrap=settings.get("bootstrap.servers") or None,
     )
 

@@ -174,3 +174,10 @@ def alter_topic_configs(client: Client, name: str, configs: Mapping[str, str | N
     ]
     resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
     client.ask_one(of_topic(name), client.admin.incremental_alter_configs([resource]))
+
+
+def delete_before(client: Client, offsets: Mapping[TopicPart, int]) -> None:
+    """Moves the first offset of each partition. Raises KafkaTrouble; other partitions may have changed then."""
+    wanted = [TopicPartition(topic, number, offset) for (topic, number), offset in offsets.items()]
+    futures = client.admin.delete_records(wanted) if wanted else {}
+    client.ask(lambda part: f"partition {part.topic}/{part.partition}", futures)

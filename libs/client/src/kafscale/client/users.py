@@ -16,8 +16,7 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 from kafscale.access.scram_credentials import SALT_BITS, salt_of
-from kafscale.client.admin_client import Client, KafkaTrouble, failure
-from kafscale.client.by_hand import asked
+from kafscale.client.admin_client import Client, KafkaTrouble, asked, failure
 from kafscale.client.topics import Row
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import describe_user_scram_credentials as api

@@ -1,4 +1,4 @@
-"""A verified segment in memory, and where its batches start.
+"""Whether bytes are the segment that was committed; the segment in memory, and where its batches start.
 
 Batch starts are found by walking headers from the nearest known start and remembered sparsely, so
 that a later request walks at most MARK_BYTES. An `.index` object only adds known starts; one that
@@ -7,20 +7,24 @@ Batches follow one another without a gap, unless the segment holds fewer records
 some. A gap anywhere else is damage, and no answer skips it.
 """
 
+from __future__ import annotations
+
 import bisect
 import struct
 from collections.abc import Iterator
 from typing import Final
 
-from kafscale.log.committed import verify_committed
 from kafscale.log.heads import Seg
 from kafscale.log.segment import (
     BATCH_HEADER_SIZE,
     FOOTER_SIZE,
     HEADER_SIZE,
+    Buffer,
     Fault,
     SegmentError,
     SegmentIndex,
+    VerifiedSegment,
+    verify_segment,
 )
 
 MARK_BYTES: Final = 16 << 10
@@ -33,6 +37,26 @@ _PREFIX = struct.Struct(">qi")
 _LAST_DELTA = struct.Struct(">i")
 _MAX_TIMESTAMP = struct.Struct(">q")
 _EXTENT = struct.Struct(">qi11xi")  # base offset, length, last offset's delta
+
+
+def verify_committed(seg: Seg, data: Buffer, *, batches: bool = True) -> VerifiedSegment:
+    """Raises SegmentError unless `data` is whole, intact, and the very segment or slice that was committed.
+
+    A store may ignore an etag condition, so the commit record's checksum and extent are always checked. `batches`: as
+    `verify_segment`.
+    """
+    if len(data) != seg.size:
+        raise SegmentError(Fault.LENGTH, position=0, expected=seg.size, found=len(data))
+    verified = verify_segment(data, batches=batches)
+    footer = verified.footer
+    if footer.crc32c != seg.crc32c:
+        raise SegmentError(
+            Fault.CHECKSUM, position=seg.size - FOOTER_SIZE, expected=seg.crc32c, found=footer.crc32c
+        )
+    extent = (verified.header.base_offset, footer.last_offset)
+    if extent != (seg.base, seg.last):
+        raise SegmentError(Fault.OFFSET, position=8, expected=(seg.base, seg.last), found=extent)
+    return verified
 
 
 class SegmentView:

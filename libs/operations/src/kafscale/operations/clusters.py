@@ -164,6 +164,16 @@ async def opened_etcd(settings: ServiceSettings) -> AsyncIterator[EtcdClient]:
         await etcd.close()
 
 
+def _or_directory(settings: ServiceSettings) -> str:
+    """What else a user can do who named neither a directory nor an etcd."""
+    default = ServiceSettings.model_fields["etcd_endpoints"].default
+    if settings.etcd_endpoints != default or chosen_dir(None) is not None:
+        return ""
+    return (
+        f"; or name the directory of `kafscale up` with --data-dir: no cluster runs on ./{DEFAULT_DATA_DIR}"
+    )
+
+
 async def _answered(settings: ServiceSettings, etcd: EtcdClient, where: str) -> None:
     need = etcd_need(settings, etcd, Keyspace(settings.namespace))
     for left in reversed(range(ETCD_TRIES)):
@@ -173,7 +183,7 @@ async def _answered(settings: ServiceSettings, etcd: EtcdClient, where: str) -> 
             raise NoCluster(f"{where} refuses: {refused.detail}; look at KAFSCALE_ETCD_*") from refused
         except EtcdError as away:
             if not left:
-                raise NoCluster(f"{where} does not answer; {need.remedy}") from away
+                raise NoCluster(f"{where} does not answer; {need.remedy}{_or_directory(settings)}") from away
             await asyncio.sleep(ETCD_PAUSE_S)
         else:
             return

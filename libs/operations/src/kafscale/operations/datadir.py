@@ -37,12 +37,11 @@ PRIVATE_FILE: Final = 0o600
 
 
 class DataDirBusy(Trouble):
-    """Another supervisor uses the directory."""
+    """Another process uses the directory. `holder` is what it wrote into the lock."""
 
-    def __init__(self, path: Path, pid: str) -> None:
+    def __init__(self, path: Path, holder: str) -> None:
         super().__init__(
-            f"{path} is in use by another `kafscale up` (process {pid or 'unknown'}); "
-            "stop it first, or use another --data-dir"
+            f"{path} is in use by {holder or 'another process'}; stop it first, or use another --data-dir"
         )
 
 
@@ -90,10 +89,19 @@ class DataDir:
         self._endpoints = self.root / "run" / "endpoints.json"
         self._lock: int | None = None
 
-    def acquire(self) -> None:
-        """Creates the folders and takes the lock, or raises DataDirBusy or DataDirUnusable."""
+    def acquire(self, *, pid_of_up: int | None = None) -> None:
+        """Creates the folders and takes the lock, or raises DataDirBusy or DataDirUnusable.
+
+        `pid_of_up`: the process of `kafscale up` that a user sees and can stop. Without it, the holder is this process,
+        a command that reads a stopped cluster.
+        """
+        up = pid_of_up is not None
         with self._usable():
-            self._acquire()
+            self._acquire(
+                f"another `kafscale up` (process {pid_of_up})"
+                if up
+                else f"a `kafscale` command that reads it (process {os.getpid()})"
+            )
 
     def disk(self, *, with_records: bool = False) -> Disk:
         """The one that etcd is on. `with_records`: records are in this directory, not in S3."""
@@ -129,7 +137,7 @@ class DataDir:
                 raise DataDirUnusable(f"{full}; make room, and start again") from error
             raise DataDirUnusable(f"{error.filename or self._given}: {error.strerror}") from error
 
-    def _acquire(self) -> None:
+    def _acquire(self, holder: str) -> None:
         self._make_private()
         lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
         try:
@@ -138,7 +146,7 @@ class DataDir:
             os.close(lock)
             raise DataDirBusy(self.root, self._lock_path.read_text().strip()) from None
         os.ftruncate(lock, 0)
-        os.write(lock, f"{os.getpid()}\n".encode())
+        os.write(lock, f"{holder}\n".encode())
         self._lock = lock
 
     def _make_private(self) -> None:

@@ -1,17 +1,18 @@
 """A place in each log, as options name it: `beginning`, `end`, an offset, `+N`, `-N`, or a time.
 
+Reading the options is pure: the caller gives the time of now.
 Law: a position becomes an offset between the first offset of a log and its end.
 """
 
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
-
-from kafscale.operations.times import WAYS, parse_time
 
 if TYPE_CHECKING:
     from kafscale.client.admin_client import Client
@@ -21,6 +22,9 @@ PARTITIONS_MAX: Final = 1_000_000
 _BEGINNING: Final = ("beginning", "start", "earliest")
 _END: Final = ("end", "latest")
 _RANGE: Final = re.compile(r"(\d{1,10})(?:-(\d{1,10}))?")
+WAYS: Final = "2026-01-31T08:00 (UTC if it has no zone), milliseconds since 1970, or an age such as -1h"
+_AGE: Final = re.compile(r"-(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+_UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 HELP: Final = "beginning, end, N, +N (after the beginning), -N (before the end), @TIME. TIME is " + WAYS
 
 
@@ -57,6 +61,23 @@ def parse_position(text: str, now: int) -> Position:
     if time_ms is None:
         raise PositionWrong(f"'{text}' is no position; use {HELP}")
     return Position(Base.TIME, time_ms)
+
+
+def now_ms() -> int:
+    return int(time.time() * 1000)
+
+
+def parse_time(text: str, now: int) -> int | None:
+    """In ms since 1970, as `now`; None if the text is no time."""
+    if (age := _AGE.fullmatch(text)) is not None:
+        return max(now - round(float(age[1]) * _UNITS_MS[age[2]]), 0)
+    if text.isascii() and text.isdecimal():
+        return int(text)
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return max(round((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000), 0)
 
 
 def limited(position: Position, start: int, end: int, at_time: int | None = None) -> int:

@@ -21,8 +21,8 @@ from kafscale.access.principals import ANONYMOUS, Principal, peer_host
 from kafscale.access.rules import Denial, Need, Right, Side, check_enforced
 from kafscale.runtime.audit import AuditLog
 from kafscale.runtime.metrics import Metrics
-from kafscale.runtime.request_meta import RequestMeta
-from kafscale.runtime.stream.handlers import exported
+from kafscale.runtime.stream.apis import exported
+from kafscale.runtime.stream.frame import RequestMeta
 from kafscale.wire.apis import api_label
 
 NO_NAMES: Final[frozenset[str]] = frozenset()

@@ -25,7 +25,7 @@ from typing import Final
 import grpc
 import grpc.aio
 import structlog
-from kafscale.runtime.file_stamps import Stamp, stamp_of
+from kafscale.storage.operator_files import Stamp, stamp_of
 
 log = structlog.get_logger("kafscale.process")
 

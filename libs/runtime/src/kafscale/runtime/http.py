@@ -5,7 +5,7 @@ no more, and importing a web framework would cost every service a third of a sec
 
 Laws: a slow client never delays the answer to another. Beyond CONNECTIONS_MAX the server closes the oldest connection.
 A probe sends its request at once, so it has been answered by then. If a probe failed because all connections were
-taken, a healthy service would be restarted. Scrapers share one text (scrapes.py). A client that leaves before its
+taken, a healthy service would be restarted. Scrapers share one text (`Scrapes`). A client that leaves before its
 answer is no event for the log. /readyz and /metrics name topics and groups, so a request whose Host is a name that
 anybody could register is refused: a web site could point such a name here and read them through a browser (DNS
 rebinding).
@@ -17,14 +17,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapp
 from contextlib import asynccontextmanager, suppress
 from http import HTTPStatus
 from ipaddress import ip_address
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 import structlog
 from kafscale.runtime.addresses import join_address, split_address
 from kafscale.runtime.clock import Clock, LoopWatch
 from kafscale.runtime.health import Health
 from kafscale.runtime.metrics import Metrics, Reading
-from kafscale.runtime.scrapes import Scrapes
 
 log = structlog.get_logger("kafscale.http")
 
@@ -34,12 +33,15 @@ EXPOSITION: Final = "text/plain; version=0.0.4; charset=utf-8"
 REQUEST_BYTES_MAX: Final = 8 << 10
 REQUEST_TIMEOUT_S: Final = 5.0
 CONNECTIONS_MAX: Final = 64
+REST_FACTOR: Final = 9
+REST_S_MAX: Final = 1.0
 
 PRIVATE_DOMAINS: Final = (".local", ".internal", ".svc", ".localhost", ".home.arpa")
 """Of cluster DNS and of private networks. Nobody can register a name below them."""
 
 WorkerMetrics = Callable[[], Awaitable[Mapping[str, bytes]]]
 Answer = tuple[HTTPStatus, str, bytes]
+T = TypeVar("T")
 
 
 class HttpServer(ABC):
@@ -74,6 +76,44 @@ class HttpServer(ABC):
             oldest = next(iter(self._open))
             del self._open[oldest]
             oldest.transport.abort()
+
+
+def rest_s(took_s: float) -> float:
+    """The pause after a text that took this long."""
+    return min(REST_FACTOR * took_s, REST_S_MAX)
+
+
+class Scrapes(Generic[T]):
+    """Makes the text of /metrics for many scrapers at the price of one.
+
+    Laws: one text is made at a time, and all scrapers that wait share it. After a text that took `t`, the next one
+    waits for 9 t, at most REST_S_MAX, so texts take a tenth of the process at most. A text is never older than its
+    request.
+    """
+
+    def __init__(self, make: Callable[[], Awaitable[T]]) -> None:
+        self._make = make
+        self._turn = asyncio.Lock()
+        self._begun = 0
+        self._made: tuple[int, T] | None = None
+        self._rest_until_s = 0.0
+
+    async def newest(self) -> T:
+        """What was made after this call. Raises what `make` raises."""
+        asked_after = self._begun
+        async with self._turn:
+            if self._made is not None and self._made[0] > asked_after:
+                return self._made[1]
+            loop = asyncio.get_running_loop()
+            await asyncio.sleep(max(0.0, self._rest_until_s - loop.time()))
+            self._begun += 1
+            began_s, number = loop.time(), self._begun
+            try:
+                made = await self._make()
+            finally:
+                self._rest_until_s = loop.time() + rest_s(loop.time() - began_s)
+            self._made = number, made
+            return made
 
 
 class HttpFace(HttpServer):

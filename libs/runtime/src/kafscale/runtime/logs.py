@@ -16,7 +16,7 @@ import structlog
 from kafscale.runtime.log_storms import AUDIT, StormGuard, Storms
 from kafscale.runtime.log_writer import LogWriter
 from kafscale.runtime.redaction import printable, redact_field
-from kafscale.runtime.request_meta import RequestMeta
+from kafscale.runtime.stream.frame import RequestMeta
 from kafscale.wire.apis import api_label
 from structlog.typing import EventDict, Processor, WrappedLogger
 

@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
-from kafscale.runtime.metric_row import MetricKind, MetricRow
-from kafscale.runtime.metric_table import rows_of
+from kafscale.runtime.metric_table import MetricKind, MetricRow, rows_of
 
 CHILDREN_MAX: Final = 1_000
 OVERFLOW: Final = "other"

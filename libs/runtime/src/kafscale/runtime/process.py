@@ -35,7 +35,6 @@ from kafscale.runtime.loop_watchdog import Watchdog
 from kafscale.runtime.memory_tuning import MALLOC_ENV, calm_collector
 from kafscale.runtime.metrics import Metrics
 from kafscale.runtime.process_metrics import watch_process
-from kafscale.runtime.process_tasks import OwnTasks
 from kafscale.runtime.service import Runtime, ServiceParts
 from kafscale.runtime.settings import ServiceSettings
 from kafscale.runtime.settings_load import load_settings
@@ -54,6 +53,7 @@ from kafscale.storage.membership.members import (
 )
 from kafscale.storage.objects import ObjectStore, StoreUnsuitable
 from kafscale.storage.rights.objects import StoreUse, use_of
+from kafscale.storage.task_groups import OwnTasks
 
 __all__ = ["MALLOC_ENV", "Runtime", "ServiceParts", "run_service"]
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
-from kafscale.runtime.request_meta import RequestMeta
+from kafscale.runtime.stream.frame import RequestMeta
 from kafscale.storage.etcd.client import TIMEOUT_S, EtcdClient, Txn, TxnResult
 from kafscale.wire.apis import api_label
 

@@ -1,4 +1,4 @@
-"""The keys of ACLs, quotas and users in etcd, and back. Pure.
+"""The keys of ACLs, quotas and users in etcd, and back; and the transaction by which they change. Pure.
 
 They are below /kafscale/{namespace}/ as all keys (keys.py), are persisted, and must not change.
 
@@ -10,14 +10,16 @@ They are below /kafscale/{namespace}/ as all keys (keys.py), are persisted, and 
 
 Names are percent-encoded. So no name contains `/`, and none is `<default>`.
 
-Each transaction that changes a family also puts its marker. One read of the markers shows whether a copy of the
-families is current (access_view.py).
+Law: every change of a family goes through `change_txn`, which compares what was read and puts the marker. So one read
+of the markers shows whether a copy of the families is current (access_view.py).
 
 Only admins and front doors read `user/`, and only front doors `secret/`. Give no other user of etcd these rights.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Final
 from urllib.parse import quote, unquote
@@ -25,7 +27,8 @@ from urllib.parse import quote, unquote
 from kafscale.access.acl import AclBinding
 from kafscale.access.quota import Default, EntityName, QuotaEntity
 from kafscale.access.scram_credentials import ScramMechanism
-from kafscale.storage.keys import Keyspace, UnknownKey
+from kafscale.storage.etcd.ops import Compare, Delete, Put, Range, RangeResult, Txn
+from kafscale.storage.keys import Keyspace, UnknownKey, prefix_end
 
 USER_CHARS_MAX: Final = 1_024
 """Of a user's name."""
@@ -106,3 +109,41 @@ def _parts(key: bytes, prefix: bytes) -> list[str]:
         return key[len(prefix) :].decode().split("/")
     except UnicodeDecodeError:
         raise UnknownKey(key) from None
+
+
+CHANGES_MAX: Final = 100
+"""Keys in one transaction. etcd takes 128 operations by default, and the marker is one of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """`seen`: the key's revision when it was read, 0 if it was absent. `value` None deletes the key."""
+
+    key: bytes
+    seen: int
+    value: bytes | None
+
+
+def change_txn(marker: bytes, changes: Sequence[Change]) -> Txn:
+    """Makes all changes if none of the keys has changed since, else none."""
+    assert 0 < len(changes) <= CHANGES_MAX, "a transaction has room for some changes"
+    return Txn(
+        compare=tuple(Compare(change.key, "mod", "=", change.seen) for change in changes),
+        success=(
+            *(
+                Delete(change.key) if change.value is None else Put(change.key, change.value)
+                for change in changes
+            ),
+            Put(marker, b""),
+        ),
+    )
+
+
+def count_read(marker: bytes) -> Range:
+    """A read of the number of records of a family, which `counted` takes from the result."""
+    return Range(marker, prefix_end(marker), limit=1, keys_only=True)
+
+
+def counted(marker: bytes, found: RangeResult) -> int:
+    """The marker is the first key of its family, and no record."""
+    return found.count - (bool(found.kvs) and found.kvs[0].key == marker)

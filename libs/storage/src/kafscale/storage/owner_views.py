@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from kafscale.storage.coordination import OwnerRecord, decode_owner
 from kafscale.storage.etcd.client import EtcdClient, KeyValue
 from kafscale.storage.keys import Keyspace, PartitionKey, SlotId
-from kafscale.storage.slots import SLOTS, Slot, decode_slot
+from kafscale.storage.slots import SLOTS, Slot
 from kafscale.storage.views import PrefixView
 
 
@@ -35,7 +35,7 @@ class SlotsView(PrefixView[Slot]):
     """The claims of the 64 slots. Coordinators keep theirs with the revisions that their writes compare."""
 
     def __init__(self, etcd: EtcdClient, keyspace: Keyspace) -> None:
-        super().__init__(etcd, keyspace.slot_claims_prefix(), lambda kv: decode_slot(kv.value))
+        super().__init__(etcd, keyspace.slot_claims_prefix(), lambda kv: decode_owner(kv.value))
         self._keys = [keyspace.slot_claim(SlotId(number)) for number in range(SLOTS)]
 
     def of(self, slot_id: SlotId) -> Slot | None:

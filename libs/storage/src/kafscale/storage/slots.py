@@ -11,12 +11,10 @@ from __future__ import annotations
 from typing import Final
 from zlib import crc32
 
-from kafscale.storage.coordination import Grounds, OwnerRecord, owner_gone
+from kafscale.storage.coordination import Grounds, OwnerRecord, decode_owner, encode_owner, owner_gone
 from kafscale.storage.etcd.client import Compare, Put, Range, Txn, TxnResult
 from kafscale.storage.etcd.ops import range_at
 from kafscale.storage.keys import Keyspace, SlotId
-from kafscale.storage.schema import SCHEMA, checked_owner, parse_value
-from kafscale.store.v1 import store_pb2 as pb
 
 ROLE: Final = "coordinator"
 SLOTS: Final = 64
@@ -26,24 +24,11 @@ PLACE: Final = b"cs"
 
 
 Slot = OwnerRecord
-"""`{prefix}/cs/{slot}`: what the owner record is for a partition."""
+"""`{prefix}/cs/{slot}`: the same record as a partition's."""
 
 
 def slot_of(group: str) -> SlotId:
     return SlotId(crc32(group.encode()) % SLOTS)
-
-
-def encode_slot(slot: Slot) -> bytes:
-    return pb.Slot(
-        schema=SCHEMA, epoch=slot.epoch, owner=slot.owner, handoff_to=slot.handoff_to
-    ).SerializeToString()
-
-
-def decode_slot(data: bytes) -> Slot:
-    message = pb.Slot()
-    parse_value(message, data, "slot")
-    checked_owner("slot", message.owner, message.handoff_to)
-    return Slot(epoch=message.epoch, owner=message.owner, handoff_to=message.handoff_to)
 
 
 def build_slot_claim(
@@ -60,7 +45,7 @@ def build_slot_claim(
     key = keyspace.slot_claim(slot_id)
     txn = Txn(
         compare=tuple(compares),
-        success=(Put(key, encode_slot(claimed)),),
+        success=(Put(key, encode_owner(claimed)),),
         failure=(Range(key),),
     )
     return claimed, txn
@@ -89,7 +74,7 @@ def build_slot_release(
     released = Slot(epoch=slot.epoch, handoff_to=handoff_to)
     return Txn(
         compare=(slot_fence(keyspace, slot_id, revision),),
-        success=(Put(key, encode_slot(released)),),
+        success=(Put(key, encode_owner(released)),),
         failure=(Range(key),),
     )
 
@@ -102,4 +87,4 @@ def slot_fence(keyspace: Keyspace, slot_id: SlotId, revision: int) -> Compare:
 def slot_in(result: TxnResult) -> tuple[Slot | None, int]:
     """The record that the failure branch of a claim or a release has read, and its mod_revision."""
     kvs = range_at(result, 0).kvs
-    return (decode_slot(kvs[0].value), kvs[0].mod_revision) if kvs else (None, 0)
+    return (decode_owner(kvs[0].value), kvs[0].mod_revision) if kvs else (None, 0)

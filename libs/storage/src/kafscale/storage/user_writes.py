@@ -16,9 +16,8 @@ from kafscale.access.scram_credentials import (
     credential_of_password,
     salt_of,
 )
-from kafscale.storage.access_keys import AccessKeys
+from kafscale.storage.access_keys import AccessKeys, Change, change_txn
 from kafscale.storage.access_records import encode_credential
-from kafscale.storage.access_writes import Change, change_txn
 from kafscale.storage.etcd.client import EtcdClient, Range
 from kafscale.storage.etcd.swap import swapped
 

@@ -1,5 +1,7 @@
-"""pytest fixtures for real stores and servers."""
+"""pytest fixtures for real stores and servers; long searches are kept for `-m deep`, and no property has a deadline."""
 
+import pytest
+from hypothesis import settings
 from kafscale.testkit.etcd import etcd, etcd_server, keyspace
 from kafscale.testkit.objects import (
     directory_attributes,
@@ -27,3 +29,15 @@ __all__ = [
     "s3_store",
     "seaweed",
 ]
+
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")  # a busy machine is no finding
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.option.markexpr:
+        return
+    long = [item for item in items if item.get_closest_marker("deep")]
+    if long:
+        config.hook.pytest_deselected(items=long)
+        items[:] = [item for item in items if item not in long]

@@ -1,13 +1,19 @@
 """Kafka's error codes: code, name, whether a client retries, and the message that clients print.
 
 The values are Kafka's (clients 4.3). A client's mistake is one of these values in a reply. Bytes that are not a Kafka
-message are a WireError, the only exception of this package.
+message are a WireError, the only exception of this package. `error_codes` finds the errors in a response.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from enum import IntEnum
-from typing import Self
+from functools import cache
+from types import UnionType
+from typing import Any, Final, Self, get_args, get_origin, get_type_hints
+
+import msgspec
 
 
 class ErrorCode(IntEnum):
@@ -367,6 +373,14 @@ class ErrorCode(IntEnum):
     SHARE_SESSION_LIMIT_REACHED = 133, True, "The limit of share sessions has been reached."
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """Why an entry of a request is refused: its error in the answer, with Kafka's sentence."""
+
+    code: ErrorCode
+    message: str
+
+
 class WireError(ValueError):
     """Malformed bytes, or a value that the version cannot encode.
 
@@ -398,3 +412,60 @@ class WireError(ValueError):
         version = f" v{self.version}" if self.version >= 0 else ""
         place = f" at byte {self.offset}" if self.offset >= 0 else ""
         return f"{self.what}{version}: {self.reason}{place}"
+
+
+_NAMES: Final = {int(code): code.name for code in ErrorCode}
+
+
+def error_name(code: int) -> str:
+    """For labels, logs and traces, such as `NOT_LEADER_OR_FOLLOWER`; for an unknown code its number."""
+    return _NAMES.get(code, str(code))
+
+
+ERROR_CODE: Final = "error_code"
+
+
+def error_codes(message: msgspec.Struct) -> Iterator[int]:
+    """All error codes of a response that are not zero, at any depth, each as often as it occurs.
+
+    Every generated response names such a field `error_code`.
+    """
+    code = getattr(message, ERROR_CODE, 0)
+    if code:
+        yield code
+    for name in _parts(type(message)):
+        part = getattr(message, name)
+        if isinstance(part, msgspec.Struct):
+            yield from error_codes(part)
+        elif part:
+            yield from _codes_of(part)
+
+
+def _codes_of(entries: Sequence[msgspec.Struct]) -> Iterator[int]:
+    """A large Metadata response has one per partition, so the innermost level is one list comprehension."""
+    if not _parts(type(entries[0])):
+        yield from [code for entry in entries if (code := getattr(entry, ERROR_CODE))]
+        return
+    for entry in entries:
+        yield from error_codes(entry)
+
+
+@cache
+def _parts(kind: type[msgspec.Struct]) -> tuple[str, ...]:
+    """The fields that may contain error codes, computed once per type of response."""
+    return tuple(
+        name
+        for name, hint in get_type_hints(kind).items()
+        if (inner := _struct_in(hint)) is not None and _has_codes(inner)
+    )
+
+
+def _has_codes(kind: type[msgspec.Struct]) -> bool:
+    return ERROR_CODE in kind.__struct_fields__ or bool(_parts(kind))
+
+
+def _struct_in(hint: Any) -> type[msgspec.Struct] | None:
+    """The struct in `Part`, `list[Part]`, `Part | None` or `list[Part] | None`."""
+    if get_origin(hint) in (list, UnionType):
+        return next((found for inner in get_args(hint) if (found := _struct_in(inner))), None)
+    return hint if isinstance(hint, type) and issubclass(hint, msgspec.Struct) else None

@@ -16,10 +16,9 @@ from kafscale.admin.errors import guarded
 from kafscale.admin.plan import Refused
 from kafscale.admin.topics import TOO_FULL
 from kafscale.runtime.etcd_space import EtcdSpace, Use
-from kafscale.storage.access_keys import acl_hash
+from kafscale.storage.access_keys import CHANGES_MAX, Change, acl_hash, change_txn, count_read, counted
 from kafscale.storage.access_records import decode_acl, encode_acl
 from kafscale.storage.access_view import AccessView
-from kafscale.storage.access_writes import CHANGES_MAX, Change, change_txn, count_read, counted
 from kafscale.storage.etcd.client import EtcdClient, KeyValue, Range
 from kafscale.storage.etcd.swap import swapped
 from kafscale.storage.schema import UnreadableValue

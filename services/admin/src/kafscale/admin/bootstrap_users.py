@@ -15,6 +15,7 @@ import structlog
 from kafscale.storage.access_keys import USER_CHARS_MAX, AccessKeys
 from kafscale.storage.backoff import Backoff
 from kafscale.storage.etcd.client import EtcdClient, EtcdError
+from kafscale.storage.operator_files import FileWrong, read_text
 from kafscale.storage.user_writes import create_user, credentials_for, exists
 
 log = structlog.get_logger(__name__)
@@ -31,16 +32,9 @@ class UsersFileWrong(Exception):
 def read_users(path: Path) -> dict[str, str]:
     """Names and passwords. Raises UsersFileWrong."""
     try:
-        with path.open("rb") as file:
-            content = file.read(FILE_BYTES_MAX + 1)
-    except OSError as error:
-        raise UsersFileWrong(f"{path}: {error.strerror}") from error
-    if len(content) > FILE_BYTES_MAX:
-        raise UsersFileWrong(f"{path}: more than {FILE_BYTES_MAX} bytes")
-    try:
-        lines = content.decode().splitlines()
-    except UnicodeDecodeError:
-        raise UsersFileWrong(f"{path}: not UTF-8") from None
+        lines = read_text(path, FILE_BYTES_MAX).splitlines()
+    except FileWrong as wrong:
+        raise UsersFileWrong(f"{path}: {wrong}") from wrong
     users: dict[str, str] = {}
     for number, line in enumerate(lines, 1):
         if not line.strip() or line.startswith(COMMENT):

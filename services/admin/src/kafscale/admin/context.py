@@ -11,7 +11,6 @@ from kafscale.admin.group_config_store import GroupConfigStore
 from kafscale.admin.group_configs import group_table
 from kafscale.admin.log_starts import LogStarts
 from kafscale.admin.mutation_quotas import MutationQuotas
-from kafscale.admin.partition_sizes import PartitionSizes
 from kafscale.admin.quota_store import QuotaStore
 from kafscale.admin.settings import AdminSettings
 from kafscale.admin.topic_limits import TopicLimits
@@ -27,6 +26,8 @@ from kafscale.storage.keys import Keyspace
 from kafscale.storage.membership.members import LiveView
 from kafscale.storage.owner_views import OwnersView
 from kafscale.storage.topics import TopicsView
+
+SIZE_READS_AT_ONCE = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +50,8 @@ class AdminContext:
     """None without an authorizer."""
     front_doors: LiveView
     owners: OwnersView
-    partition_sizes: PartitionSizes
+    etcd: EtcdClient
+    size_reads: asyncio.Semaphore  # few requests read the heads of many partitions at a time
     large_answers: asyncio.Lock  # the lock allows one of them at a time
     authorization: Authorization
 
@@ -90,7 +92,8 @@ def assembled(
         acl_store=AclStore(etcd, access, settings.acls_max, space) if settings.authorizer == "acl" else None,
         front_doors=front_doors,
         owners=owners,
-        partition_sizes=PartitionSizes(etcd, keys),
+        etcd=etcd,
+        size_reads=asyncio.Semaphore(SIZE_READS_AT_ONCE),
         large_answers=asyncio.Lock(),
         authorization=authorization,
     )

@@ -12,8 +12,7 @@ from kafscale.storage.etcd.swap import TooContended
 from kafscale.storage.history.witness import WentBack
 from kafscale.storage.objects import StoreError
 from kafscale.storage.schema import UnreadableValue
-from kafscale.wire.error_names import error_name
-from kafscale.wire.errors import ErrorCode
+from kafscale.wire.errors import ErrorCode, error_name
 
 T = TypeVar("T")
 

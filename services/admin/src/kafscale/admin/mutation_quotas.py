@@ -15,7 +15,7 @@ from kafscale.access.quota import Limit, Meter, QuotaKey, QuotaTable
 from kafscale.access.quota_rates import Meters, TokenBucket, Window
 from kafscale.admin.plan import Refused
 from kafscale.runtime.clock import Clock
-from kafscale.runtime.request_meta import RequestMeta
+from kafscale.runtime.stream.frame import RequestMeta
 from kafscale.wire.errors import ErrorCode
 
 EXCEEDED: Final = Refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED, ErrorCode.THROTTLING_QUOTA_EXCEEDED.message)

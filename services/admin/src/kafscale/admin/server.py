@@ -18,7 +18,7 @@ from kafscale.runtime.etcd_space import EtcdSpace
 from kafscale.runtime.metrics import Metrics
 from kafscale.runtime.process import CannotServe, Runtime, ServiceParts
 from kafscale.runtime.process_metrics import watch_views
-from kafscale.runtime.stream.handlers import exported
+from kafscale.runtime.stream.apis import exported
 from kafscale.runtime.stream.inbound import Handler
 from kafscale.runtime.stream.server import task_handler
 from kafscale.storage.history.witness import WentBack

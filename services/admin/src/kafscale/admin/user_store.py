@@ -16,9 +16,8 @@ from kafscale.admin.plan import Refused
 from kafscale.admin.topics import TOO_FULL
 from kafscale.admin.user_alterations import MISSING, Alteration
 from kafscale.runtime.etcd_space import EtcdSpace, Use
-from kafscale.storage.access_keys import AccessKeys
+from kafscale.storage.access_keys import CHANGES_MAX, AccessKeys, Change, change_txn, count_read, counted
 from kafscale.storage.access_records import decode_credential, encode_credential
-from kafscale.storage.access_writes import CHANGES_MAX, Change, change_txn, count_read, counted
 from kafscale.storage.etcd.client import EtcdClient, KeyValue, Range
 from kafscale.storage.etcd.swap import swapped
 from kafscale.storage.schema import UnreadableValue

@@ -11,11 +11,11 @@ from types import FunctionType
 
 from kafscale.coordinator import handlers
 from kafscale.coordinator.consumer.model import TopicInfo, Topics
+from kafscale.coordinator.consumer.subscriptions import Expressions
 from kafscale.coordinator.context import CoordinatorContext
 from kafscale.coordinator.groups.classic_type import ClassicGroupType
 from kafscale.coordinator.groups.commits import Commits
 from kafscale.coordinator.groups.consumer_type import ConsumerGroupType
-from kafscale.coordinator.groups.expressions import Expressions
 from kafscale.coordinator.groups.group_configs import GroupConfigView
 from kafscale.coordinator.groups.offset_expiration import OffsetExpiration
 from kafscale.coordinator.groups.registry import GROUP_STATES, Groups
@@ -29,7 +29,7 @@ from kafscale.runtime.etcd_space import EtcdSpace
 from kafscale.runtime.metrics import Metrics, Row
 from kafscale.runtime.process import Runtime, ServiceParts
 from kafscale.runtime.process_metrics import watch_views
-from kafscale.runtime.stream.handlers import exported
+from kafscale.runtime.stream.apis import exported
 from kafscale.runtime.stream.server import task_handler
 from kafscale.storage.membership.members import LiveView
 from kafscale.storage.slots import ROLE

@@ -19,20 +19,12 @@ import structlog
 from kafscale.runtime.committer import Committer, Settled
 from kafscale.storage.backoff import Backoff
 from kafscale.storage.consumer_groups import KEYS_PER_PAGE
-from kafscale.storage.coordination import NO_NODE, Fleet, Grounds, give_all_away, next_look
+from kafscale.storage.coordination import NO_NODE, Fleet, Grounds, decode_owner, give_all_away, next_look
 from kafscale.storage.etcd.client import EtcdClient, EtcdError, KeyValue
 from kafscale.storage.keys import Keyspace, SlotId
 from kafscale.storage.membership.members import LiveView
 from kafscale.storage.schema import CorruptValue, UnreadableValue
-from kafscale.storage.slots import (
-    PLACE,
-    SLOTS,
-    Slot,
-    build_slot_claim,
-    build_slot_release,
-    decode_slot,
-    read_slot_claim,
-)
+from kafscale.storage.slots import PLACE, SLOTS, Slot, build_slot_claim, build_slot_release, read_slot_claim
 from kafscale.storage.views import PrefixView
 
 log = structlog.get_logger(__name__)
@@ -82,7 +74,7 @@ def _seen(kv: KeyValue) -> SlotSeen:
     """A damaged record names no owner, and says nothing that a claim needs: its revision is the fence. So it is claimed
     anew, by a compare on the damaged revision. One of a newer schema has an owner, and is left alone."""
     try:
-        return SlotSeen(decode_slot(kv.value), kv.mod_revision)
+        return SlotSeen(decode_owner(kv.value), kv.mod_revision)
     except CorruptValue as error:
         log.error("slot record damaged, claimed again", key=repr(kv.key), why=str(error))
         return SlotSeen(Slot(epoch=0), kv.mod_revision)

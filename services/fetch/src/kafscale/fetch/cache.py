@@ -74,7 +74,7 @@ class Lease:
         self._cache = cache
         self._entries: list[_Entry] = []
 
-    def ready(self, place: Place, seg: Seg) -> SegmentView | None:
+    def ready(self, place: Place) -> SegmentView | None:
         """The segment if it is in memory now."""
         found = self._cache.peek(place)
         if found is None:

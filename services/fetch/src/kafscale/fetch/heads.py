@@ -19,7 +19,7 @@ from typing import Final
 
 import structlog
 from kafscale.fetch.errors import MetadataUnavailable
-from kafscale.fetch.log_table import PARTITIONS_MAX, LogTable, PartitionKey
+from kafscale.fetch.log_table import PARTITIONS_MAX, LogTable
 from kafscale.log.heads import Seg
 from kafscale.log.state import LogState
 from kafscale.runtime.clock import Clock
@@ -31,7 +31,7 @@ from kafscale.storage.etcd.client import (
     RangeResult,
     WatchBatch,
 )
-from kafscale.storage.keys import Keyspace, prefix_end
+from kafscale.storage.keys import Keyspace, PartitionKey, prefix_end
 from kafscale.storage.views import WatchedRange
 
 PARTITIONS_PER_READ: Final = 60
@@ -162,7 +162,7 @@ class Heads(WatchedRange):
 
     @property
     def topics_followed(self) -> int:
-        return len({key.topic_id for key in self._table.held()})
+        return len({topic_id for topic_id, _ in self._table.held()})
 
     # -- linearizable reads ----------------------------------------------------------------------
 

@@ -9,12 +9,12 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import Final
 
 from kafscale.fetch.slices import SliceIndex
 from kafscale.log.heads import Meta, Seg, decode_head, decode_meta
 from kafscale.log.state import LogState
-from kafscale.storage.keys import Keyspace, TopicId
+from kafscale.storage.keys import Keyspace, PartitionKey
 from kafscale.storage.schema import UnreadableValue
 
 PARTITIONS_MAX: Final = 20_000
@@ -22,11 +22,6 @@ EVICTIONS_TRIED_MAX: Final = 64
 """Least lately used partitions looked at to make room for another; those with held requests stay."""
 CHANGES_SEARCHED_MAX: Final = 4_096
 """Changed heads that one read of a bundle searches, the newest first. One takes less than a microsecond."""
-
-
-class PartitionKey(NamedTuple):
-    topic_id: TopicId
-    partition: int
 
 
 EMPTY_LOG: Final = LogState()
@@ -236,9 +231,6 @@ class LogTable:
                 listeners.discard(listener)
                 if not listeners:
                     del self._listeners[key]
-
-    def listened(self, key: PartitionKey) -> bool:
-        return key in self._listeners
 
     def _add(self, key: PartitionKey) -> _Entry:
         for oldest in list(islice(self._entries, EVICTIONS_TRIED_MAX)):

@@ -12,9 +12,8 @@ from typing import Final
 
 from kafscale.fetch.errors import MetadataUnavailable, RequestKind, code_for
 from kafscale.fetch.heads import Heads
-from kafscale.fetch.log_table import PartitionKey
 from kafscale.log.state import LogState
-from kafscale.storage.keys import TopicId
+from kafscale.storage.keys import PartitionKey, TopicId
 from kafscale.storage.schema import UnreadableValue
 from kafscale.storage.topics import Topic, TopicsView
 from kafscale.wire.errors import ErrorCode
@@ -170,7 +169,7 @@ class Lookup:
     def _exists(self, spot: PartitionRequest) -> bool:
         """Whether the spot's topic is still the one that it was found to be."""
         topic = self._topics.find(spot.wanted, spot.partition)
-        return topic is not None and spot.key is not None and topic.topic_id == spot.key.topic_id
+        return topic is not None and spot.key is not None and topic.topic_id == spot.key[0]
 
     def _name(self, spot: PartitionRequest) -> bool:
         """Find the topic; False when it or the partition does not exist as far as this view knows. The topic of a
@@ -178,7 +177,7 @@ class Lookup:
         topic = spot.topic = self._topics.find(spot.wanted)
         if topic is None or not 0 <= spot.partition < topic.partitions:
             return False
-        spot.key = PartitionKey(TopicId(topic.topic_id), spot.partition)
+        spot.key = (TopicId(topic.topic_id), spot.partition)
         return True
 
     def _unknown(self, spot: PartitionRequest) -> ErrorCode:

@@ -22,10 +22,10 @@ from kafscale.log.segment import SegmentError
 from kafscale.log.segment_view import SegmentView
 from kafscale.log.segments import OffsetGap
 from kafscale.log.state import LogState
-from kafscale.runtime.together import together
 from kafscale.storage.failures import without_frames
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects import ObjectNotFound, PreconditionFailed, StoreUnavailable
+from kafscale.storage.task_groups import together
 
 log = structlog.get_logger(__name__)
 
@@ -149,7 +149,7 @@ class Reader:
     async def view(self, spot: PartitionRequest, seg: Seg, lease: Lease) -> SegmentView:
         """One segment. Raises one of ReadFailure; a missing object is lost unless retention took it."""
         place = self.place(spot, seg)
-        view = lease.ready(place, seg)
+        view = lease.ready(place)
         if view is not None:
             return view
         loads = [lease.want(place, seg)]
@@ -185,7 +185,7 @@ class Reader:
         if not ask.segs:
             return False
         for seg in ask.segs:
-            view = lease.ready(self.place(ask.spot, seg), seg)
+            view = lease.ready(self.place(ask.spot, seg))
             if view is None:
                 return False
             ask.views.append(view)

@@ -10,14 +10,13 @@ from kafscale.fetch import handlers
 from kafscale.fetch.batch_thread import BatchThread
 from kafscale.fetch.cache import SegmentCache
 from kafscale.fetch.down_conversion import DownConverter
-from kafscale.fetch.handlers.fetch import FetchHandler, FetchLimits
+from kafscale.fetch.handlers.fetch import FetchHandler, FetchLimits, FetchMetrics
 from kafscale.fetch.handlers.list_offsets import ListOffsetsHandler
 from kafscale.fetch.handlers.offset_for_leader_epoch import OffsetForLeaderEpochHandler
 from kafscale.fetch.heads import Heads, HeadTimes
 from kafscale.fetch.loads import CacheLimits
 from kafscale.fetch.locator import Locator
 from kafscale.fetch.lookup import Lookup
-from kafscale.fetch.metrics import FetchMetrics
 from kafscale.fetch.offsets import OffsetFinder
 from kafscale.fetch.reader import Reader, ReadLimits
 from kafscale.fetch.settings import FetchSettings
@@ -37,7 +36,7 @@ from kafscale.storage.topics import TopicsView
 from kafscale.wire.apis import ApiKey
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class FetchService:
     """The parts that a shell, or a test, talks to."""
 
@@ -65,56 +64,6 @@ def assemble(
     authorization: Authorization,
     shared: SharedCache | None = None,
 ) -> FetchService:
-    heads, thread = _heads(settings, etcd, keyspace, clock, tasks), BatchThread()
-    cache = SegmentCache(store, _cache_limits(settings), tasks, budget, shared, heads.slices_beside)
-    manifests = _manifests(settings, store, tasks)
-    locator, lookup = Locator(manifests), Lookup(topics, heads)
-    reader = _reader(settings, keyspace, cache, locator, lookup)
-    offsets, epochs = _by_offset(OffsetFinder(reader, locator, cache, thread), lookup, clock, authorization)
-    return FetchService(
-        heads=heads,
-        cache=cache,
-        fetch=FetchHandler(
-            lookup=lookup,
-            heads=heads,
-            reader=reader,
-            cache=cache,
-            clock=clock,
-            limits=_fetch_limits(settings),
-            metrics=metrics,
-            down_converter=DownConverter(thread),
-            authorization=authorization,
-        ),
-        list_offsets=offsets,
-        offset_for_leader_epoch=epochs,
-        reader=reader,
-        manifests=manifests,
-        batch_thread=thread,
-    )
-
-
-def _by_offset(
-    finder: OffsetFinder, lookup: Lookup, clock: Clock, authorization: Authorization
-) -> tuple[ListOffsetsHandler, OffsetForLeaderEpochHandler]:
-    """The handlers of the calls that look for offsets."""
-    return (
-        ListOffsetsHandler(lookup=lookup, finder=finder, clock=clock, authorization=authorization),
-        OffsetForLeaderEpochHandler(lookup=lookup, finder=finder, authorization=authorization),
-    )
-
-
-def _manifests(settings: FetchSettings, store: ObjectStore, tasks: asyncio.TaskGroup) -> ManifestCache:
-    return ManifestCache(
-        store,
-        tasks,
-        segments_max=settings.fetch_manifest_segments,
-        timeout_ms=settings.fetch_read_timeout_ms,
-    )
-
-
-def _heads(
-    settings: FetchSettings, etcd: EtcdClient, keyspace: Keyspace, clock: Clock, tasks: asyncio.TaskGroup
-) -> Heads:
     times = HeadTimes(
         refresh_timeout_ms=settings.fetch_refresh_timeout_ms, idle_ms=settings.fetch_idle_topic_ms
     )
@@ -122,34 +71,41 @@ def _heads(
         etcd, keyspace, clock=clock, tasks=tasks, times=times, partitions_max=settings.fetch_partitions
     )
     tasks.create_task(heads.run(), name="heads")
-    return heads
-
-
-def _cache_limits(settings: FetchSettings) -> CacheLimits:
-    return CacheLimits(
-        keep_bytes=settings.cache_bytes,
-        gets_max=settings.fetch_gets,
-        read_timeout_ms=settings.fetch_read_timeout_ms,
+    timeout_ms = settings.fetch_read_timeout_ms
+    kept = CacheLimits(
+        keep_bytes=settings.cache_bytes, gets_max=settings.fetch_gets, read_timeout_ms=timeout_ms
     )
-
-
-def _reader(
-    settings: FetchSettings, keyspace: Keyspace, cache: SegmentCache, locator: Locator, lookup: Lookup
-) -> Reader:
-    limits = ReadLimits(
+    cache = SegmentCache(store, kept, tasks, budget, shared, heads.slices_beside)
+    manifests = ManifestCache(
+        store, tasks, segments_max=settings.fetch_manifest_segments, timeout_ms=timeout_ms
+    )
+    locator, lookup, thread = Locator(manifests), Lookup(topics, heads), BatchThread()
+    read = ReadLimits(
         join_segments_max=settings.fetch_join_segments,
         readahead_segments=settings.readahead_segments,
-        wait_ms=settings.fetch_read_timeout_ms,
+        wait_ms=timeout_ms,
     )
-    return Reader(keyspace=keyspace, cache=cache, locator=locator, lookup=lookup, limits=limits)
-
-
-def _fetch_limits(settings: FetchSettings) -> FetchLimits:
-    return FetchLimits(
+    reader = Reader(keyspace=keyspace, cache=cache, locator=locator, lookup=lookup, limits=read)
+    answered = FetchLimits(
         response_bytes_max=settings.fetch_response_bytes,
         held_requests_max=settings.fetch_held_requests,
         max_wait_ms=settings.fetch_max_wait_ms,
     )
+    fetch = FetchHandler(
+        lookup=lookup,
+        heads=heads,
+        reader=reader,
+        cache=cache,
+        clock=clock,
+        limits=answered,
+        metrics=metrics,
+        down_converter=DownConverter(thread),
+        authorization=authorization,
+    )
+    finder = OffsetFinder(reader, locator, cache, thread)
+    offsets = ListOffsetsHandler(lookup=lookup, finder=finder, clock=clock, authorization=authorization)
+    epochs = OffsetForLeaderEpochHandler(lookup=lookup, finder=finder, authorization=authorization)
+    return FetchService(heads, cache, fetch, offsets, epochs, reader, manifests, thread)
 
 
 ROLE: Final = "fetch"

@@ -5,7 +5,7 @@ read them, and nothing else says which service answers an API or on which stream
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NamedTuple, Protocol, assert_never
 
@@ -248,18 +248,3 @@ def to_group(
         writes=writes,
         exclusive=exclusive,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class NotServed:
-    """An API of Kafka that ApiVersions shows as -1/-1. `versions`: Kafka's. `layouts`: the fields of the answer, by the
-    version that introduced them (not_served.py); without one, the answer has no error for the whole of it."""
-
-    key: ApiKey
-    versions: tuple[int, int]
-    why: str
-    layouts: Mapping[int, str] = field(default_factory=dict)
-
-    @property
-    def name(self) -> str:
-        return api_label(self.key)

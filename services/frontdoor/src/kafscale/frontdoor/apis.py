@@ -1,18 +1,92 @@
 """All APIs: those that the modules of `handlers` register, and those of Kafka that are not served.
 
 ApiVersions shows versions only for the first. It shows all others as -1/-1, so that clients see at once that they are
-not supported. A client that asks all the same gets UNSUPPORTED_VERSION if the answer has an error for the whole of it
-(not_served.py), else its connection is closed. A new API is a new module in `handlers`. For old clients, versions go
-down to 0 although Kafka 4 has dropped some of them; librdkafka compresses nothing if Produce 0 is missing.
+not supported. For old clients, versions go down to 0 although Kafka 4 has dropped some of them; librdkafka compresses
+nothing if Produce 0 is missing. A new API is a new module in `handlers`.
+
+Clients that do not ask for ApiVersions send requests of the others all the same. Closing the connection would end
+whatever else they do on it, and users see "EOF". So they get UNSUPPORTED_VERSION, and why, if there is a field for a
+text. There is no codec of these APIs, so each answer is written from the letters of its fields, all of which have their
+defaults. The answers of some APIs have an error for each entry only: their connection is closed.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from kafscale.frontdoor import handlers
-from kafscale.frontdoor.api import Api, NotServed
-from kafscale.runtime.stream.handlers import exported
-from kafscale.wire.apis import ApiKey
+from kafscale.frontdoor.api import Api, Backend, Own
+from kafscale.frontdoor.refusals import refuse_exchange
+from kafscale.runtime.stream.apis import exported
+from kafscale.wire.apis import ApiKey, api_label
+from kafscale.wire.buffers import Buffer
+from kafscale.wire.errors import ErrorCode, WireError
+
+FIXED: Final[Mapping[str, bytes]] = {
+    "t": bytes(4),  # throttle time
+    "b": b"\1",
+    "h": b"\xff" * 2,
+    "i": bytes(4),
+    "q": bytes(8),
+    "p": b"\xff" * 8,  # a producer id
+    "u": bytes(16),
+    "x": b"\xff",  # a struct that is null
+}
+PLAIN: Final[Mapping[str, bytes]] = {"a": bytes(4), "s": bytes(2), "y": bytes(4)}
+"""An array, a text and bytes, each of them empty, before the API's first flexible version."""
+COMPACT: Final[Mapping[str, bytes]] = {"a": b"\1", "s": b"\1", "y": b"\1", "n": b"\0"}
+"""`n`: null. `e` is the error and `m` the text, which may be null (each layout with one is flexible)."""
+NO_TAGS: Final = b"\0"
+TEXT_BYTES_MAX: Final = 126
+
+
+@dataclass(frozen=True, slots=True)
+class NotServed:
+    """An API of Kafka that ApiVersions shows as -1/-1. `versions`: Kafka's. `layouts`: the fields of the answer, by the
+    version that introduced them, a letter for each; without one, the answer has no error for the whole of it."""
+
+    key: ApiKey
+    versions: tuple[int, int]
+    why: str
+    layouts: Mapping[int, str] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return api_label(self.key)
+
+    def as_api(self) -> Api:
+        """An API that serves no version, so the gateway refuses each."""
+
+        def refuse(_: memoryview, version: int, code: ErrorCode) -> Sequence[Buffer]:
+            return [self._answer(version, code)]
+
+        handler = partial(refuse_exchange, code=ErrorCode.UNSUPPORTED_VERSION)
+        return Api(
+            key=self.key,
+            versions=(0, -1),
+            backend=Backend.FRONTDOOR,
+            dispatch=Own(lambda _: handler),
+            refuse=refuse,
+        )
+
+    def _answer(self, version: int, code: ErrorCode) -> bytes:
+        first = max((first for first in self.layouts if first <= version), default=None)
+        if first is None or not self.versions[0] <= version <= self.versions[1]:
+            raise WireError(
+                self.name, "is not served, and its answer has no place for an error", version=version
+            )
+        flexible = version >= self.key.flexible_from
+        text = f"{self.name} is not supported ({self.why})".encode()
+        assert len(text) <= TEXT_BYTES_MAX, "its length must fit into one byte"
+        fields = {
+            **FIXED,
+            **(COMPACT if flexible else PLAIN),
+            "e": int(code).to_bytes(2, "big"),
+            "m": bytes([len(text) + 1]) + text,
+        }
+        return b"".join(fields[letter] for letter in self.layouts[first]) + (NO_TAGS if flexible else b"")
+
 
 _K = ApiKey
 SECURITY: Final = "security"

@@ -24,7 +24,6 @@ from kafscale.frontdoor.lanes import LaneLimits
 from kafscale.frontdoor.listeners.listener_security import ListenerSecurity
 from kafscale.frontdoor.memory import AnswerMemory
 from kafscale.frontdoor.metrics import FrontdoorMetrics
-from kafscale.frontdoor.not_served import as_api
 from kafscale.frontdoor.owner_calls import OwnerCaller
 from kafscale.frontdoor.parts import Parts
 from kafscale.frontdoor.produce_lanes import LaneSender
@@ -143,7 +142,7 @@ def assemble(settings: FrontdoorSettings, views: Views, means: Means) -> FrontDo
         | {
             int(one.key): Served(api, handler_of(api, parts), *api.versions)
             for one in (*DEFERRED, *REFUSED)
-            for api in [as_api(one)]
+            for api in [one.as_api()]
         },
         left=sender.left,
         settings=settings,

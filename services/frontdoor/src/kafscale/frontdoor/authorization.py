@@ -19,7 +19,6 @@ from kafscale.frontdoor.key_fields import text_field
 from kafscale.frontdoor.refusals import refuse_exchange
 from kafscale.runtime.authorization import EVERYTHING, Asker, Authorization
 from kafscale.wire.apis import ApiKey
-from kafscale.wire.errors import WireError
 
 Handler = Callable[[Exchange], None]
 TWO_PHASE_COMMIT_FROM: Final = 6
@@ -63,15 +62,11 @@ class RequestAuthorizer:
         return ask
 
     def _meets(self, exchange: Exchange, needs: tuple[Need, ...]) -> bool:
-        """False: the exchange has its answer, or its connection is closed."""
+        """False: the exchange has its answer. Raises WireError."""
         first: str | None = None
         if any(reads_name(need) for need in needs):
             flexible = exchange.version >= exchange.api.key.flexible_from
-            try:
-                first = text_field(exchange.request.body, flexible=flexible)
-            except WireError as error:
-                exchange.hang_up(str(error))
-                return False
+            first = text_field(exchange.request.body, flexible=flexible)
         asker = self.rights_of(exchange)
         for need in needs:
             if APPLIES[need.when](first) and not asker.allows(need, first or ""):

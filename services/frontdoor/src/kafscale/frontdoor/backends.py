@@ -12,11 +12,12 @@ from typing import Final, Protocol
 import msgspec
 from kafscale.frontdoor.api import Api, Backend
 from kafscale.runtime.stream.client import PendingReply
-from kafscale.runtime.stream.frame import Buffer, RequestMeta
+from kafscale.runtime.stream.frame import RequestMeta
 from kafscale.runtime.stream.options import Stream
 from kafscale.runtime.tracing import Span
 from kafscale.storage.coordination import NO_NODE, rendezvous
 from kafscale.storage.membership.members import Instance
+from kafscale.wire.buffers import Buffer
 
 RETIRED_GRACE_S: Final = 0.5
 

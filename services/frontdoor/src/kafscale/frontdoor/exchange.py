@@ -9,8 +9,9 @@ calls `call`, which must cancel everything that is still open at a service.
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol
 
+import structlog
 from kafscale.access.authorizer import Rights
 from kafscale.access.principals import ANONYMOUS, Principal
 from kafscale.frontdoor.api import Api, Backend
@@ -19,14 +20,19 @@ from kafscale.frontdoor.connection import Request, Slot
 from kafscale.frontdoor.memory import UnsentAnswers
 from kafscale.frontdoor.quotas.client_quotas import Dues, Usage
 from kafscale.frontdoor.request_order import RequestOrder
+from kafscale.runtime.logs import request_ids
 from kafscale.runtime.stream.frame import RequestMeta
-from kafscale.runtime.tracing import Span
+from kafscale.runtime.tracing import Span, Tracer, request_attributes
 from kafscale.wire.buffers import Buffer
+from kafscale.wire.errors import WireError, error_name
+
+log = structlog.get_logger("kafscale.frontdoor")
 
 Held = tuple["Exchange", Callable[["Exchange"], None]]
 """A request, and what starts it."""
 StartFetch = Callable[["Exchange", int], None]
 """What sends a Fetch on, and how large its answer may be."""
+Outcome = Literal["answered", "silent", "abandoned"]
 NONE_YET: Final = -1
 NO_ANSWER: Final = ("request without an answer", "bad_request")
 """In the log and in the metric: why a connection was closed."""
@@ -140,6 +146,13 @@ class Exchange:
         """The wait is over. The request has as much time as if it had just arrived."""
         self.deadline_ms += now_ms - self.began_ms - NEVER_MS
         self.began_ms = now_ms
+
+    def handle(self, handler: "Callable[[Exchange], None]") -> None:
+        """Hands the request over. One that the handler cannot read (WireError) closes its connection."""
+        try:
+            handler(self)
+        except WireError as error:
+            self.hang_up(str(error))
 
     @property
     def version(self) -> int:
@@ -260,3 +273,47 @@ class Highest:
             self._own = revision
             if self._slots is not None:
                 self._slots[self._slot] = revision
+
+
+def log_request(exchange: Exchange, outcome: Outcome, duration_ms: int, out_bytes: int) -> None:
+    """Logs the end of a request at debug level. `duration_ms`: from the last byte in.
+
+    `out_bytes`: of the answer's body; sizes are without the length prefix. Of an error inside an answer that passed
+    unread the front door knows nothing.
+    """
+    caller = exchange.caller
+    log.debug(
+        "request",
+        **request_ids(exchange.meta(now_ms=0)),
+        peer=caller.peer,
+        listener=caller.listener,
+        outcome=outcome,
+        error=error_name(exchange.error) if exchange.error else None,
+        request_bytes=exchange.request.size,
+        response_bytes=out_bytes,
+        duration_ms=duration_ms,
+    )
+
+
+def start_span(tracer: Tracer, exchange: Exchange) -> None:
+    """Starts the root span, from the last byte of the request to the answer. Does nothing if it is not sampled."""
+    span = tracer.start_root(f"{exchange.api.name} v{exchange.version}")
+    if span is None:
+        return
+    exchange.span = span
+    exchange.traceparent = span.traceparent
+    for name, value in request_attributes(exchange.meta(now_ms=0)).items():
+        span.set(name, value)
+    span.set("network.peer.address", exchange.caller.peer)
+    span.set("kafscale.request_bytes", exchange.request.size)
+
+
+def end_span(exchange: Exchange, outcome: Outcome, out_bytes: int) -> None:
+    """Ends the root span. Call it once, however the exchange ended."""
+    span, exchange.span = exchange.span, None
+    assert span is not None, "a span ends once"
+    span.set("kafscale.outcome", outcome)
+    span.set("kafscale.response_bytes", out_bytes)
+    if exchange.error:
+        span.set("kafka.error", error_name(exchange.error))
+    span.end()

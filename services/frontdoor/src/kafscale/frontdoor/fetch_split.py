@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+import msgspec
 import structlog
 from kafscale.frontdoor.api import Backend
 from kafscale.frontdoor.backends import Channel
@@ -135,17 +136,15 @@ class SplitFetch:
                 last = topic
                 topics.append(FetchRequestTopic(topic=topic.topic, topic_id=topic.topic_id, partitions=[]))
             topics[-1].partitions.append(entry)
-        return FetchRequest(
-            cluster_id=message.cluster_id,
-            replica_id=message.replica_id,
-            replica_state=message.replica_state,
+        return msgspec.structs.replace(
+            message,
             max_wait_ms=max_wait_ms,
             min_bytes=min_bytes,
             max_bytes=-(-message.max_bytes // len(self._parts)),
-            isolation_level=message.isolation_level,
+            session_id=0,
             session_epoch=SESSIONLESS_EPOCH,
             topics=topics,
-            rack_id=message.rack_id,
+            forgotten_topics_data=[],
         )
 
     def _replied(self, part: FetchPart, pending: PendingReply, future: "asyncio.Future[Reply]") -> None:

@@ -14,7 +14,7 @@ import structlog
 from kafscale.frontdoor.access import DoorAccess
 from kafscale.frontdoor.api import Api
 from kafscale.frontdoor.connection import SCRATCH_BYTES, FrameTimeouts, Limits, Request
-from kafscale.frontdoor.exchange import NO_ANSWER, Caller, Client, Exchange
+from kafscale.frontdoor.exchange import NO_ANSWER, Caller, Client, Exchange, end_span, log_request, start_span
 from kafscale.frontdoor.fetch_turns import FetchTurns
 from kafscale.frontdoor.listeners.connection_limits import (
     UNAUTHENTICATED_MEMORY_SHARE,
@@ -26,7 +26,6 @@ from kafscale.frontdoor.memory import Holder, RequestMemory, Tide, UnsentAnswers
 from kafscale.frontdoor.metrics import FrontdoorMetrics
 from kafscale.frontdoor.quotas.metering import Metering
 from kafscale.frontdoor.refusals import refuse_exchange
-from kafscale.frontdoor.request_log import end_span, log_request, start_span
 from kafscale.frontdoor.request_order import RequestOrder
 from kafscale.frontdoor.settings import FrontdoorSettings
 from kafscale.runtime.budget import MemoryBudget
@@ -35,8 +34,7 @@ from kafscale.runtime.log_storms import Warnings
 from kafscale.runtime.memory_tuning import give_back
 from kafscale.runtime.tracing import Tracer
 from kafscale.wire.apis import ApiKey
-from kafscale.wire.error_names import error_name
-from kafscale.wire.errors import ErrorCode
+from kafscale.wire.errors import ErrorCode, error_name
 
 log = structlog.get_logger("kafscale.frontdoor")
 
@@ -212,7 +210,7 @@ class Gateway:
         if self.metering.table.limits_clients or exchange.caller.held is not None:
             self.metering.run(exchange, handler)
         else:
-            handler(exchange)
+            exchange.handle(handler)
 
     def begin(self, connection: Client, request: Request) -> Exchange:
         """A request of a login, which answers it itself (`authentication/`)."""

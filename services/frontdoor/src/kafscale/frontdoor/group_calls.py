@@ -57,13 +57,9 @@ class SlotCaller:
 
     def call(self, exchange: Exchange, how: ToSlot) -> None:
         body, version = exchange.request.body, exchange.version
-        try:
-            key = how.key_of(body, flexible=version >= exchange.api.key.flexible_from)
-            if how.wait_ms is not None:
-                self._wait(exchange, how.wait_ms(body, version))
-        except WireError as error:
-            exchange.hang_up(str(error))
-            return
+        key = how.key_of(body, flexible=version >= exchange.api.key.flexible_from)
+        if how.wait_ms is not None:
+            self._wait(exchange, how.wait_ms(body, version))
         if how.age_ms_max is not None and not self._in_time(exchange, how.age_ms_max):
             refuse_exchange(exchange, how.codes.not_executed)
             return
@@ -71,11 +67,7 @@ class SlotCaller:
 
     def call_several(self, exchange: Exchange, how: ToGroups, need: Need) -> None:
         """`need`: asked for each group."""
-        try:
-            batch = GroupBatch(how, exchange.request.body, exchange.version)
-        except WireError as error:
-            exchange.hang_up(str(error))
-            return
+        batch = GroupBatch(how, exchange.request.body, exchange.version)
         denied = self._authorizer.rights_of(exchange).denied(need, batch.groups)
         batch.deny(denied, need.code)
         places: dict[Channel | None, list[int]] = {}

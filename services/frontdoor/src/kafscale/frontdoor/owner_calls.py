@@ -53,11 +53,7 @@ class OwnerCaller:
 
     def call(self, exchange: Exchange, how: ToOwners, need: Need) -> None:
         """`need`: asked for each topic."""
-        try:
-            request = how.schema.decode_request(exchange.request.body, exchange.version)
-        except WireError as error:
-            exchange.hang_up(str(error))
-            return
+        request = how.schema.decode_request(exchange.request.body, exchange.version)
         places = how.places(request)
         denied = self.authorizer.rights_of(exchange).denied(need, [place.topic for place in places])
         split = partial(self._split, OwnerCall(exchange, how, request, places), denied, need.code)

@@ -35,11 +35,11 @@ from kafscale.runtime.loop_watchdog import Watchdog
 from kafscale.runtime.memory_tuning import calm_collector
 from kafscale.runtime.metrics import Metrics
 from kafscale.runtime.process_metrics import watch_loop
-from kafscale.runtime.process_tasks import OwnTasks
 from kafscale.runtime.settings_load import USAGE_EXIT_CODE, load_settings
 from kafscale.runtime.tracing import open_tracer
 from kafscale.storage.coordination import node_of
 from kafscale.storage.keys import Keyspace
+from kafscale.storage.task_groups import OwnTasks
 from kafscale.storage.topics import TopicsView
 
 log = structlog.get_logger("kafscale.frontdoor.worker")

@@ -19,11 +19,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from typing import Final, NamedTuple
 
-from kafscale.log.committed import verify_committed
 from kafscale.log.heads import Head, Meta, Seg
 from kafscale.log.manifest_blocks import ManifestBlocks
 from kafscale.log.places import Place, place_of
 from kafscale.log.segment import SegmentError
+from kafscale.log.segment_view import verify_committed
 from kafscale.log.segments import segments_from
 from kafscale.log.snapshots import ProducerSnapshot, decode_snapshot
 from kafscale.log.state import LogState

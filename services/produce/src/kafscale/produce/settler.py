@@ -34,7 +34,6 @@ from kafscale.produce.log.writer import PartitionWriter
 from kafscale.produce.metrics import MEMORY, STORE, ProduceMetrics
 from kafscale.produce.pieces import Pieces
 from kafscale.produce.puts import Pace
-from kafscale.runtime.together import together
 from kafscale.storage.etcd.client import EtcdClient, EtcdError
 from kafscale.storage.failures import without_frames
 from kafscale.storage.keys import META_ATTEMPT, META_EPOCH, META_LAST, META_TOPIC_ID, Keyspace, TopicId
@@ -48,6 +47,7 @@ from kafscale.storage.objects import (
     StoreUnavailable,
 )
 from kafscale.storage.schema import UnreadableValue
+from kafscale.storage.task_groups import together
 
 log = structlog.get_logger(__name__)
 

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from kafscale.lake.compaction.report import DONE, DUE, DuePlan, Summary
-from kafscale.lake.retention.planned import LOSSES
+from kafscale.lake.retention.report import LOSSES
 from pyspark.sql import SparkSession
 
 from kafscale_spark.clusters import settings_of
@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 def show_plan(spark: SparkSession, due: DuePlan, answer: Path | None) -> None:
     if answered(answer, asdict(due)):
         return
-    show(spark, due.rows, DUE)
+    show(spark, due.rows, DUE.schema)
     notice(f"{len(due.rows)} logs are due; nothing was changed")
     notice("groups that may lose some of the records that they have not read:")
     show(spark, due.losses, LOSSES)
@@ -58,7 +58,7 @@ def show_plan(spark: SparkSession, due: DuePlan, answer: Path | None) -> None:
 def show_result(spark: SparkSession, done: Summary, answer: Path | None) -> None:
     if answered(answer, asdict(done)):
         return
-    show(spark, done.rows, DONE)
+    show(spark, done.rows, DONE.schema)
     if done.objects_left:
         notice(f"{done.objects_left} replaced objects could not be deleted; the job orphans finds them")
     if done.uncleanable:

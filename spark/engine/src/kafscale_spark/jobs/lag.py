@@ -13,13 +13,13 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Final
 
+from kafscale.lake.group_tables import partitions_table, write_partitions
 from kafscale.lake.lag.checkpoints import read_checkpoint
-from kafscale.lake.lag.commits import Commit
 from kafscale.lake.lag.page import render
+from kafscale.lake.lag.positions import Commit
 from kafscale.lake.lag.prometheus import exposition, gauges
 from kafscale.lake.lag.report import Facts, Report, farthest, make_report
 from kafscale.lake.lag.sampler import Reader
-from kafscale.lake.lag.tables import partitions_table, write_partitions
 from kafscale.lake.retention.apply import wall_ms
 
 from kafscale_spark.clusters import opened, settings_of

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from kafscale.lake.retention.summary import ORPHANS, OrphanSummary
+from kafscale.lake.retention.report import ORPHANS, OrphanSummary
 
 from kafscale_spark.clusters import settings_of
 from kafscale_spark.jobs.program import (

@@ -13,8 +13,7 @@ from pathlib import Path
 
 from kafscale.lake.retention.apply import Report, wall_ms
 from kafscale.lake.retention.log_starts import StartsMax
-from kafscale.lake.retention.planned import LOSSES, PLAN, Planned
-from kafscale.lake.retention.summary import report_to_json
+from kafscale.lake.retention.report import LOSSES, PLAN, Planned, report_to_json
 from pyspark.sql import SparkSession
 
 from kafscale_spark.clusters import settings_of

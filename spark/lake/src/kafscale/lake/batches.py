@@ -6,7 +6,7 @@ record is opened. Checksums are compared.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
 from typing import Final
 
@@ -47,7 +47,7 @@ BATCHES: Final = pa.schema(
 _CODECS: Final = pa.array([*(codec.name.lower() for codec in Codec), "unknown", "unknown", "unknown"])
 
 
-async def scan_batches(lake: Lake, log: Log, segments: Iterable[Seg]) -> AsyncIterator[pa.RecordBatch]:
+async def scan_batches(lake: Lake, log: Log, segments: Iterable[Seg]) -> AsyncGenerator[pa.RecordBatch, None]:
     """The batches of these segments that end after the log start offset. Raises StoreError and CorruptSegment."""
     async with aclosing(read_segments(lake, log, segments, first=log.start)) as found:
         async for seg, body, heads in found:

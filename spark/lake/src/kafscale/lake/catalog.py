@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TypeVar
 
-from kafscale.lake.concurrency import gather_bounded
 from kafscale.lake.unknown import UnknownTopic
 from kafscale.log.heads import Aborted, ManifestRef, Meta, Seg
 from kafscale.log.isolation import aborted_in
@@ -23,16 +22,20 @@ from kafscale.storage.history.history import History
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects import ObjectNotFound, ObjectStore
 from kafscale.storage.schema import UnreadableValue
+from kafscale.storage.task_groups import gather_bounded
 from kafscale.storage.topics import Topic, TopicState, decode_topic
 
 logger = logging.getLogger(__name__)
 
+TopicPartition = tuple[str, int]
+"""The name of a topic, and one of its partitions."""
 PassOver = Callable[[Topic, int, Exception], None]
 """Called for a partition that cannot be read, with the reason."""
 LOGS_PER_READ = 60
 """Partitions per transaction. Each needs two reads (head and meta); etcd's default limit is 128 operations."""
 MANIFESTS_AT_ONCE = 8
 NEVER = 1 << 62
+TRIES_MAX = 5
 
 T = TypeVar("T")
 
@@ -224,29 +227,29 @@ async def _listed(lake: Lake, chunks: Sequence[ManifestRef]) -> list[Seg]:
     return [seg for body in found for seg in decode_manifest(body).segments]
 
 
-async def read_lake(lake: Lake, names: Iterable[str] | None = None, tries: int = 5) -> list[Log]:
+async def read_lake(lake: Lake, names: Iterable[str] | None = None) -> list[Log]:
     """The logs of these topics, or of all. Raises ObjectNotFound if manifests are deleted during every attempt."""
     chosen = None if names is None else frozenset(names)
 
     async def read() -> list[Log]:
         return await read_logs(lake, await read_topics(lake, chosen))
 
-    return await _while_manifests_are_merged(read, tries)
+    return await while_manifests_are_merged(read)
 
 
-async def read_log(lake: Lake, topic: Topic, partition: int, tries: int = 5) -> Log:
+async def read_log(lake: Lake, topic: Topic, partition: int) -> Log:
     """Raises ObjectNotFound if manifests are deleted during every attempt, EtcdError, UnreadableValue."""
 
     async def read() -> Log:
         outline = await read_outline(lake, topic, partition)
         return outline.log(await _listed(lake, outline.meta.chunks))
 
-    return await _while_manifests_are_merged(read, tries)
+    return await while_manifests_are_merged(read)
 
 
-async def _while_manifests_are_merged(read: Callable[[], Awaitable[T]], tries: int) -> T:
-    """Reads again if a manifest is gone that etcd named a moment ago."""
-    for left in reversed(range(tries)):
+async def while_manifests_are_merged(read: Callable[[], Awaitable[T]]) -> T:
+    """Reads again if a manifest is gone that etcd named a moment ago. Raises ObjectNotFound in the last try."""
+    for left in reversed(range(TRIES_MAX)):
         try:
             return await read()
         except ObjectNotFound:
@@ -255,5 +258,5 @@ async def _while_manifests_are_merged(read: Callable[[], Awaitable[T]], tries: i
     raise AssertionError("the last try returns or raises")
 
 
-def by_place(logs: Iterable[Log]) -> Mapping[tuple[str, int], Log]:
+def by_place(logs: Iterable[Log]) -> Mapping[TopicPartition, Log]:
     return {(log.topic.name, log.partition): log for log in logs}

@@ -12,8 +12,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 from kafscale.lake.heads import CorruptSegment, Heads, check_crcs
-from kafscale.lake.rows import Bodies, Rows, read_rows, skipped
-from kafscale.lake.varints import BrokenVarint, Bytes, Positions, read_varints
+from kafscale.lake.rows import Bodies, Bytes, Positions, Rows, read_rows, read_varints, skipped
 from kafscale.wire.batches import CODEC_MASK, CONTROL, HEADER_SIZE, LOG_APPEND_TIME
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.compression import Codec, decompress
@@ -165,13 +164,13 @@ def timestamps(times_ms: Positions, told: NDArray[np.bool_] | None = None) -> pa
     return pa.array(times_ms, mask=unknown if unknown.any() else None).cast(FIELDS["timestamp"])
 
 
-def binaries(data: Bytes, at: Positions, lengths: Positions, kind: pa.DataType = FIELDS["value"]) -> pa.Array:
+def binaries(data: Bytes, at: Positions, lengths: Positions) -> pa.Array:
     """Slices of the data, null where a length is -1. Positions ascend, so one array of slices and gaps suffices."""
     offsets = np.empty(2 * len(at) + 1, np.int32)
     offsets[0:-1:2] = at
     offsets[1::2] = at + np.maximum(lengths, 0)
     offsets[-1] = offsets[-2] if len(at) else 0
-    laid = pa.Array.from_buffers(kind, 2 * len(at), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+    laid = pa.Array.from_buffers(pa.binary(), 2 * len(at), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
     index = np.arange(0, 2 * len(at), 2)
     nulls = lengths < 0
     return laid.take(pa.array(index, mask=nulls if nulls.any() else None))
@@ -185,22 +184,19 @@ def _headers(data: Bytes, rows: Rows) -> pa.Array:
     active = np.flatnonzero(counts)
     at = rows.headers_at[active]
     number = 0
-    try:
-        while active.size:
-            ends = rows.ends[active]
-            key_length, key_at = read_varints(data, at)
-            value_length, value_at = read_varints(data, skipped(key_length, key_at, ends))
-            if (key_length < 0).any():
-                raise CorruptSegment("a header without a name", int(at[0]))
-            at = skipped(value_length, value_at, ends)
-            places[:, first[active] + number] = key_at, key_length, value_at, value_length
-            number += 1
-            done = counts[active] == number
-            if (at[done] != ends[done]).any():
-                raise CorruptSegment("bytes behind a record's last header", int(at[done][0]))
-            active, at = active[~done], at[~done]
-    except BrokenVarint as broken:
-        raise CorruptSegment(str(broken), 0) from broken
+    while active.size:
+        ends = rows.ends[active]
+        key_length, key_at = read_varints(data, at)
+        value_length, value_at = read_varints(data, skipped(key_length, key_at, ends))
+        if (key_length < 0).any():
+            raise CorruptSegment("a header without a name", int(at[0]))
+        at = skipped(value_length, value_at, ends)
+        places[:, first[active] + number] = key_at, key_length, value_at, value_length
+        number += 1
+        done = counts[active] == number
+        if (at[done] != ends[done]).any():
+            raise CorruptSegment("bytes behind a record's last header", int(at[done][0]))
+        active, at = active[~done], at[~done]
     names = _texts(binaries(data, places[0], places[1]))
     values = binaries(data, places[2], places[3])
     items = pa.StructArray.from_arrays([names, values], fields=list(HEADER_TYPE.value_type))

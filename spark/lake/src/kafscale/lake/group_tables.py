@@ -1,17 +1,17 @@
-"""The tables of consumer groups: state, committed offsets, lag. Pure."""
+"""The tables of consumer groups: state, committed offsets, lag. Pure but for the file of a lag report."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any, Final, assert_never
 
 import pyarrow as pa
-from kafscale.lake.lag.commits import Commit, state_of
+import pyarrow.parquet as pq
+from kafscale.lake.lag.positions import Commit, state_of
 from kafscale.lake.lag.report import Report
-from kafscale.lake.lag.tables import PARTITIONS as LAG_ROWS
-from kafscale.lake.lag.tables import partitions_table
-from kafscale.lake.scan import PLACE
-from kafscale.lake.tables import TIME, calendar_ms
+from kafscale.lake.tables import TIME, Columns, calendar_ms
 from kafscale.storage.groups import ClassicGroup, ConsumerGroup, GroupState
 
 GROUPS: Final = pa.schema(
@@ -25,18 +25,53 @@ GROUPS: Final = pa.schema(
         "empty_since": TIME,
     }
 )
-COMMITS: Final = pa.schema(
+COMMITS: Final = Columns[Commit](
     {
-        "group_id": pa.string(),
-        **PLACE,
-        "committed": pa.int64(),
-        "committed_at": TIME,
-        "leader_epoch": pa.int32(),
-        "metadata": pa.string(),
+        "group_id": (pa.string(), lambda commit: commit.group),
+        "topic": (pa.string(), lambda commit: commit.topic),
+        "partition": (pa.int32(), lambda commit: commit.partition),
+        "committed": (pa.int64(), lambda commit: commit.offset.offset),
+        "committed_at": (TIME, lambda commit: calendar_ms(commit.offset.commit_ms)),
+        "leader_epoch": (
+            pa.int32(),
+            lambda commit: commit.offset.leader_epoch if commit.offset.leader_epoch >= 0 else None,
+        ),
+        "metadata": (pa.string(), lambda commit: commit.offset.metadata),
     }
 )
+LAG_ROWS: Final = pa.schema(
+    {
+        "cluster": pa.string(),
+        "ts": TIME,
+        "group_id": pa.string(),
+        "topic": pa.string(),
+        "partition": pa.int32(),
+        "status": pa.string(),
+        "records": pa.int64(),
+        "bytes": pa.int64(),
+        "time_ms": pa.int64(),
+        "lost": pa.int64(),
+        "ahead": pa.int64(),
+        "at_risk": pa.bool_(),
+        "expires_in_ms": pa.int64(),
+        "expires_by_size_ms": pa.int64(),
+        "eta_ms": pa.int64(),
+        "consume_per_s": pa.float64(),
+        "produce_per_s": pa.float64(),
+        "net_per_s": pa.float64(),
+        "committed": pa.int64(),
+        "log_start": pa.int64(),
+        "log_end": pa.int64(),
+        "committed_ms": pa.int64(),
+        "member": pa.string(),
+        "client": pa.string(),
+        "host": pa.string(),
+        "complete": pa.float64(),
+    }
+)
+"""The fields of PartitionRow, behind the cluster and the time of the report."""
 LAG: Final = pa.schema([field for field in LAG_ROWS if field.name not in ("cluster", "ts")])
-"""The rows of a lag report."""
+"""The table `lag`: the same rows, of one report."""
 OF_HISTORY: Final = frozenset(
     {
         "status",
@@ -80,20 +115,17 @@ def _group(name: str, group: GroupState | None) -> dict[str, Any]:
     }
 
 
-def commits_table(commits: Iterable[Commit]) -> pa.Table:
+def partitions_table(report: Report) -> pa.Table:
     rows = [
-        {
-            "group_id": commit.group,
-            "topic": commit.topic,
-            "partition": commit.partition,
-            "committed": commit.offset.offset,
-            "committed_at": calendar_ms(commit.offset.commit_ms),
-            "leader_epoch": commit.offset.leader_epoch if commit.offset.leader_epoch >= 0 else None,
-            "metadata": commit.offset.metadata,
-        }
-        for commit in commits
+        {"cluster": report.cluster, "ts": report.at_ms, "group_id": row.group, **asdict(row)}
+        for row in report.partitions
     ]
-    return pa.Table.from_pylist(rows, schema=COMMITS)
+    return pa.Table.from_pylist(rows, schema=LAG_ROWS)
+
+
+def write_partitions(report: Report, path: Path) -> None:
+    """Raises OSError."""
+    pq.write_table(partitions_table(report), path, compression="zstd")
 
 
 def lag_table(report: Report) -> pa.Table:

@@ -5,6 +5,9 @@ Data that cannot match is not read: segments are skipped by offset, then batches
 The log that a reader holds is from one moment. Meanwhile owners settle slices, and compaction replaces segments. The
 old objects are deleted after a grace period. A reader that finds an object gone reads the log again, and continues in
 the new objects at the first batch that it has not returned. Deleted records are lost.
+
+`offset_at` finds a record by its time, as ListOffsets does. Segments and batches record their newest timestamp. Usually
+only the first that can contain the record is read. If that timestamp came from an earlier record, the next is read too.
 """
 
 from __future__ import annotations
@@ -12,18 +15,19 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_right
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 from kafscale.lake.catalog import Lake, Log, read_log, read_topic
 from kafscale.lake.columns import Wanted, read_columns
 from kafscale.lake.heads import CorruptSegment, Heads, check_offsets, scan_heads, without_aborted
-from kafscale.log.committed import verify_committed
 from kafscale.log.heads import Seg
 from kafscale.log.segment import FOOTER_SIZE, HEADER_SIZE, SegmentError
+from kafscale.log.segment_view import verify_committed
 from kafscale.storage.objects import ObjectNotFound, PreconditionFailed
 
 READ_AHEAD: Final = 4
@@ -58,15 +62,14 @@ def parse(segment: bytes, where: str, seg: Seg) -> Heads:
     return heads
 
 
-async def scan(lake: Lake, log: Log, wanted: Wanted) -> AsyncIterator[pa.RecordBatch]:
+def scan(lake: Lake, log: Log, wanted: Wanted) -> AsyncGenerator[pa.RecordBatch, None]:
     """The committed records of one log, in its order. Raises StoreError and CorruptSegment."""
-    async for batch in scan_segments(lake, log, log.between(wanted.first, wanted.end), wanted):
-        yield batch
+    return scan_segments(lake, log, log.between(wanted.first, wanted.end), wanted)
 
 
 async def scan_segments(
     lake: Lake, log: Log, segments: Iterable[Seg], wanted: Wanted, lost: Lost | None = None
-) -> AsyncIterator[pa.RecordBatch]:
+) -> AsyncGenerator[pa.RecordBatch, None]:
     """`scan` of these segments, which the caller has chosen. Stops at the last stable offset."""
     wanted = replace(wanted, first=max(wanted.first, log.start), end=min(wanted.end, log.stable_end))
     aborted = log.aborted
@@ -172,3 +175,17 @@ def placed(batch: pa.RecordBatch, log: Log) -> pa.RecordBatch:
     """The batch with columns for topic and partition in front. Each value is stored once for all rows."""
     columns = [*places(log, batch.num_rows).columns, *batch.columns]
     return pa.RecordBatch.from_arrays(columns, names=[*PLACE, *batch.schema.names])
+
+
+async def offset_at(lake: Lake, log: Log, time_ms: int) -> int | None:
+    """The first record that is not older. None: all are older. Raises StoreError and CorruptSegment."""
+    segments = [seg for seg in log.between(log.start, log.end) if seg.max_ts >= time_ms]
+    wanted = Wanted(columns=("offset", "timestamp"), first=log.start, end=log.end)
+    async with aclosing(read_segments(lake, log, segments, first=log.start, ahead=1)) as read:
+        async for _, body, heads in read:
+            for batch in read_columns(body, heads[heads["max_timestamp"] >= time_ms], wanted):
+                times = batch["timestamp"].cast("int64").to_numpy()
+                found = np.flatnonzero(times >= time_ms)
+                if found.size:
+                    return int(batch["offset"][int(found[0])].as_py())
+    return None

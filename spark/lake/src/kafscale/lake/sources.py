@@ -7,7 +7,7 @@ runs. Groups are read from etcd, and lag is measured, only for a query that name
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Final
 
@@ -17,24 +17,15 @@ from kafscale.lake.batches import BATCHES, scan_batches
 from kafscale.lake.catalog import Lake, Log, read_lake
 from kafscale.lake.columns import FIELDS, Wanted, read_columns
 from kafscale.lake.datasets import Asked
-from kafscale.lake.group_tables import (
-    COMMITS,
-    GROUPS,
-    LAG,
-    OF_HISTORY,
-    commits_table,
-    groups_table,
-    lag_table,
-)
+from kafscale.lake.group_tables import COMMITS, GROUPS, LAG, OF_HISTORY, groups_table, lag_table
 from kafscale.lake.heads import Heads, check_crcs, without_aborted
-from kafscale.lake.lag.commits import Commit, Position, read_commits, read_groups
 from kafscale.lake.lag.measure import measure
-from kafscale.lake.lag.positions import read_positions
+from kafscale.lake.lag.positions import Commit, Position, read_commits, read_groups, read_positions
 from kafscale.lake.lag.report import Facts, make_report
 from kafscale.lake.lag.sampler import with_history
 from kafscale.lake.pruning import HEADERS, SCHEMA, at, possible, prune
 from kafscale.lake.scan import placed, places, read_segments, scan_segments
-from kafscale.lake.tables import PARTITIONS, SEGMENTS, TOPICS, partitions_table, segments_table, topics_table
+from kafscale.lake.tables import PARTITIONS, SEGMENTS, TOPICS, segments_of
 from kafscale.log.heads import Seg
 from kafscale.wire.batches import CONTROL
 from kafscale.wire.buffers import Buffer
@@ -42,11 +33,11 @@ from kafscale.wire.buffers import Buffer
 TABLES: Final[Mapping[str, pa.Schema]] = {
     "records": SCHEMA,
     "batches": BATCHES,
-    "segments": SEGMENTS,
-    "partitions": PARTITIONS,
-    "topics": TOPICS,
+    "segments": SEGMENTS.schema,
+    "partitions": PARTITIONS.schema,
+    "topics": TOPICS.schema,
     "groups": GROUPS,
-    "commits": COMMITS,
+    "commits": COMMITS.schema,
     "lag": LAG,
 }
 
@@ -66,26 +57,29 @@ class TableSource:
         own = tuple(name for name in asked.columns if name in FIELDS)
         wanted = Wanted(columns=own)
         for log, segments in prune(self._logs, asked.condition):
-            if own:
-                async for batch in scan_segments(self._lake, log, segments, wanted):
-                    yield placed(batch, log).select(asked.columns)
-            else:
-                async for batch in scan_places(self._lake, log, segments):
-                    yield batch.select(asked.columns)
+            rows = (
+                scan_segments(self._lake, log, segments, wanted)
+                if own
+                else scan_places(self._lake, log, segments)
+            )
+            async with aclosing(rows) as found:
+                async for batch in found:
+                    yield (placed(batch, log) if own else batch).select(asked.columns)
 
     async def batches(self, asked: Asked) -> AsyncGenerator[pa.RecordBatch, None]:
         for log, segments in prune(self._logs, asked.condition, HEADERS):
-            async for batch in scan_batches(self._lake, log, segments):
-                yield batch.select(asked.columns)
+            async with aclosing(scan_batches(self._lake, log, segments)) as found:
+                async for batch in found:
+                    yield batch.select(asked.columns)
 
     def segments(self, asked: Asked) -> AsyncGenerator[pa.RecordBatch, None]:
-        return _all(segments_table(self._logs), asked)
+        return _all(SEGMENTS.table(segments_of(self._logs)), asked)
 
     def partitions(self, asked: Asked) -> AsyncGenerator[pa.RecordBatch, None]:
-        return _all(partitions_table(self._logs), asked)
+        return _all(PARTITIONS.table(self._logs), asked)
 
     def topics(self, asked: Asked) -> AsyncGenerator[pa.RecordBatch, None]:
-        return _all(topics_table(self._topics), asked)
+        return _all(TOPICS.table(self._topics), asked)
 
     async def groups(self, asked: Asked) -> AsyncGenerator[pa.RecordBatch, None]:
         table = groups_table(await read_groups(self._lake), await self._commits())
@@ -93,7 +87,7 @@ class TableSource:
             yield batch
 
     async def commits(self, asked: Asked) -> AsyncGenerator[pa.RecordBatch, None]:
-        async for batch in _all(commits_table(await self._commits()), asked):
+        async for batch in _all(COMMITS.table(await self._commits()), asked):
             yield batch
 
     async def lag(self, asked: Asked) -> AsyncGenerator[pa.RecordBatch, None]:
@@ -147,7 +141,7 @@ async def _all(table: pa.Table, asked: Asked) -> AsyncGenerator[pa.RecordBatch, 
         yield batch
 
 
-async def scan_places(lake: Lake, log: Log, segments: Iterable[Seg]) -> AsyncIterator[pa.RecordBatch]:
+async def scan_places(lake: Lake, log: Log, segments: Iterable[Seg]) -> AsyncGenerator[pa.RecordBatch, None]:
     """A row with topic and partition for each record that `scan_segments` would return."""
     aborted = log.aborted
     async with aclosing(read_segments(lake, log, segments, first=log.start)) as found:

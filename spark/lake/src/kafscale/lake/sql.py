@@ -7,8 +7,10 @@ A small query takes less time than the start of a JVM. For large queries use Spa
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
 
@@ -17,13 +19,16 @@ import pyarrow as pa
 from kafscale.lake.catalog import Lake, Log
 from kafscale.lake.datasets import Counted, Pulled
 from kafscale.lake.sources import TABLES, TableSource
+from kafscale.lake.texts import MACRO, understood
 
 BY_TOPIC: Final = ("records", "batches")
 """Tables that are a union of one table per topic. So a condition that DuckDB does not pass down, for example LIKE or a
 function, also skips topics."""
 BY_TOPIC_MAX: Final = 256
 """With more topics there is one table instead, because DuckDB takes half a millisecond to plan each part of a union."""
-
+TEXTS: Final = {"records": {"key_text": "try(decode(key))", "value_text": "try(decode(value))"}}
+"""Columns that are computed from others, by table. Null if the bytes are not UTF-8."""
+SHOW_TABLES: Final = re.compile(r"\s*show\s+(all\s+)?tables\s*;?\s*", re.IGNORECASE)
 
 CONFIG: Final[dict[str, str | bool | int | float | list[str]]] = {
     "threads": 1,
@@ -38,14 +43,19 @@ class QueryFailed(Exception):
 
 
 async def stream(
-    lake: Lake, logs: Sequence[Log], text: str, counted: Counted = lambda _: None
+    lake: Lake,
+    logs: Sequence[Log],
+    text: str,
+    counted: Counted = lambda _: None,
+    noticed: Callable[[str], None] = lambda _: None,
 ) -> AsyncGenerator[pa.RecordBatch, None]:
     """Runs a query over the tables of TABLES. The result comes in parts, so that a long one is never whole in memory.
 
-    There is at least one part, which has the columns. `counted` is called with the number of rows read. Raises
-    QueryFailed, and what reading raises: StoreError, EtcdError, CorruptSegment.
+    There is at least one part, which has the columns. `counted` is called with the number of rows read, `noticed` with
+    a sentence for each topic that the query names and that does not exist. Raises QueryFailed, and what reading raises:
+    StoreError, EtcdError, CorruptSegment.
     """
-    async with _asked(lake, logs, text, counted) as relation:
+    async with _asked(lake, logs, text, counted, noticed) as relation:
         reader = await asyncio.to_thread(relation.to_arrow_reader, ROWS_AT_ONCE)
         batch = await asyncio.to_thread(next, reader, None)
         if batch is None:
@@ -57,18 +67,22 @@ async def stream(
 
 @asynccontextmanager
 async def _asked(
-    lake: Lake, logs: Sequence[Log], text: str, counted: Counted = lambda _: None
+    lake: Lake, logs: Sequence[Log], text: str, counted: Counted, noticed: Callable[[str], None]
 ) -> AsyncIterator[duckdb.DuckDBPyRelation]:
     """The query, not run yet. DuckDB is only called in threads, where it waits for the event loop's reads."""
     tables, views = _tables(lake, logs, counted)
+    names = {log.topic.name for log in logs}
     connection = duckdb.connect(config=CONFIG)
     try:
-        yield await asyncio.to_thread(_prepared, connection, tables, views, text)
+        query = await asyncio.to_thread(_prepared, connection, tables, views, text)
+        for unknown in sorted(query.topics - names):
+            noticed(f"there is no topic {unknown}")
+        yield query.relation
     except (duckdb.Error, OSError, pa.ArrowException) as refused:
         for table in tables.values():
             if table.failure is not None:
                 raise table.failure from refused
-        raise QueryFailed(_words(refused, text)) from refused
+        raise QueryFailed(_words(refused, text, names)) from refused
     finally:
         connection.interrupt()  # a cancelled query still waits in its thread for rows
         await asyncio.to_thread(connection.close)
@@ -76,18 +90,30 @@ async def _asked(
             await table.close()
 
 
+@dataclass(frozen=True, slots=True)
+class _Query:
+    """A query that DuckDB understands, and the topics that it names."""
+
+    relation: duckdb.DuckDBPyRelation
+    topics: frozenset[str]
+
+
 def _prepared(
     connection: duckdb.DuckDBPyConnection, tables: Mapping[str, Pulled], views: Sequence[str], text: str
-) -> duckdb.DuckDBPyRelation:
+) -> _Query:
     connection.execute("set timezone = 'UTC'")
+    connection.execute(MACRO)
     for name, table in tables.items():
         connection.register(name, table)
     for view in views:
         connection.execute(view)
-    relation: duckdb.DuckDBPyRelation | None = connection.sql(text)
+    if SHOW_TABLES.fullmatch(text):  # not the parts of unions
+        text = f"select unnest({list(TABLES)}) as name"
+    query = understood(connection, text)
+    relation: duckdb.DuckDBPyRelation | None = connection.sql(query.text)
     if relation is None:  # there is nothing but comments
         raise QueryFailed("the text has no query; begin it with `select`, `with` or `from`")
-    return relation
+    return _Query(relation, query.topics)
 
 
 def _tables(lake: Lake, logs: Sequence[Log], counted: Counted) -> tuple[dict[str, Pulled], list[str]]:
@@ -97,7 +123,11 @@ def _tables(lake: Lake, logs: Sequence[Log], counted: Counted) -> tuple[dict[str
     tables = {name: Pulled(schema, getattr(whole, name), loop, counted) for name, schema in TABLES.items()}
     topics = {name: list(some) for name, some in groupby(logs, key=lambda log: log.topic.name)}
     if not 0 < len(topics) <= BY_TOPIC_MAX:
-        return tables, []
+        views = []
+        for name in TEXTS:
+            tables[f"{name} of all topics"] = tables.pop(name)
+            views.append(_view(name, f'from "{name} of all topics"'))
+        return tables, views
     sources = {name: TableSource(lake, some) for name, some in topics.items()}
     views = []
     for table in BY_TOPIC:
@@ -109,8 +139,13 @@ def _tables(lake: Lake, logs: Sequence[Log], counted: Counted) -> tuple[dict[str
             part = f"{table} of topic {number}"
             tables[part] = Pulled(rest, getattr(source, table), loop, counted)
             parts.append(f'select {_text(name)} as topic, * from "{part}"')  # noqa: S608 - quoted names
-        views.append(f"create temp view {table} as {' union all '.join(parts)}")
+        views.append(_view(table, " union all ".join(parts)))
     return tables, views
+
+
+def _view(table: str, rows: str) -> str:
+    texts = "".join(f", {how} as {name}" for name, how in TEXTS.get(table, {}).items())
+    return f"create temp view {table} as select *{texts} from ({rows})"  # noqa: S608 - names of this module
 
 
 def _text(value: str) -> str:
@@ -118,16 +153,33 @@ def _text(value: str) -> str:
     return "'" + value.replace("'", "''") + "'"
 
 
-def _words(refused: Exception, text: str) -> str:
-    """DuckDB's message; for an unknown name, also the names that exist."""
+def _words(refused: Exception, text: str, topics: Collection[str]) -> str:
+    """DuckDB's message, and what the user can write instead."""
     words = str(refused)
     named = [name for name in TABLES if name in text.lower()]
+    told = []
     match refused:
-        case duckdb.CatalogException() if "able with name" in words:
-            return f"{words}\nThere are the tables {', '.join(TABLES)}."
+        case duckdb.CatalogException() if missing := re.search(
+            r"Table with name (.+?) does not exist", words
+        ):
+            told.append(f"There are the tables {', '.join(TABLES)}.")
+            if missing[1] in topics:
+                told.append(f"{missing[1]} is a topic. Ask for records where topic = {_text(missing[1])}.")
+        case duckdb.BinderException() if "BLOB" in words:
+            told.append(
+                "Keys and values are bytes. Their text is in key_text and value_text; decode(…) converts other bytes."
+            )
         case duckdb.BinderException() if named:
-            told = [f"Columns of {name}: {', '.join(TABLES[name].names)}." for name in named]
-            return "\n".join([words, *told])
+            told += [
+                f"Columns of {name}: {', '.join([*TABLES[name].names, *TEXTS.get(name, ())])}."
+                for name in named
+            ]
         case duckdb.ParserException() if "offset" in text.lower():
-            return f'{words}\nAs the name of a column, "offset" has to stand in double quotes.'
-    return words
+            told.append('As the name of a column, "offset" has to stand in double quotes.')
+        case duckdb.ConversionException() if "decode" in text.lower():
+            told.append(
+                "try(decode(…)) gives null for bytes that are not text, and so do key_text and value_text."
+            )
+        case duckdb.Error() if "Malformed JSON" in words:
+            told.append("A record is not JSON: try(value ->> '$.name') gives null for such a record.")
+    return "\n".join([words, *told])

@@ -2,115 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, Generic, TypeVar
 
 import pyarrow as pa
 from kafscale.lake.catalog import Log
 from kafscale.lake.columns import TIME_MAX_MS
+from kafscale.log.heads import Seg
 from kafscale.storage.topics import Topic
 from kafscale.wire.batches import TIMESTAMP_NONE
 
 TIME: Final = pa.timestamp("ms", "UTC")
-TOPICS: Final = pa.schema(
-    {
-        "topic": pa.string(),
-        "topic_id": pa.string(),
-        "partitions": pa.int32(),
-        "cleanup_policy": pa.string(),
-        "retention_ms": pa.int64(),
-        "retention_bytes": pa.int64(),
-        "created": TIME,
-        "configs": pa.map_(pa.string(), pa.string()),
-    }
-)
-PARTITIONS: Final = pa.schema(
-    {
-        "topic": pa.string(),
-        "partition": pa.int32(),
-        "log_start": pa.int64(),
-        "log_end": pa.int64(),
-        "segments": pa.int64(),
-        "batches": pa.int64(),
-        "bytes": pa.int64(),
-        "oldest": TIME,
-        "newest": TIME,
-    }
-)
-SEGMENTS: Final = pa.schema(
-    {
-        "topic": pa.string(),
-        "partition": pa.int32(),
-        "base_offset": pa.int64(),
-        "last_offset": pa.int64(),
-        "records": pa.int64(),
-        "batches": pa.int64(),
-        "bytes": pa.int64(),
-        "leader_epoch": pa.int32(),
-        "oldest": TIME,
-        "newest": TIME,
-        "committed": TIME,
-        "etag": pa.string(),
-    }
-)
+T = TypeVar("T")
 
 
-def topics_table(topics: Iterable[Topic]) -> pa.Table:
-    rows = [
-        {
-            "topic": topic.name,
-            "topic_id": topic.topic_id.hex(),
-            "partitions": topic.partitions,
-            "cleanup_policy": topic.cleanup_policy,
-            "retention_ms": topic.retention_ms,
-            "retention_bytes": topic.retention_bytes,
-            "created": topic.created_ms or None,
-            "configs": sorted(topic.configs.items()),
-        }
-        for topic in topics
-    ]
-    return pa.Table.from_pylist(rows, schema=TOPICS)
+class Columns(Generic[T]):
+    """A table with a row for each item: of each column its type, and its value of an item."""
 
+    def __init__(self, columns: Mapping[str, tuple[pa.DataType, Callable[[T], object]]]) -> None:
+        self._columns = columns
+        self.schema = pa.schema({name: kind for name, (kind, _) in columns.items()})
 
-def partitions_table(logs: Iterable[Log]) -> pa.Table:
-    """`oldest` is the timestamp of the first record of the first batch, if segments have it."""
-    rows = [
-        {
-            "topic": log.topic.name,
-            "partition": log.partition,
-            "log_start": log.start,
-            "log_end": log.end,
-            "segments": len(log.segments),
-            "batches": sum(seg.batches for seg in log.segments),
-            "bytes": sum(seg.size for seg in log.segments),
-            "oldest": _newest([seg.min_ts for seg in log.segments[:1]]),
-            "newest": _newest([seg.max_ts for seg in log.segments]),
-        }
-        for log in logs
-    ]
-    return pa.Table.from_pylist(rows, schema=PARTITIONS)
+    def rows(self, items: Iterable[T]) -> list[dict[str, Any]]:
+        return [{name: value(each) for name, (_, value) in self._columns.items()} for each in items]
 
-
-def segments_table(logs: Iterable[Log]) -> pa.Table:
-    rows = [
-        {
-            "topic": log.topic.name,
-            "partition": log.partition,
-            "base_offset": seg.base,
-            "last_offset": seg.last,
-            "records": seg.records,
-            "batches": seg.batches,
-            "bytes": seg.size,
-            "leader_epoch": seg.epoch,
-            "oldest": calendar_ms(seg.min_ts),
-            "newest": calendar_ms(seg.max_ts),
-            "committed": calendar_ms(seg.created_ms),
-            "etag": seg.etag,
-        }
-        for log in logs
-        for seg in log.segments
-    ]
-    return pa.Table.from_pylist(rows, schema=SEGMENTS)
+    def table(self, items: Iterable[T]) -> pa.Table:
+        return pa.Table.from_pylist(self.rows(items), schema=self.schema)
 
 
 def _newest(times: Sequence[int]) -> int | None:
@@ -123,3 +40,51 @@ def calendar_ms(time_ms: int) -> int | None:
     Clients may send any 64 bits as the time of a record or of a commit.
     """
     return time_ms if 0 <= time_ms <= TIME_MAX_MS else None
+
+
+TOPICS: Final = Columns[Topic](
+    {
+        "topic": (pa.string(), lambda topic: topic.name),
+        "topic_id": (pa.string(), lambda topic: topic.topic_id.hex()),
+        "partitions": (pa.int32(), lambda topic: topic.partitions),
+        "cleanup_policy": (pa.string(), lambda topic: topic.cleanup_policy),
+        "retention_ms": (pa.int64(), lambda topic: topic.retention_ms),
+        "retention_bytes": (pa.int64(), lambda topic: topic.retention_bytes),
+        "created": (TIME, lambda topic: topic.created_ms or None),
+        "configs": (pa.map_(pa.string(), pa.string()), lambda topic: sorted(topic.configs.items())),
+    }
+)
+PARTITIONS: Final = Columns[Log](
+    {
+        "topic": (pa.string(), lambda log: log.topic.name),
+        "partition": (pa.int32(), lambda log: log.partition),
+        "log_start": (pa.int64(), lambda log: log.start),
+        "log_end": (pa.int64(), lambda log: log.end),
+        "segments": (pa.int64(), lambda log: len(log.segments)),
+        "batches": (pa.int64(), lambda log: sum(seg.batches for seg in log.segments)),
+        "bytes": (pa.int64(), lambda log: sum(seg.size for seg in log.segments)),
+        "oldest": (TIME, lambda log: _newest([seg.min_ts for seg in log.segments[:1]])),
+        "newest": (TIME, lambda log: _newest([seg.max_ts for seg in log.segments])),
+    }
+)
+"""`oldest` is the timestamp of the first record of the first batch, if segments have it."""
+SEGMENTS: Final = Columns[tuple[Log, Seg]](
+    {
+        "topic": (pa.string(), lambda of: of[0].topic.name),
+        "partition": (pa.int32(), lambda of: of[0].partition),
+        "base_offset": (pa.int64(), lambda of: of[1].base),
+        "last_offset": (pa.int64(), lambda of: of[1].last),
+        "records": (pa.int64(), lambda of: of[1].records),
+        "batches": (pa.int64(), lambda of: of[1].batches),
+        "bytes": (pa.int64(), lambda of: of[1].size),
+        "leader_epoch": (pa.int32(), lambda of: of[1].epoch),
+        "oldest": (TIME, lambda of: calendar_ms(of[1].min_ts)),
+        "newest": (TIME, lambda of: calendar_ms(of[1].max_ts)),
+        "committed": (TIME, lambda of: calendar_ms(of[1].created_ms)),
+        "etag": (pa.string(), lambda of: of[1].etag),
+    }
+)
+
+
+def segments_of(logs: Iterable[Log]) -> Iterator[tuple[Log, Seg]]:
+    return ((log, seg) for log in logs for seg in log.segments)

@@ -1,17 +1,21 @@
-"""Retention as a job, with a clock that does not jump.
+"""The jobs that delete what nobody needs: retention, the collection of orphans, and the sweep of bundles.
 
-If the clock is set ahead, every record would look expired at once. So between two runs the time advances by the
-monotonic clock and at most an hour more, and it never goes back. An operator has hours to correct the clock.
+Retention has a clock that does not jump. If the clock is set ahead, every record would look expired at once. So between
+two runs the time advances by the monotonic clock and at most an hour more, and it never goes back. An operator has
+hours to correct the clock.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import structlog
 from kafscale.lake.catalog import Lake
 from kafscale.lake.retention.apply import Retention
+from kafscale.lake.retention.bundles import Sweep
 from kafscale.lake.retention.deletes import Fate
+from kafscale.lake.retention.orphans import Orphans
 from kafscale.log.manifest_blocks import ManifestBlocks
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.metrics import Metrics
@@ -79,4 +83,69 @@ class RetentionJob:
                 segments=done.segments,
                 bytes=done.bytes,
                 objects={fate.value: count for fate, count in done.fates.items()},
+            )
+
+
+class OrphansJob:
+    def __init__(self, metrics: Metrics, collection: Callable[[], Orphans]) -> None:
+        self._collection = collection
+        self.stands_still = False
+        self._deleted = metrics.counter("orphans_deleted_objects_total")
+        self._strange = metrics.gauge("strange_objects")
+
+    async def run(self) -> None:
+        run = self._collection()
+        try:
+            await run.collect()
+        finally:
+            found = run.found
+            self.stands_still = found.stands_still
+            self._deleted.inc(found.fates[Fate.DELETED])
+            self._strange.set(found.strange)
+            for place, why in found.missed.items():
+                log.warning("log skipped by the collection of orphans", log=place, why=why)
+            log.info(
+                "collection of orphans finished",
+                partitions=found.partitions,
+                orphans=found.count,
+                bytes=found.bytes,
+                above_the_end=found.left,
+                strange=found.strange_names,
+                objects={fate.value: count for fate, count in found.fates.items()},
+            )
+
+
+class BundlesJob:
+    def __init__(self, metrics: Metrics, clock: Clock, sweep: Callable[[], Sweep]) -> None:
+        self._clock = clock
+        self._sweep = sweep
+        self.stands_still = False
+        self._deleted = metrics.counter("swept_bundles_total")
+        self._bumped = metrics.counter("heads_bumped_total")
+        self._live = metrics.gauge("bundles_live")
+        self._pinned = metrics.gauge("bundles_pinned_seconds")
+
+    async def run(self) -> None:
+        run = self._sweep()
+        try:
+            await run.run()
+        finally:
+            found = run.report
+            self.stands_still = found.stands_still
+            self._deleted.inc(found.deleted)
+            self._bumped.inc(found.bumped)
+            self._live.set(found.bundles - found.deleted)
+            oldest_ms = found.oldest_pinned_ms
+            self._pinned.set(0 if oldest_ms is None else (self._clock.wall_ms() - oldest_ms) / 1000)
+            for place, why in found.unreadable.items():
+                log.warning("bundle skipped by the sweep", place=place, why=why)
+            log.info(
+                "sweep of bundles finished",
+                bundles=found.bundles,
+                named=found.named,
+                pinned=found.pinned,
+                kept=found.kept,
+                deleted=found.deleted,
+                failed=found.failed,
+                epochs_raised=found.bumped,
             )

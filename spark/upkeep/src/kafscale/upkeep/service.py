@@ -8,18 +8,19 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Final
 
 from kafscale.lake.catalog import Lake
+from kafscale.lake.retention.bundles import Sweep
+from kafscale.lake.retention.orphans import Orphans
 from kafscale.runtime.process import Runtime, ServiceParts
 from kafscale.runtime.process_metrics import watch_views
 from kafscale.storage.membership.members import LiveView
 from kafscale.upkeep.backup import BackupJob
-from kafscale.upkeep.bundles import BundlesJob
 from kafscale.upkeep.compaction import CompactionJob
 from kafscale.upkeep.lag import LagJob
-from kafscale.upkeep.orphans import OrphansJob
-from kafscale.upkeep.retention import RetentionJob
+from kafscale.upkeep.retention import BundlesJob, OrphansJob, RetentionJob
 from kafscale.upkeep.schedule import DEADLINE_MIN_MS, Job, LowestNode, Schedule
 from kafscale.upkeep.settings import DAY_MS, UpkeepSettings
 
@@ -68,14 +69,16 @@ def job_list(runtime: Runtime[UpkeepSettings]) -> Sequence[Job]:
         within_ms=max(settings.compaction_every_ms, DEADLINE_MIN_MS) // 2,
         grace_s=settings.compaction_grace_ms / 1000,
     )
-    orphans = OrphansJob(lake, runtime.metrics, grace_s, settings.orphans_objects_max)
-    bundles = BundlesJob(
+    collection = partial(
+        Orphans, lake, grace_s=grace_s, objects_max=settings.orphans_objects_max, named_max=0, remembers=True
+    )
+    sweep = partial(
+        Sweep,
         lake,
-        runtime.metrics,
-        runtime.clock,
         min_age_ms=settings.bundles_min_age_ms,
         keep_ms=settings.bundles_uncommitted_keep_ms,
         grace_s=settings.bundle_grace_ms / 1000,
+        now_ms=runtime.clock.wall_ms,
     )
     lag = LagJob(
         lake,
@@ -89,8 +92,8 @@ def job_list(runtime: Runtime[UpkeepSettings]) -> Sequence[Job]:
         *_backup_jobs(runtime),
         _job("retention", settings.retention_every_ms, retention),
         _job("compaction", settings.compaction_every_ms, compaction),
-        _job("orphans", settings.orphans_every_ms, orphans),
-        _job("bundles", settings.bundles_every_ms, bundles),
+        _job("orphans", settings.orphans_every_ms, OrphansJob(runtime.metrics, collection)),
+        _job("bundles", settings.bundles_every_ms, BundlesJob(runtime.metrics, runtime.clock, sweep)),
         Job(name="lag", every_ms=settings.lag_every_ms, run=lag.run),
         Job(name="lag-history", every_ms=DAY_MS, run=lag.expire),
     )

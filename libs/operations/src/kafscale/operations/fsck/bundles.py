@@ -12,11 +12,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from kafscale.log.bundle import Directory, Standings
-from kafscale.log.bundle_directory import read_directory
 from kafscale.log.heads import decode_head
+from kafscale.log.places import read_directory
 from kafscale.log.segment import SegmentError
-from kafscale.operations.fsck.bundle_checks import NamedSlice, check_directory
-from kafscale.operations.fsck.checks import Problem
+from kafscale.operations.fsck.checks import NamedSlice, Problem, check_directory
 from kafscale.operations.sentences import Progress
 from kafscale.storage.cluster_record import read_cluster_id
 from kafscale.storage.etcd.client import EtcdClient

@@ -1,19 +1,25 @@
-"""The rules for a partition's head, its manifests and its objects. Pure.
+"""The rules for a partition's head, its manifests and its objects, and for bundles. Pure.
 
     0 <= swept <= log_start <= next; manifest_end <= next; manifests and tail contiguous, and beginning at or
     before the log start; each listed object exists with the etag, size, checksum, header, footer and index
     that the commit record says; epochs never fall.
+    Only the tail of a head names slices; manifests list segments. A slice has neither index nor key. The directory of a
+    bundle that a head names has the key's id, and for each named slice an entry that equals the commit record.
 An object that no record names is an orphan: a crash may leave it, so it is counted and is not an error. The same is
 true of a segment whose records are all below the log start, with or without its objects.
+A bundle that no head names is legal. It may be of a commit in progress, or its slices are dead and it waits for its
+deletion. An object that is no bundle is counted, because no service reads it and none deletes it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from kafscale.log.bundle import Directory, SliceEntry
 from kafscale.log.heads import Head, Meta, Seg
 from kafscale.log.segment import SegmentError, find_position, parse_index, verify_segment, walk_batches
+from kafscale.storage.keys import BundleId, TopicId
 from kafscale.wire.records import read_batch_header
 
 
@@ -129,3 +135,62 @@ def check_index(where: str, seg: Seg, index_data: bytes, data: bytes) -> Iterato
             yield Problem(where, f"entry {entry.offset} does not point at its batch (byte {entry.position})")
     if find_position(index, seg.base) not in starts:
         yield Problem(where, "the first entry points nowhere")
+
+
+@dataclass(frozen=True, slots=True)
+class NamedSlice:
+    """A slice in the tail of a head."""
+
+    topic_id: TopicId
+    partition: int
+    topic: str
+    seg: Seg
+
+    @property
+    def name(self) -> str:
+        return f"{self.topic}/{self.partition}"
+
+
+def check_slices(part: Partition) -> Iterator[Problem]:
+    """Which segments may be slices, and what their commit records say, without reading objects."""
+    for seg in part.segments[: len(part.segments) - len(part.head.tail)]:
+        if seg.is_slice:
+            yield Problem(
+                part.name,
+                f"a manifest lists the slice {seg.base} of bundle {seg.bundle.hex()}: only heads may",
+            )
+    for seg in part.segments:
+        if seg.is_slice and (seg.key or seg.index_size or seg.index_etag):
+            yield Problem(part.name, f"the slice {seg.base} has the key or the index of a segment")
+
+
+def check_directory(
+    where: str, bundle_id: BundleId, directory: Directory, named: Sequence[NamedSlice]
+) -> Iterator[Problem]:
+    """A bundle's directory against its key and against the heads that name the bundle."""
+    if directory.id != bundle_id:
+        yield Problem(where, f"its header has the id {directory.id.hex()}")
+    entries = {(entry.topic_id, entry.partition): entry for entry in directory.entries}
+    for each in named:
+        entry = entries.get((each.topic_id, each.partition))
+        if entry is None:
+            yield Problem(where, f"its directory has no slice of {each.name}, which the head names")
+            continue
+        for fact, recorded, found in _facts(each.seg, entry):
+            if recorded != found:
+                yield Problem(
+                    where, f"{fact} of {each.name}: the commit record says {recorded}, the directory {found}"
+                )
+
+
+def _facts(seg: Seg, entry: SliceEntry) -> Iterator[tuple[str, int, int]]:
+    yield "position", seg.position, entry.position
+    yield "size", seg.size, entry.size
+    yield "leader epoch", seg.epoch, entry.leader_epoch
+    yield "base offset", seg.base, entry.base
+    yield "last offset", seg.last, entry.last
+    yield "checksum", seg.crc32c, entry.crc32c
+    yield "records", seg.records, entry.records
+    yield "batches", seg.batches, entry.batches
+    yield "smallest timestamp", seg.min_ts, entry.min_ts
+    yield "largest timestamp", seg.max_ts, entry.max_ts

@@ -13,9 +13,16 @@ from kafscale.log.places import Place, index_of, place_of
 from kafscale.log.segment import SegmentError
 from kafscale.log.state import read_state, state_reads
 from kafscale.log.transactions import Event, events_in, stored_batches
-from kafscale.operations.fsck.bundle_checks import NamedSlice, check_slices
 from kafscale.operations.fsck.bundles import BundleCheck, BundleCounts, is_named
-from kafscale.operations.fsck.checks import Partition, Problem, check_index, check_offsets, check_segment
+from kafscale.operations.fsck.checks import (
+    NamedSlice,
+    Partition,
+    Problem,
+    check_index,
+    check_offsets,
+    check_segment,
+    check_slices,
+)
 from kafscale.operations.fsck.transaction_checks import TransactionWalk, check_stable_offset
 from kafscale.operations.sentences import Progress
 from kafscale.storage.etcd.client import EtcdClient, Range

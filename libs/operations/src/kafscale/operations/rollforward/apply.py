@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import Final
 
 from kafscale.admin import plan as topic_txns
-from kafscale.lake.concurrency import gather_bounded
 from kafscale.log.heads import Seg, encode_head, encode_meta
 from kafscale.log.manifests import encode_manifest
 from kafscale.log.meta_swap import send
@@ -24,6 +23,7 @@ from kafscale.storage.coordination import OwnerRecord, encode_owner
 from kafscale.storage.etcd.client import Compare, Delete, EtcdClient, Put, Txn
 from kafscale.storage.keys import META_TOPIC_ID, Keyspace, TopicId, index_beside
 from kafscale.storage.objects import IfAbsent, ObjectStore
+from kafscale.storage.task_groups import gather_bounded
 from kafscale.storage.topics import Topic, encode_epoch_floor, encode_topic
 
 WRITES_AT_ONCE: Final = 8

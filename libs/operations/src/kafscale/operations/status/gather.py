@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Final, TypeVar
 
+from kafscale.log.heads import HEAD_FEATURES
 from kafscale.operations.status.picture import (
     NO_ANSWER,
     READY,
@@ -17,25 +18,27 @@ from kafscale.operations.status.picture import (
     Observed,
     Picture,
     Totals,
+    Unsettled,
     http_address,
     newest,
     paint,
 )
-from kafscale.operations.status.unsettled import read_unsettled
 from kafscale.storage.cluster_record import decode_cluster_id
 from kafscale.storage.coordination import decode_owner
 from kafscale.storage.etcd.client import EtcdClient, KeyValue
 from kafscale.storage.keys import Keyspace, UnknownKey
 from kafscale.storage.membership.records import Instance, decode_live
-from kafscale.storage.schema import UnreadableValue
-from kafscale.storage.slots import decode_slot
+from kafscale.storage.schema import UnreadableValue, parse_value
+from kafscale.storage.task_groups import gather_bounded
 from kafscale.storage.topics import TopicState, decode_topic
+from kafscale.store.v1 import store_pb2 as pb
 
 T = TypeVar("T")
 
 HTTP_TIMEOUT_S: Final = 3.0
 BODY_BYTES_MAX: Final = 32 * 1024 * 1024
 AT_ONCE: Final = 16
+HEADS_PER_READ: Final = 500
 
 
 async def look(
@@ -84,11 +87,34 @@ async def _kept(etcd: EtcdClient, keys: Keyspace, endpoints: tuple[str, ...]) ->
             record.owner for record in readable(owners.kvs, lambda kv: decode_owner(kv.value)) if record.owner
         ),
         slot_owners=tuple(
-            slot.owner for slot in readable(slots.kvs, lambda kv: decode_slot(kv.value)) if slot.owner
+            slot.owner for slot in readable(slots.kvs, lambda kv: decode_owner(kv.value)) if slot.owner
         ),
         unsettled=await read_unsettled(etcd, keys),
         now_ms=int(time.time() * 1000),
     )
+
+
+async def read_unsettled(etcd: EtcdClient, keys: Keyspace) -> Unsettled:
+    """Reads all heads, because a partition without an owner has slices too and no instance reports them.
+
+    Page by page, so the heads are not of one moment. Raises EtcdError.
+    """
+    slices: list[pb.Seg] = []
+    async for kv in etcd.each(keys.heads_prefix(), page_keys=HEADS_PER_READ):
+        with contextlib.suppress(UnreadableValue):  # `kafscale fsck` reports damage
+            slices += _slices_of(kv.value)
+    return Unsettled(
+        slices=len(slices),
+        bytes=sum(seg.size for seg in slices),
+        oldest_created_ms=min((seg.created for seg in slices), default=None),
+    )
+
+
+def _slices_of(value: bytes) -> list[pb.Seg]:
+    """Without `decode_head`, which builds every segment of the tail."""
+    head = pb.Head()
+    parse_value(head, value, "head", HEAD_FEATURES)
+    return [seg for seg in head.tail if seg.bundle]
 
 
 def count_groups(keys: Keyspace, found: Iterable[bytes]) -> int:
@@ -127,13 +153,11 @@ def _verdict(status: int, text: str) -> str:
 
 async def _each(instances: list[Instance], path: str, read: Callable[[int, str], T]) -> dict[str, T]:
     """By role and id. An unreachable instance has status 0 and no text."""
-    gate = asyncio.Semaphore(AT_ONCE)
 
     async def ask(instance: Instance) -> T:
-        async with gate:
-            return read(*await asyncio.to_thread(_get, http_address(instance), path))
+        return read(*await asyncio.to_thread(_get, http_address(instance), path))
 
-    answers = await asyncio.gather(*map(ask, instances))
+    answers = await gather_bounded(map(ask, instances), AT_ONCE)
     return {each.role + each.id: answer for each, answer in zip(instances, answers, strict=True)}
 
 

@@ -12,7 +12,6 @@ from typing import Final
 
 from kafscale.operations.sentences import counted
 from kafscale.operations.services import SERVICES, UPKEEP, WHAT_THEY_DO
-from kafscale.operations.status.unsettled import Unsettled
 from kafscale.runtime.addresses import join_address, split_address
 from kafscale.storage.membership.records import Instance
 
@@ -39,6 +38,16 @@ class Observed:
     health: str
     gauges: Totals
     rates: Totals
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unsettled:
+    """The slices of bundles that heads name: their owners have not settled them into segments yet."""
+
+    slices: int = 0
+    bytes: int = 0
+    oldest_created_ms: int | None = None
+    """When the oldest of them was written. None: there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,19 +1,22 @@
-"""What a service counts of each Kafka request (how many, how long, which errors), and the request's codec."""
+"""The Kafka APIs of a service: which of its modules answers each, what is counted of each request (how many, how long,
+which errors), and the request's codec."""
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
+from pkgutil import iter_modules
+from types import ModuleType
 from typing import Protocol, TypeVar
 
 import msgspec
 from kafscale.runtime.metrics import Distribution, Metrics, Tally
-from kafscale.runtime.request_meta import RequestMeta
+from kafscale.runtime.stream.frame import RequestMeta
 from kafscale.runtime.stream.inbound import InboundRequest
 from kafscale.runtime.stream.tasks import AsyncHandler
-from kafscale.wire.apis import api_label
+from kafscale.wire.apis import ApiKey, api_label
 from kafscale.wire.buffers import Buffer
-from kafscale.wire.error_codes import error_codes
-from kafscale.wire.error_names import error_name
+from kafscale.wire.errors import error_codes, error_name
 
 C = TypeVar("C")
 Q = TypeVar("Q")
@@ -106,3 +109,23 @@ def answering(
 ) -> Callable[[Callable[[C, Q], Awaitable[R]]], Callable[[C], AsyncHandler]]:
     """The same for a handler that needs the request only."""
     return lambda answer: answering_with_meta(codec)(lambda context, request, _: answer(context, request))
+
+
+T = TypeVar("T")
+
+
+def exported(package: ModuleType, name: str, kind: type[T]) -> dict[int, T]:
+    """What each module of the package exports under `name`, by API key, in the order of the keys.
+
+    The name of a module is the name of its API: `list_offsets.py` answers ApiKey.LIST_OFFSETS. So the file registers
+    its API, and no table repeats it.
+    Modules without that name are helpers of the others. Raises KeyError for a module that is named after no API.
+    """
+    found: dict[int, T] = {}
+    for each in iter_modules(package.__path__):
+        value = getattr(import_module(f"{package.__name__}.{each.name}"), name, None)
+        if value is None:
+            continue
+        assert isinstance(value, kind), f"{each.name}.{name} is no {kind.__name__}"
+        found[int(ApiKey[each.name.upper()])] = value
+    return dict(sorted(found.items()))

@@ -3,7 +3,8 @@ reconnects after a loss.
 
 Laws: requests of one lane arrive in the order of their send(). A PendingReply always ends with a Reply, or its
 owner cancels it. A request has the outcome NOT_EXECUTED only if it was certainly not executed: no byte of it was
-handed to gRPC, or the service said so. Nothing is ever sent twice.
+handed to gRPC, or the service said so. Nothing is ever sent twice. A service that leaves says so: then nothing more is
+sent on the stream, and the service answers what was.
 """
 
 import asyncio
@@ -19,8 +20,8 @@ from kafscale.runtime.clock import Clock, SystemClock
 from kafscale.runtime.grpc_identity import Dial, plain
 from kafscale.runtime.stream.frame import (
     BODY_BYTES_MAX,
-    Buffer,
     FrameError,
+    LeavingFrame,
     Reply,
     ReplyFrame,
     ReplyPart,
@@ -35,13 +36,14 @@ from kafscale.runtime.stream.options import (
     KEEPALIVE_TIME_MS,
     KEEPALIVE_TIMEOUT_MS,
     METHODS,
-    READS_SIZES,
+    READS,
     Stream,
     keepalive,
 )
 from kafscale.runtime.stream.outbox import Outbox, Waiting
 from kafscale.storage.backoff import Backoff
 from kafscale.storage.task_groups import uncancelled
+from kafscale.wire.buffers import Buffer
 
 log = structlog.get_logger("kafscale.stream")
 
@@ -61,6 +63,7 @@ class _Lost(Exception):
 class _State(enum.Enum):
     CONNECTING = enum.auto()  # new requests wait for the stream
     UP = enum.auto()
+    LEAVING = enum.auto()  # the service answers what was sent; new requests fail
     DOWN = enum.auto()  # the last attempt failed, so new requests fail
     CLOSED = enum.auto()
 
@@ -248,7 +251,7 @@ class StreamClient:
                 pending.end("no reply within the age budget")
 
     async def _stay_connected(self) -> None:
-        """Until cancelled."""
+        """Until the client is closed."""
         backoff = Backoff()
         while True:
             reason = await self._one_stream(backoff)
@@ -256,6 +259,9 @@ class StreamClient:
                 self._log.warning("stream lost", reason=reason, unanswered=len(self._pending))
                 self._state = _State.CONNECTING
                 self._up.clear()
+            elif self._state is _State.LEAVING:
+                self._log.info("stream closed, as the service leaves", unanswered=len(self._pending))
+                self._state = _State.DOWN
             elif self._state is _State.CONNECTING:
                 self._log.warning("backend unreachable", reason=reason)
                 self._state = _State.DOWN
@@ -264,6 +270,8 @@ class StreamClient:
             self._outbox = Outbox()
             self._inbox = self._new_inbox()
             self._after_write()
+            if self._state is _State.CLOSED:
+                return  # a TaskGroup that fails in the instant of a cancellation forgets the cancellation
             await asyncio.sleep(backoff.next_s())
 
     async def _one_stream(self, backoff: Backoff) -> str:
@@ -300,7 +308,7 @@ class StreamClient:
                         raise _Lost("connection failed")
                     await channel.wait_for_state_change(state)
                     state = channel.get_state(try_to_connect=True)
-                call: Call = channel.stream_stream(self._method)(metadata=READS_SIZES)
+                call: Call = channel.stream_stream(self._method)(metadata=READS)
                 if ACCEPTED[0] not in tuple(await call.initial_metadata()):
                     raise _Lost(await _status(call))
                 return call
@@ -326,6 +334,8 @@ class StreamClient:
         while True:
             message = outbox.take(self._clock.now_ms())
             if message is None:
+                if self._state is _State.LEAVING:
+                    return await call.done_writing()
                 self._waits_to_write.clear()
                 await self._waits_to_write.wait()
                 continue
@@ -358,8 +368,23 @@ class StreamClient:
                 if type(frame) is ReplyPart:
                     self._part(frame)
                     continue
+                if type(frame) is LeavingFrame:
+                    self._service_leaves()
+                    continue
                 assert type(frame) is ReplyFrame, "the inbox of a front door lets only replies through"
                 self._reply(frame)
+
+    def _service_leaves(self) -> None:
+        """Ends what has not left. A large body that has begun to leave goes on: its service waits for the rest."""
+        self._state = _State.LEAVING
+        self._why_down = "the service leaves"
+        self._up.clear()
+        for request_id, pending in tuple(self._pending.items()):
+            if pending.waiting is not None and not pending.waiting.taken:
+                self.withdraw(request_id)
+                if not pending.future.done():
+                    pending.end(self._why_down)
+        self._waits_to_write.set()
 
     def _reply(self, frame: ReplyFrame) -> None:
         """A reply without a pending request crossed its cancel on the way."""
@@ -402,7 +427,7 @@ class StreamClient:
         waiting_bytes = self._outbox.waiting_bytes
         if size > BODY_BYTES_MAX:
             return Reply(ReplyStatus.TOO_LARGE)
-        if self._state is _State.DOWN:
+        if self._state in (_State.LEAVING, _State.DOWN):
             return Reply(ReplyStatus.REFUSED, reason=f"unreachable: {self._why_down}")
         if self._state is _State.CLOSED:
             return Reply(ReplyStatus.REFUSED, reason="the client was closed")

@@ -11,9 +11,28 @@ from collections.abc import Sequence
 from typing import Final, Self
 
 import msgspec
-from kafscale.runtime.request_meta import RequestMeta as RequestMeta
+from kafscale.wire.buffers import Buffer
 
-Buffer = bytes | bytearray | memoryview
+
+class RequestMeta(msgspec.Struct, frozen=True, kw_only=True):
+    """What accompanies a request from the front door to a service: its ids, its limits and its sender. The body travels
+    separately. StreamClient sets request_id."""
+
+    connection_id: int
+    api_key: int
+    api_version: int
+    correlation_id: int = 0
+    request_id: int = 0
+    lane_epoch: int = 0
+    age_budget_ms: int = 0  # 0: no limit
+    revision: int = 0
+    log_start_revision: int = 0
+    listener: str | None = None
+    principal: str | None = None
+    peer: str | None = None
+    client_id: str | None = None
+    traceparent: str | None = None
+
 
 FRAME_VERSION: Final = 3
 FLAG_MORE: Final = 1
@@ -45,6 +64,7 @@ class FrameKind(enum.IntEnum):
     CHUNK = 2
     REPLY = 3
     CANCEL = 4
+    LEAVING = 5
 
 
 class Outcome(enum.Enum):
@@ -116,13 +136,17 @@ class CancelFrame(msgspec.Struct, frozen=True):
     request_id: int
 
 
+class LeavingFrame(msgspec.Struct, frozen=True):
+    """The service ends this stream once the front door has closed its side: a request sent after this is wasted."""
+
+
 class TooLargeFrame(msgspec.Struct, frozen=True):
     """A request whose body passed the bound. Its bytes are dropped, and the sender gets an error."""
 
     request_id: int
 
 
-Frame = RequestFrame | ReplyFrame | ReplyPart | CancelFrame | TooLargeFrame
+Frame = RequestFrame | ReplyFrame | ReplyPart | CancelFrame | LeavingFrame | TooLargeFrame
 
 
 def encode_string(text: str | None) -> bytes:

@@ -4,8 +4,9 @@ import enum
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from kafscale.runtime.stream.frame import Buffer, ReplyStatus, RequestMeta
+from kafscale.runtime.stream.frame import ReplyStatus, RequestMeta
 from kafscale.runtime.tracing import Span
+from kafscale.wire.buffers import Buffer
 
 
 class ReplySink(Protocol):

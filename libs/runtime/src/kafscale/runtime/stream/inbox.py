@@ -10,7 +10,6 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Final, Literal
 
-from kafscale.runtime.request_meta import RequestMeta
 from kafscale.runtime.stream.frame import (
     BODY_BYTES_MAX,
     BODY_SIZE,
@@ -31,11 +30,13 @@ from kafscale.runtime.stream.frame import (
     Frame,
     FrameError,
     FrameKind,
+    LeavingFrame,
     Reply,
     ReplyFrame,
     ReplyPart,
     ReplyStatus,
     RequestFrame,
+    RequestMeta,
     TooLargeFrame,
     decode_strings,
 )
@@ -47,7 +48,7 @@ SMALL_BODY_BYTES: Final = 4 << 10
 LARGE_MESSAGE_BYTES: Final = 32 << 10
 # An answer may wait long for its client. So it keeps no message alive that has more than this many times its bytes.
 PINNED_RATIO_MAX: Final = 4
-_REQUEST, _CHUNK, _REPLY, _CANCEL = map(int, FrameKind)
+_REQUEST, _CHUNK, _REPLY, _CANCEL, _LEAVING = map(int, FrameKind)
 _STATUSES: Final = tuple(status for status in ReplyStatus if status is not ReplyStatus.LOST)
 
 Side = Literal["service", "frontdoor"]
@@ -138,6 +139,10 @@ class Inbox:
                 raise FrameError("a cancel has no payload")
             self._open.pop(request_id, None)
             return CancelFrame(request_id)
+        if kind == _LEAVING and not self._is_service:
+            if flags or len(view) != COMMON.size:
+                raise FrameError("a leaving has no payload")
+            return LeavingFrame()
         raise FrameError(f"a frame of kind {kind} has no place in this direction")
 
     def _reply(self, view: memoryview, flags: int, status: int, request_id: int) -> Frame | None:

@@ -19,8 +19,10 @@ SERVICE: Final = "kafscale.rpc.v1.KafkaStream"
 METHODS: Final = {Stream.BULK: f"/{SERVICE}/Bulk", Stream.CONTROL: f"/{SERVICE}/Control"}
 # A service's first word on a stream that it will serve. A refused call shows empty metadata instead.
 ACCEPTED: Final = (("kafscale-stream", "1"),)
-# A front door that reads the sizes of replies in chunks says so when it opens a stream. Older services ignore it.
-READS_SIZES: Final = (("kafscale-reads-sizes", "1"),)
+# What a front door reads beyond the first layout, as it says when it opens a stream. Older services ignore it.
+READS_SIZES: Final = ("kafscale-reads-sizes", "1")
+READS_LEAVING: Final = ("kafscale-reads-leaving", "1")
+READS: Final = (READS_SIZES, READS_LEAVING)
 
 # A peer that does not respond (stopped, unplugged) is given up after the sum of these.
 KEEPALIVE_TIME_MS: Final = 5_000

@@ -24,13 +24,13 @@ from kafscale.runtime.stream.frame import (
     PAYLOAD_BYTES_MAX,
     REPLY_HEADER,
     REQUEST_HEADER,
-    Buffer,
     FrameError,
     FrameKind,
     RequestMeta,
     body_size,
     encode_string,
 )
+from kafscale.wire.buffers import Buffer
 
 TEXTS_BYTES_MAX: Final = 0xFFFF
 # What a frame costs to hold beside its body, so that a queue of empty bodies is bounded too.
@@ -38,7 +38,7 @@ FRAME_COST_BYTES: Final = 256
 OPEN_BODIES_MAX: Final = 8
 AGE_BUDGET_MAX_MS: Final = 0xFFFFFFFF
 NULL_TEXT: Final = b"\xff\xff"
-_REQUEST, _CHUNK, _REPLY, _CANCEL = map(int, FrameKind)
+_REQUEST, _CHUNK, _REPLY, _CANCEL, _LEAVING = map(int, FrameKind)
 
 
 @dataclass(slots=True, eq=False)
@@ -100,6 +100,9 @@ class Outbox:
 
     def put_cancel(self, request_id: int) -> None:
         self._enqueue(Waiting(_CANCEL, request_id, (), 0))
+
+    def put_leaving(self) -> None:
+        self._enqueue(Waiting(_LEAVING, 0, (), 0))
 
     def drop(self, waiting: Waiting) -> None:
         """Drops what has not left. A cancel must follow if part of it has left (`taken`)."""

@@ -5,10 +5,14 @@ which the front door sent. Every request is answered exactly once or its stream 
 stream ends, everything open on it is cancelled. While more bytes than the limit are unanswered or
 unsent, the stream is not read. An answer that is larger than the limit is not sent: its request gets
 TOO_LARGE, and the stream goes on for all others.
+
+A service that leaves says so on every stream. Its front door then sends nothing more and closes its side, so the
+service has read all that was sent on the stream before it ends it, and no request on it is left without an answer.
 """
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,7 +25,6 @@ from kafscale.runtime.logs import CURRENT_REQUEST
 from kafscale.runtime.stream.apis import ApiMetrics, ApiStats, StreamStats
 from kafscale.runtime.stream.frame import (
     BODY_BYTES_MAX,
-    Buffer,
     CancelFrame,
     FrameError,
     ReplyStatus,
@@ -32,10 +35,11 @@ from kafscale.runtime.stream.frame import (
 )
 from kafscale.runtime.stream.inbound import CountError, Handler, InboundRequest
 from kafscale.runtime.stream.inbox import Inbox
-from kafscale.runtime.stream.options import ACCEPTED, READS_SIZES, SERVICE, Stream
+from kafscale.runtime.stream.options import ACCEPTED, READS_LEAVING, READS_SIZES, SERVICE, Stream
 from kafscale.runtime.stream.outbox import FRAME_COST_BYTES, Outbox
 from kafscale.runtime.stream.tasks import AsyncHandler, task_handler
 from kafscale.runtime.tracing import Tracer, request_span
+from kafscale.wire.buffers import Buffer
 
 __all__ = ["AsyncHandler", "Handler", "InboundRequest", "StreamLimits", "StreamServer", "task_handler"]
 
@@ -46,6 +50,8 @@ Context = grpc.aio.ServicerContext[bytes, bytes]
 # as gRPC and the sockets can have held for us: the rest waited at the sender, which counted its age.
 CAUGHT_UP_MS: Final = 5
 WINDOW_BYTES: Final = 16 << 20
+GOODBYE_TIMEOUT_S: Final = 2.0
+"""A front door that stands still may take longer to close its side. The service does not wait for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,13 +116,23 @@ class StreamServer:
         return sum(stream.held_bytes for stream in self._streams)
 
     def refuse_new(self) -> None:
-        """From now on requests are answered REFUSED; those that are open go on."""
+        """From now on requests are answered REFUSED, and front doors are asked to send none; those that are open go
+        on."""
         self.refusing = True
+        for stream in self._streams:
+            stream.ask_to_close()
 
     async def until_idle(self) -> None:
-        """Returns when every open request is answered and every answer is handed to gRPC."""
-        for stream in tuple(self._streams):
+        """Returns when every open request is answered and every answer is handed to gRPC, and the streams whose
+        front doors were asked to close them have ended, or GOODBYE_TIMEOUT_S later.
+        """
+        streams = tuple(self._streams)
+        for stream in streams:
             await stream.until_idle()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(GOODBYE_TIMEOUT_S):
+                for stream in streams:
+                    await stream.until_closed()
 
     def pause(self, stream: "_ServerStream") -> None:
         self._paused.add(stream)
@@ -183,7 +199,10 @@ class _ServerStream:
         self._limits = server.limits
         self._stats = server.stats[kind]
         self._inbox = Inbox("service", body_bytes_max=server.limits.body_bytes_max)
-        self._outbox = Outbox(sizes=READS_SIZES[0] in tuple(context.invocation_metadata() or ()))
+        reads = tuple(context.invocation_metadata() or ())
+        self._outbox = Outbox(sizes=READS_SIZES in reads)
+        self._reads_leaving = READS_LEAVING in reads
+        self._asked_to_close = False
         self._open_bytes = 0
         self._ended = False
         self._writing = False
@@ -193,19 +212,32 @@ class _ServerStream:
         self._waits_to_write = asyncio.Event()
         self._has_room = asyncio.Event()
         self._is_idle = asyncio.Event()
+        self._has_ended = asyncio.Event()
         self.open: dict[int, InboundRequest] = {}
 
     async def run(self) -> FrameError | None:
-        """Until the client closed its side (it waits for no more replies), broke the layout, or we leave."""
+        """Until the client closed its side, broke the layout, or we leave. A client that was asked to close its side
+        waits for its replies; any other waits for none.
+        """
         async with asyncio.TaskGroup() as tasks:
             writer = tasks.create_task(self._write())
             self._reader = tasks.create_task(self._read_until_wrong())
             await asyncio.wait((self._reader,))
+            if self._asked_to_close and not self._reader.cancelled() and self._reader.result() is None:
+                await self.until_idle()
             writer.cancel()
         return None if self._reader.cancelled() else self._reader.result()
 
+    def ask_to_close(self) -> None:
+        if self._reads_leaving and not self._asked_to_close:
+            self._asked_to_close = True
+            self._outbox.put_leaving()
+            self._waits_to_write.set()
+
     def leave(self) -> None:
         """Ends the call in good order, so that the last writes still arrive."""
+        self._ended = True
+        self._is_idle.set()
         if self._reader is not None:
             self._reader.cancel()
 
@@ -214,9 +246,15 @@ class _ServerStream:
             self._is_idle.clear()
             await self._is_idle.wait()
 
+    async def until_closed(self) -> None:
+        """Returns at once if the client was not asked to close its side."""
+        if self._asked_to_close:
+            await self._has_ended.wait()
+
     def end(self) -> None:
         self._ended = True
         self._is_idle.set()
+        self._has_ended.set()
         for request in tuple(self.open.values()):
             self._cancel(request)
         self.open.clear()

@@ -12,9 +12,10 @@ from typing import Any
 
 import structlog
 from kafscale.runtime.logs import CURRENT_REQUEST
-from kafscale.runtime.stream.frame import Buffer, ReplyStatus
+from kafscale.runtime.stream.frame import ReplyStatus
 from kafscale.runtime.stream.inbound import Handler, InboundRequest
 from kafscale.runtime.tracing import CURRENT_SPAN
+from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import WireError
 
 log = structlog.get_logger("kafscale.stream")

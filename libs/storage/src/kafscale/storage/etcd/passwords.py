@@ -15,6 +15,7 @@ from typing import Final
 
 import grpc
 from kafscale.storage.etcd.errors import EtcdRejected, EtcdUnknown, UnknownKind
+from kafscale.storage.operator_files import FileWrong, read_text
 
 BYTES_MAX: Final = 4_096
 
@@ -35,7 +36,7 @@ class Passwords:
             return (self._source or "",)
         try:
             wanted = read_password(self._source)
-        except ValueError as wrong:
+        except FileWrong as wrong:
             if self._accepted is None:
                 raise EtcdRejected(grpc.StatusCode.UNAUTHENTICATED, str(wrong)) from None
             return (self._accepted,)
@@ -55,16 +56,11 @@ class Passwords:
 
 
 def read_password(path: Path) -> str:
-    """The file's text without the line's end. Raises ValueError with a sentence that does not contain the text."""
+    """The file's text without the line's end. Raises FileWrong with a sentence that does not contain the text."""
     try:
-        with path.open("rb") as file:
-            content = file.read(BYTES_MAX + 1)
-    except OSError as error:
-        raise ValueError(f"the password file {path} cannot be read: {error.strerror}") from None
-    try:
-        text = content.decode().rstrip("\r\n")
-    except UnicodeDecodeError:
-        raise ValueError(f"the password file {path} is not UTF-8 text") from None
-    if not text or len(content) > BYTES_MAX:
-        raise ValueError(f"the password file {path} must have 1 to {BYTES_MAX} bytes")
+        text = read_text(path, BYTES_MAX).rstrip("\r\n")
+    except FileWrong as wrong:
+        raise FileWrong(f"the password file {path} cannot be used: {wrong}") from None
+    if not text:
+        raise FileWrong(f"the password file {path} is empty")
     return text

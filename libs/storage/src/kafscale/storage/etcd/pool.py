@@ -21,6 +21,7 @@ from kafscale.etcd.v3 import rpc_pb2 as pb
 from kafscale.storage.backoff import Backoff
 from kafscale.storage.etcd.errors import EtcdRejected, EtcdUnknown, UnknownKind, classify
 from kafscale.storage.etcd.transport import Access, Endpoint
+from kafscale.storage.operator_files import Stamp
 
 RETRY_FIRST_MS = 50
 RETRY_MAX_MS = 500
@@ -74,7 +75,7 @@ def serialize(message: Message) -> bytes:
 class Member:
     endpoint: Endpoint
     channel: grpc.aio.Channel
-    stamp: tuple[object, ...]
+    stamp: Stamp
     """Of the certificate files that the channel was made with."""
     unary: dict[str, grpc.aio.UnaryUnaryMultiCallable[Any, Any]] = field(default_factory=dict)
 
@@ -296,7 +297,7 @@ class Pool:
             self._members = [Member(e, self.access.channel(e), stamp) for e in self.access.endpoints]
         return self._members[self._current]
 
-    def _stamp(self) -> tuple[object, ...]:
+    def _stamp(self) -> Stamp:
         return () if self.access.tls is None else self.access.tls.stamp()
 
     def _renewed(self, member: Member) -> Member:

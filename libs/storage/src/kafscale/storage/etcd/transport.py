@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import grpc
 import grpc.aio
 from kafscale.storage.etcd.passwords import Passwords
+from kafscale.storage.operator_files import Stamp, stamp_of
 
 DEFAULT_PORT = 2379
 UNIX = "unix://"
@@ -59,10 +60,9 @@ class EtcdTls:
             certificate_chain=None if self.cert is None else self.cert.read_bytes(),
         )
 
-    def stamp(self) -> tuple[tuple[int, int, int], ...]:
+    def stamp(self) -> Stamp:
         """Differs when a file was replaced. Raises OSError."""
-        stats = [path.stat() for path in (self.ca, self.cert, self.key) if path is not None]
-        return tuple((stat.st_mtime_ns, stat.st_ino, stat.st_size) for stat in stats)
+        return stamp_of(path for path in (self.ca, self.cert, self.key) if path is not None)
 
 
 @dataclass(frozen=True, slots=True)

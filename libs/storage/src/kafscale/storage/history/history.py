@@ -253,7 +253,7 @@ class History:
         )
         if not (await self._etcd.txn(txn)).succeeded:
             return await self.verify()
-        await self._put(made)
+        await self._put(str(made))
         self._found(made)
         await self._prune()
         return made
@@ -274,7 +274,7 @@ class History:
             )
         )
         await self._etcd.txn(txn)
-        await self._put(made)
+        await self._put(str(made))
         await self._store.delete(self._name(STOPPED))
         await self._prune()
         self._verified = self._stopped = self._suspicion = self._generation = None
@@ -291,13 +291,13 @@ class History:
             known, answered = self._etcd.fell
             self.suspect(f"it answered with revision {answered} after revision {known}")
         if self._suspicion is not None:
-            await self._put_stopped(self._suspicion)
+            await self._put(STOPPED, self._suspicion)
             raise WentBack(self._suspicion)
         if newest is None:
             newest = first_of(0, os.urandom(NONCE_BYTES))
             await self._etcd.put(witness_key(self._keys, newest), encode_made(self._wall_ms()))
         if newest not in stored:
-            await self._put(newest)
+            await self._put(str(newest))
         self._generation = newest.generation
         return newest
 
@@ -340,15 +340,10 @@ class History:
             names = [info.key.removeprefix(prefix) async for info in self._store.list(prefix)]
         return {witness for name in names if (witness := parse_witness(name)) is not None}, STOPPED in names
 
-    async def _put(self, witness: Witness) -> None:
+    async def _put(self, name: str, content: str = "") -> None:
         with suppress(PreconditionFailed):  # another process has put it
             async with asyncio.timeout(STORE_TIMEOUT_S):
-                await self._store.put(self._name(str(witness)), [b""], condition=IfAbsent())
-
-    async def _put_stopped(self, why: str) -> None:
-        with suppress(PreconditionFailed):
-            async with asyncio.timeout(STORE_TIMEOUT_S):
-                await self._store.put(self._name(STOPPED), [why.encode()], condition=IfAbsent())
+                await self._store.put(self._name(name), [content.encode()], condition=IfAbsent())
 
     async def _reason(self) -> str:
         try:

@@ -21,9 +21,9 @@ from kafscale.storage.objects.disk_files import (
     read_range,
     sync_directory,
     translated,
+    write_body,
 )
 from kafscale.storage.objects.disk_records import AttributeRecords, Records, make_parents, open_records
-from kafscale.storage.objects.disk_stage import Stage, Staged, fill
 from kafscale.storage.objects.locks import KeyLocks
 from kafscale.storage.objects.port import (
     Buffer,
@@ -38,7 +38,7 @@ from kafscale.storage.objects.port import (
     StoreRefused,
     StoreUnavailable,
 )
-from kafscale.storage.objects.sidecar import STORE_DIR, Record, check_key, encode_metadata
+from kafscale.storage.objects.sidecar import STORE_DIR, Record, check_key, encode_metadata, record_line
 
 _RACES_MAX: Final = 16  # a race is lost only if another process changed the same key at that moment
 _OPEN: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -51,6 +51,58 @@ class _Found:
     fd: int
     status: os.stat_result
     record: Record | None
+
+
+@dataclass(slots=True)
+class Staged:
+    """Written bytes and their record, before they get their key; `source` is the path to link."""
+
+    fd: int
+    inode: int
+    etag: str
+    source: str
+    shown: bool = False
+
+
+class Stage:
+    """The store's directory for files that have no key yet. If the file system supports it, they are unnamed and vanish
+    with their process."""
+
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+        self.unnamed = True
+
+    def prepare(self) -> None:
+        """Checks whether the file system supports unnamed files."""
+        self.unnamed = self._can_be_unnamed()
+
+    def _can_be_unnamed(self) -> bool:
+        try:
+            os.close(self._open_unnamed())
+        except OSError:
+            return False
+        return os.path.isdir("/proc/self/fd")
+
+    def fresh_name(self) -> str:
+        return f"{self._directory}/{uuid.uuid4().hex}"
+
+    def open(self) -> tuple[int, str]:
+        """An empty file and its name; "" for an unnamed one."""
+        if self.unnamed:
+            return self._open_unnamed(), ""
+        name = self.fresh_name()
+        return os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644), name
+
+    def _open_unnamed(self) -> int:
+        return os.open(self._directory, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o644)
+
+
+def fill(fd: int, name: str, key: str, body: Sequence[Buffer], described: str, records: Records) -> Staged:
+    """Writes bytes and record into an open file; `described` is its encoded metadata."""
+    etag, size = write_body(fd, body)
+    status = os.fstat(fd)
+    records.write(key, fd, record_line(etag, size, status.st_mtime_ns, described))
+    return Staged(fd, status.st_ino, etag, name or f"/proc/self/fd/{fd}")
 
 
 class DiskTree:

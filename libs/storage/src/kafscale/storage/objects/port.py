@@ -8,13 +8,13 @@ Definite: ObjectNotFound, PreconditionFailed, StoreFull, StoreRefused, StoreUnsu
 Unknown: StoreUnavailable: the request was applied, will be applied later, or never will be. It may be repeated.
 """
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, Protocol, TypeAlias
 
 from kafscale.storage.failures import without_frames
+from kafscale.storage.task_groups import gather_bounded
 
 
 class StoreError(Exception):
@@ -167,15 +167,10 @@ Delete = Callable[[str, str | None], Awaitable[bool]]
 
 
 async def delete_singly(delete: Delete, doomed: Sequence[Doomed]) -> list[Outcome]:
-    slots = asyncio.Semaphore(AT_ONCE)
-
     async def one(each: Doomed) -> Outcome:
-        async with slots:
-            try:
-                return await delete(each.key, each.etag)
-            except StoreError as error:
-                return without_frames(error)
+        try:
+            return await delete(each.key, each.etag)
+        except StoreError as error:
+            return without_frames(error)
 
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(one(each)) for each in doomed]
-    return [task.result() for task in tasks]
+    return await gather_bounded(map(one, doomed), AT_ONCE)

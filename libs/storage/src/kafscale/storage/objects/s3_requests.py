@@ -170,7 +170,9 @@ def _renewed(found: Any, config: S3Config) -> Callable[[], Awaitable[Credentials
 
     if found is None:
         raise StoreRefused(
-            "", "no S3 credentials: neither in the settings nor where AWS's tools look for them"
+            "",
+            "no S3 credentials; set KAFSCALE_S3_ACCESS_KEY_ID and KAFSCALE_S3_SECRET_ACCESS_KEY, or give them as to "
+            "AWS's tools",
         )
 
     async def from_session() -> Credentials:

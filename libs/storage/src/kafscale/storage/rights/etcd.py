@@ -23,7 +23,7 @@ from types import MappingProxyType
 from typing import Final
 
 from kafscale.storage.keys import Keyspace, prefix_end
-from kafscale.storage.rights.roles import INSTANCES, Role
+from kafscale.storage.rights import INSTANCES, Role
 
 
 class Kind(Enum):

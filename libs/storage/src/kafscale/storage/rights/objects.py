@@ -23,7 +23,7 @@ from typing import Final
 
 from kafscale.storage.keys import OWN_TREE, Keyspace
 from kafscale.storage.objects.probe import PROBE_PREFIX
-from kafscale.storage.rights.roles import Role
+from kafscale.storage.rights import Role
 
 POLICY_VERSION: Final = "2012-10-17"
 """Of the policy language."""

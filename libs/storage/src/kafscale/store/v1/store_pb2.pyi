@@ -330,18 +330,6 @@ class ProducerIds(_message.Message):
     next: int
     def __init__(self, schema: _Optional[int] = ..., next: _Optional[int] = ...) -> None: ...
 
-class Slot(_message.Message):
-    __slots__ = ("schema", "epoch", "owner", "handoff_to")
-    SCHEMA_FIELD_NUMBER: _ClassVar[int]
-    EPOCH_FIELD_NUMBER: _ClassVar[int]
-    OWNER_FIELD_NUMBER: _ClassVar[int]
-    HANDOFF_TO_FIELD_NUMBER: _ClassVar[int]
-    schema: int
-    epoch: int
-    owner: str
-    handoff_to: str
-    def __init__(self, schema: _Optional[int] = ..., epoch: _Optional[int] = ..., owner: _Optional[str] = ..., handoff_to: _Optional[str] = ...) -> None: ...
-
 class GroupState(_message.Message):
     __slots__ = ("schema", "group", "empty_since_ms", "classic", "consumer", "consumer_metadata")
     SCHEMA_FIELD_NUMBER: _ClassVar[int]

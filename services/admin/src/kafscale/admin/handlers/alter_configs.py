@@ -17,8 +17,8 @@ from kafscale.admin.config_table import ConfigTable
 from kafscale.admin.context import AdminContext
 from kafscale.admin.plan import Refused
 from kafscale.admin.resources import BROKER_LOGGER, CASES, alter_each
-from kafscale.runtime.request_meta import RequestMeta
 from kafscale.runtime.stream.apis import answering_with_meta
+from kafscale.runtime.stream.frame import RequestMeta
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.schema import alter_configs as api
 

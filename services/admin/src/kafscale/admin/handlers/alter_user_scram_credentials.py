@@ -16,8 +16,8 @@ from kafscale.admin.plan import Refused
 from kafscale.admin.user_alterations import Alteration, planned
 from kafscale.admin.user_store import Outcomes
 from kafscale.runtime.authorization import Altered
-from kafscale.runtime.request_meta import RequestMeta
 from kafscale.runtime.stream.apis import answering_with_meta
+from kafscale.runtime.stream.frame import RequestMeta
 from kafscale.wire.schema import alter_user_scram_credentials as api
 
 

@@ -15,8 +15,8 @@ from kafscale.admin.context import AdminContext
 from kafscale.admin.errors import NO_AUTHORIZER, outcome_of
 from kafscale.admin.plan import Refused
 from kafscale.runtime.authorization import Altered, acl_text
-from kafscale.runtime.request_meta import RequestMeta
 from kafscale.runtime.stream.apis import answering_with_meta
+from kafscale.runtime.stream.frame import RequestMeta
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import create_acls as api
 

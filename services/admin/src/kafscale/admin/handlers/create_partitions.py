@@ -21,8 +21,8 @@ from kafscale.admin.mutation_quotas import MutationQuota
 from kafscale.admin.plan import Refused
 from kafscale.admin.resources import unknown_topic
 from kafscale.admin.topic_limits import PARTITIONS_PER_REQUEST, TOO_MANY_AT_ONCE
-from kafscale.runtime.request_meta import RequestMeta
 from kafscale.runtime.stream.apis import answering_with_meta
+from kafscale.runtime.stream.frame import RequestMeta
 from kafscale.storage.topics import Topic
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.errors import ErrorCode

@@ -29,8 +29,8 @@ from kafscale.admin.mutation_quotas import MutationQuota
 from kafscale.admin.plan import Assignment, NewTopic, Refused
 from kafscale.admin.topic_limits import PARTITIONS_PER_REQUEST, TOO_MANY_AT_ONCE
 from kafscale.admin.topics import draft
-from kafscale.runtime.request_meta import RequestMeta
 from kafscale.runtime.stream.apis import answering_with_meta
+from kafscale.runtime.stream.frame import RequestMeta
 from kafscale.storage.keys import TopicId
 from kafscale.storage.topics import Topic
 from kafscale.wire.apis import ApiKey

@@ -19,8 +19,8 @@ from kafscale.admin.errors import NO_AUTHORIZER, UNREAD, outcome_of
 from kafscale.admin.plan import Refused
 from kafscale.runtime.answer_room import TOO_LARGE, AnswerRoom
 from kafscale.runtime.authorization import Altered, acl_text
-from kafscale.runtime.request_meta import RequestMeta
 from kafscale.runtime.stream.apis import answering_with_meta
+from kafscale.runtime.stream.frame import RequestMeta
 from kafscale.storage.etcd.client import EtcdError
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import delete_acls as api

@@ -24,8 +24,8 @@ from kafscale.admin.errors import guarded, unauthorized
 from kafscale.admin.mutation_quotas import MutationQuota
 from kafscale.admin.plan import Refused
 from kafscale.runtime.authorization import Asker
-from kafscale.runtime.request_meta import RequestMeta
 from kafscale.runtime.stream.apis import answering_with_meta
+from kafscale.runtime.stream.frame import RequestMeta
 from kafscale.storage.topics import Topic
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.errors import ErrorCode

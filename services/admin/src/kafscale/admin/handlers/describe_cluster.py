@@ -13,8 +13,8 @@ from kafscale.access.acl import ResourceType
 from kafscale.admin.cluster_view import brokers_of, controller_of
 from kafscale.admin.context import AdminContext
 from kafscale.admin.plan import Refused
-from kafscale.runtime.request_meta import RequestMeta
 from kafscale.runtime.stream.apis import answering_with_meta
+from kafscale.runtime.stream.frame import RequestMeta
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import describe_cluster as api
 

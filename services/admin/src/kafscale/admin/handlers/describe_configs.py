@@ -14,9 +14,8 @@ import asyncio
 from collections.abc import Mapping, Sequence
 
 from kafscale.access.rules import Side, needs_of
-from kafscale.admin.broker_configs import broker_configs
 from kafscale.admin.cluster_view import active_by_name
-from kafscale.admin.config_answers import configs_of, size_of
+from kafscale.admin.config_answers import broker_configs, configs_of, size_of
 from kafscale.admin.configs import TOPIC_CONFIGS
 from kafscale.admin.context import AdminContext
 from kafscale.admin.group_config_store import invalid_name
@@ -32,8 +31,8 @@ from kafscale.admin.resources import (
 )
 from kafscale.runtime.answer_room import TOO_LARGE, AnswerRoom
 from kafscale.runtime.authorization import Asker
-from kafscale.runtime.request_meta import RequestMeta
 from kafscale.runtime.stream.apis import answering_with_meta
+from kafscale.runtime.stream.frame import RequestMeta
 from kafscale.storage.etcd.client import EtcdError
 from kafscale.storage.group_configs import GroupConfigs
 from kafscale.storage.schema import UnreadableValue

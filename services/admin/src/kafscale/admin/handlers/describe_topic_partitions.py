@@ -18,8 +18,8 @@ from kafscale.admin.cluster_view import active, active_by_name, brokers_of, lead
 from kafscale.admin.context import AdminContext
 from kafscale.admin.plan import invalid_topic_name
 from kafscale.runtime.authorization import Asker
-from kafscale.runtime.request_meta import RequestMeta
 from kafscale.runtime.stream.apis import answering_with_meta
+from kafscale.runtime.stream.frame import RequestMeta
 from kafscale.storage.brokers import Broker, leader_of, replicas_of
 from kafscale.storage.topics import INTERNAL_TOPICS, Topic
 from kafscale.wire.apis import ApiKey

@@ -25,10 +25,6 @@ RESULT_BYTES = 80
 
 @answering(api)
 async def handler(context: AdminContext, request: api.ElectLeadersRequest) -> api.ElectLeadersResponse:
-    return _elected(context, request)
-
-
-def _elected(context: AdminContext, request: api.ElectLeadersRequest) -> api.ElectLeadersResponse:
     if request.election_type not in (PREFERRED, UNCLEAN):
         return api.ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST)
     wanted: dict[str, dict[int, None]] = {}

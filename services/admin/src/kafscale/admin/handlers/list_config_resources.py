@@ -10,16 +10,15 @@ from __future__ import annotations
 
 from kafscale.admin.cluster_view import active, brokers_of
 from kafscale.admin.context import AdminContext
-from kafscale.admin.resources import ResourceType
+from kafscale.admin.resources import BROKER_LOGGER, CLIENT_METRICS, ResourceType
 from kafscale.runtime.answer_room import TOO_LARGE, AnswerRoom
-from kafscale.runtime.request_meta import RequestMeta
 from kafscale.runtime.stream.apis import answering_with_meta
+from kafscale.runtime.stream.frame import RequestMeta
 from kafscale.storage.etcd.client import EtcdError
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import list_config_resources as api
 
 TYPES_FROM = 1
-BROKER_LOGGER, CLIENT_METRICS = 8, 16
 LISTED_TYPES = (
     ResourceType.TOPIC,
     ResourceType.BROKER,

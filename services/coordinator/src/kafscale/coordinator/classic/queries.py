@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import struct
-
 from kafscale.coordinator.classic.model import CONSUMER, Group, Phase
+from kafscale.wire.consumer_protocol import subscribed
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema.describe_groups import (
     DescribeGroupsResponseDescribedGroup,
     DescribeGroupsResponseDescribedGroupMember,
 )
-
-_VERSION = struct.Struct(">h")
-_LENGTH = struct.Struct(">h")
-_COUNT = struct.Struct(">i")
 
 
 def state_of(group: Group) -> str:
@@ -63,28 +58,8 @@ def subscribed_topics(group: Group) -> frozenset[str] | None:
     topics: set[str] = set()
     for member in group.members.values():
         if member.metadata is not None:
-            named = _topics_of(member.metadata)
+            named = subscribed(member.metadata)
             if named is None:
                 return None
             topics.update(named)
     return frozenset(topics)
-
-
-def _topics_of(metadata: bytes) -> list[str] | None:
-    """The topics of a ConsumerProtocolSubscription, decoded as v0: later versions start with the same fields."""
-    topics: list[str] = []
-    try:
-        (count,) = _COUNT.unpack_from(metadata, _VERSION.size)
-        at = _VERSION.size + _COUNT.size
-        if count < 0:
-            return None
-        while len(topics) < count:
-            (length,) = _LENGTH.unpack_from(metadata, at)
-            at += _LENGTH.size
-            if not 0 <= length <= len(metadata) - at:
-                return None
-            topics.append(metadata[at : at + length].decode())
-            at += length
-    except (struct.error, UnicodeDecodeError):
-        return None
-    return topics

@@ -6,7 +6,7 @@ drops or replaces a member calls this class. So every request is answered exactl
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 
 from kafscale.coordinator.classic.model import (
     NO_MEMBER_ID,
@@ -25,6 +25,8 @@ from kafscale.coordinator.classic.model import (
     Transition,
 )
 from kafscale.wire.errors import ErrorCode
+
+_FIELDS = tuple(each.name for each in fields(Group))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -49,36 +51,12 @@ class WorkingGroup:
 
     @classmethod
     def begin(cls, group: Group, now_ms: int, rules: Rules) -> WorkingGroup:
-        return cls(
-            now_ms=now_ms,
-            rules=rules,
-            phase=group.phase,
-            known=group.known,
-            generation=group.generation,
-            protocol_type=group.protocol_type,
-            protocol_name=group.protocol_name,
-            leader=group.leader,
-            members=dict(group.members),
-            pending=dict(group.pending),
-            rebalance_deadline_ms=group.rebalance_deadline_ms,
-            sync_deadline_ms=group.sync_deadline_ms,
-            initial=group.initial,
-        )
+        values = {name: getattr(group, name) for name in _FIELDS}
+        values |= {"members": dict(group.members), "pending": dict(group.pending)}
+        return cls(now_ms=now_ms, rules=rules, **values)
 
     def finish(self) -> Transition:
-        group = Group(
-            phase=self.phase,
-            known=self.known,
-            generation=self.generation,
-            protocol_type=self.protocol_type,
-            protocol_name=self.protocol_name,
-            leader=self.leader,
-            members=self.members,
-            pending=self.pending,
-            rebalance_deadline_ms=self.rebalance_deadline_ms,
-            sync_deadline_ms=self.sync_deadline_ms,
-            initial=self.initial,
-        )
+        group = Group(**{name: getattr(self, name) for name in _FIELDS})
         return Transition(group=group, replies=tuple(self.replies), entered=tuple(self.entered))
 
     def enter(self, phase: Phase) -> None:

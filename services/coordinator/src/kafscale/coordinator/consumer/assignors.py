@@ -19,10 +19,9 @@ from heapq import heapify, heappop, heappush
 from typing import assert_never
 
 from kafscale.coordinator.consumer.model import NOTHING, Assignor, MemberId, Partitions
-from kafscale.storage.keys import TopicId
+from kafscale.storage.keys import PartitionKey, TopicId
 
 Target = dict[MemberId, Partitions]
-TopicPartition = tuple[TopicId, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,8 +97,8 @@ class _Pool:
     def __init__(self, members: Sequence[MemberId]) -> None:
         self.members = members
         self.sizes: dict[TopicId, int] = {}  # its topics, in their order
-        self.held: dict[MemberId, list[TopicPartition]] = {member_id: [] for member_id in members}
-        self.free: list[TopicPartition] = []
+        self.held: dict[MemberId, list[PartitionKey]] = {member_id: [] for member_id in members}
+        self.free: list[PartitionKey] = []
 
     def take_back(self, candidates: Candidates) -> None:
         """Members keep the partitions of their present target; the others are free."""

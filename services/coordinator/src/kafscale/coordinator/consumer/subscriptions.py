@@ -1,16 +1,23 @@
 """The topics of a member's subscription: by name, by regular expression, or both (KIP-848, "Regular expressions").
 
-An expression matches only topics that its member may describe. Expressions are RE2 and match the whole name, as in
-Kafka since 4.0. Matching takes linear time for every expression. With Python's `re`, the expression of one client could
-block the coordinator.
+An expression matches only topics that its member may describe. Without an authorizer these are all. With one, each
+expression belongs to a principal at a host, also in the group's record, so that another coordinator resolves it alike.
+ACLs have no event here: heartbeats compare their generation, so a change of ACLs is applied within a heartbeat
+interval, to all groups at once.
+
+Expressions are RE2 and match the whole name, as in Kafka since 4.0. Matching takes linear time for every expression.
+With Python's `re`, the expression of one client could block the coordinator.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import re2  # type: ignore[import-untyped]
+from kafscale.access.authorizer import Authorizer
+from kafscale.access.principals import Principal, acl_host
+from kafscale.access.rules import Side, When, needs_of
 from kafscale.coordinator.consumer.model import (
     Expression,
     Group,
@@ -19,11 +26,16 @@ from kafscale.coordinator.consumer.model import (
     MemberId,
     Sees,
     Topics,
+    sees_all,
 )
 from kafscale.storage.keys import TopicId
+from kafscale.wire.apis import ApiKey
 
 MEMORY_BYTES_MAX = 1 << 20
 """Of one compiled expression. re2 caches at most 128 of them."""
+(DESCRIBE,) = (
+    need for need in needs_of(ApiKey.CONSUMER_GROUP_HEARTBEAT, Side.SERVICE) if need.when is When.EXPRESSION
+)
 
 
 def _compiled(expression: str) -> re2._Regexp | None:
@@ -99,3 +111,28 @@ def metadata_hash(group: Group) -> bytes:
         if topic is not None:
             digest.update(f"{name}\0{topic.topic_id.hex()}\0{topic.partitions}\0".encode(errors="replace"))
     return digest.digest()
+
+
+class Expressions:
+    """What members' expressions may match. `changed` is called when the ACLs have changed."""
+
+    def __init__(self, authorizer: Authorizer | None, changed: Callable[[], None]) -> None:
+        self._authorizer = authorizer
+        self._changed = changed
+        self._generation = 0 if authorizer is None else authorizer.acls.generation
+
+    @property
+    def sees(self) -> Sees:
+        return sees_all if self._authorizer is None else self._seen
+
+    def _seen(self, expression: Expression, topics: frozenset[str]) -> frozenset[str]:
+        assert self._authorizer is not None, "without an authorizer everything is seen"
+        # A member's host is stored as it is shown: with a slash before it (context.py).
+        host = acl_host(expression.client_host.removeprefix("/"))
+        rights = self._authorizer.rights(Principal(expression.principal), host)
+        return frozenset(name for name in topics if DESCRIBE.met(rights, name))
+
+    def follow_acls(self) -> None:
+        if self._authorizer is not None and self._authorizer.acls.generation != self._generation:
+            self._generation = self._authorizer.acls.generation
+            self._changed()

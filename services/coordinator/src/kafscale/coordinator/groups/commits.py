@@ -28,7 +28,7 @@ from kafscale.runtime.committer import Answer, Committer, Settled
 from kafscale.storage.etcd.client import Compare, Delete, EtcdClient, EtcdError, KeyValue, Put, Range, Txn
 from kafscale.storage.etcd.ops import range_at
 from kafscale.storage.groups import CommittedOffset, decode_committed, encode_committed
-from kafscale.storage.keys import Keyspace, TopicId, UnknownKey, prefix_end
+from kafscale.storage.keys import Keyspace, PartitionKey, UnknownKey, prefix_end
 from kafscale.storage.schema import UnreadableValue
 from kafscale.storage.slots import slot_fence
 from kafscale.wire.errors import ErrorCode
@@ -44,7 +44,6 @@ OFFSETS_PER_PAGE = 500
 """Of one read: at most 4 MiB, with the longest group ids and the default limit of metadata."""
 UNREADABLE_LOGGED_MAX = 1_000
 
-TopicPartition = tuple[TopicId, int]
 Write = Put | Delete
 
 
@@ -63,7 +62,7 @@ class Stored(NamedTuple):
 class Page(NamedTuple):
     """Offsets by group, in key order. `rest`: the first key of the next page, None at the end."""
 
-    groups: Mapping[str, Mapping[TopicPartition, Stored]]
+    groups: Mapping[str, Mapping[PartitionKey, Stored]]
     rest: bytes | None
 
 
@@ -117,7 +116,7 @@ class Commits:
         return (held, group) in self._queues
 
     def write(
-        self, held: Held, group: str, offsets: Mapping[TopicPartition, CommittedOffset]
+        self, held: Held, group: str, offsets: Mapping[PartitionKey, CommittedOffset]
     ) -> asyncio.Future[ErrorCode]:
         """Queued when this returns. NONE after the write; NOT_COORDINATOR if another instance has the slot."""
         return self._change(
@@ -131,11 +130,11 @@ class Commits:
             },
         )
 
-    async def delete(self, held: Held, group: str, where: Iterable[TopicPartition]) -> ErrorCode:
+    async def delete(self, held: Held, group: str, where: Iterable[PartitionKey]) -> ErrorCode:
         keys = [self._keyspace.committed(held.slot_id, group, *each) for each in where]
         return await self._change(held, group, {key: Delete(key) for key in keys})
 
-    async def expire(self, held: Held, group: str, due: Mapping[TopicPartition, Stored]) -> bool:
+    async def expire(self, held: Held, group: str, due: Mapping[PartitionKey, Stored]) -> bool:
         """Deletes offsets that have not changed since they were read. False if one has changed: then the other offsets
         of its transaction are not deleted either."""
         all_gone = True
@@ -172,10 +171,10 @@ class Commits:
 
     async def read(
         self, held: Held, group: str
-    ) -> Mapping[TopicPartition, CommittedOffset | UnreadableOffset] | ErrorCode:
+    ) -> Mapping[PartitionKey, CommittedOffset | UnreadableOffset] | ErrorCode:
         """All offsets of the group. Each is its value at some time during the call."""
         prefix = self._keyspace.commits_prefix(held.slot_id, group)
-        offsets: dict[TopicPartition, CommittedOffset | UnreadableOffset] = {}
+        offsets: dict[PartitionKey, CommittedOffset | UnreadableOffset] = {}
         start: bytes | None = prefix
         while start is not None:
             page = await self._page(held, start, prefix)
@@ -204,12 +203,12 @@ class Commits:
             self._fenced(held)
             return ErrorCode.NOT_COORDINATOR
         found = range_at(result, 0)
-        groups: dict[str, dict[TopicPartition, Stored]] = {}
+        groups: dict[str, dict[PartitionKey, Stored]] = {}
         for kv in found.kvs:
             self._note(groups, kv)
         return Page(groups, found.kvs[-1].key + b"\0" if found.more else None)
 
-    def _note(self, groups: dict[str, dict[TopicPartition, Stored]], kv: KeyValue) -> None:
+    def _note(self, groups: dict[str, dict[PartitionKey, Stored]], kv: KeyValue) -> None:
         offset: CommittedOffset | UnreadableOffset
         try:
             _, group, topic_id, partition = self._keyspace.parse_committed(kv.key)

@@ -1,4 +1,4 @@
 """One module per Kafka API, named after it: `handler` answers a request.
 
-The file registers its API (runtime/stream/handlers.py).
+The file registers its API (runtime/stream/apis.py).
 """

@@ -24,8 +24,8 @@ from kafscale.coordinator.groups.actor import GroupFailed
 from kafscale.coordinator.handlers.describe_groups import text_bytes
 from kafscale.runtime.answer_room import ENTRY_BYTES, TOO_LARGE, AnswerRoom
 from kafscale.runtime.authorization import Asker
-from kafscale.runtime.request_meta import RequestMeta
 from kafscale.runtime.stream.apis import answering_with_meta
+from kafscale.runtime.stream.frame import RequestMeta
 from kafscale.storage.keys import TopicId
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.errors import ErrorCode

@@ -17,15 +17,15 @@ from kafscale.coordinator.consumer.model import Heartbeat, HeartbeatReply, Parti
 from kafscale.coordinator.context import CoordinatorContext, client_host
 from kafscale.coordinator.groups.actor import GroupFailed
 from kafscale.runtime.etcd_space import Use
-from kafscale.runtime.request_meta import RequestMeta
 from kafscale.runtime.stream.apis import answering_with_meta
+from kafscale.runtime.stream.frame import RequestMeta
 from kafscale.storage.keys import TopicId
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import consumer_group_heartbeat as api
 
 NEEDS = needs_of(ApiKey.CONSUMER_GROUP_HEARTBEAT, Side.SERVICE)
-OF_NAMES, _ = NEEDS  # `expressions.py` asks the other one, of topics that an expression matches
+OF_NAMES, _ = NEEDS  # `subscriptions.py` asks the other one, of topics that an expression matches
 JOINING = 0
 """The epoch of a member that joins."""
 

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from enum import IntEnum
 
 from kafscale.coordinator.context import CoordinatorContext
-from kafscale.runtime.request_meta import RequestMeta
 from kafscale.runtime.stream.apis import answering_with_meta
+from kafscale.runtime.stream.frame import RequestMeta
 from kafscale.storage.brokers import brokers_on, coordinator_of
 from kafscale.storage.membership.members import Instance
 from kafscale.wire.errors import ErrorCode

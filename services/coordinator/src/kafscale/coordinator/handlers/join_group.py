@@ -12,8 +12,8 @@ from kafscale.coordinator.classic.model import NO_MEMBER_ID, InstanceId, Join, J
 from kafscale.coordinator.context import CoordinatorContext, client_host
 from kafscale.coordinator.groups.actor import GroupFailed
 from kafscale.runtime.etcd_space import Use
-from kafscale.runtime.request_meta import RequestMeta
 from kafscale.runtime.stream.apis import answering_with_meta
+from kafscale.runtime.stream.frame import RequestMeta
 from kafscale.wire.schema import join_group as api
 
 MEMBER_ID_REQUIRED_FROM = 4

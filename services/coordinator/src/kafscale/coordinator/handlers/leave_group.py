@@ -8,8 +8,8 @@ from __future__ import annotations
 from kafscale.coordinator.classic.model import InstanceId, Leave, Leaver, LeaveReply, MemberId, Token
 from kafscale.coordinator.context import CoordinatorContext
 from kafscale.coordinator.groups.actor import GroupFailed
-from kafscale.runtime.request_meta import RequestMeta
 from kafscale.runtime.stream.apis import answering_with_meta
+from kafscale.runtime.stream.frame import RequestMeta
 from kafscale.wire.schema import leave_group as api
 
 BATCHED_FROM = 3

@@ -25,13 +25,13 @@ from kafscale.coordinator.classic.model import Commit as ClassicCommit
 from kafscale.coordinator.consumer.model import Commit as ConsumerCommit
 from kafscale.coordinator.context import CoordinatorContext
 from kafscale.coordinator.groups.actor import GroupFailed
-from kafscale.coordinator.groups.commits import TopicPartition
 from kafscale.coordinator.groups.topic_lookup import TopicLookup
 from kafscale.runtime.authorization import Asker
 from kafscale.runtime.etcd_space import Use
 from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
 from kafscale.storage.groups import NO_EXPIRY, CommittedOffset
+from kafscale.storage.keys import PartitionKey
 from kafscale.storage.topics import Topic
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.buffers import Buffer
@@ -70,10 +70,10 @@ def handler(context: CoordinatorContext) -> AsyncHandler:
 
 async def _checked(
     context: CoordinatorContext, request: api.OffsetCommitRequest, version: int, asker: Asker
-) -> tuple[api.OffsetCommitResponse, dict[TopicPartition, CommittedOffset]]:
+) -> tuple[api.OffsetCommitResponse, dict[PartitionKey, CommittedOffset]]:
     """The answer with the errors of single partitions, and the valid offsets."""
     answer = api.OffsetCommitResponse()
-    offsets: dict[TopicPartition, CommittedOffset] = {}
+    offsets: dict[PartitionKey, CommittedOffset] = {}
     now_ms = context.clock.wall_ms()
     topics = TopicLookup(context.topics, asker, READ, by_id=version >= TOPIC_IDS_FROM)
     for asked in request.topics:
@@ -126,7 +126,7 @@ async def _write(
     context: CoordinatorContext,
     inbound: InboundRequest,
     request: api.OffsetCommitRequest,
-    offsets: dict[TopicPartition, CommittedOffset],
+    offsets: dict[PartitionKey, CommittedOffset],
 ) -> ErrorCode | asyncio.Future[ErrorCode]:
     """The group's error, or the queued write of the offsets."""
     version = inbound.meta.api_version

@@ -11,12 +11,12 @@ from kafscale.coordinator.classic import queries as classic
 from kafscale.coordinator.consumer import subscriptions as consumer
 from kafscale.coordinator.context import CoordinatorContext
 from kafscale.coordinator.groups.actor import GroupFailed
-from kafscale.coordinator.groups.commits import TopicPartition
 from kafscale.coordinator.groups.registry import AnyActor
 from kafscale.coordinator.groups.topic_lookup import TopicLookup
 from kafscale.runtime.authorization import Asker
-from kafscale.runtime.request_meta import RequestMeta
 from kafscale.runtime.stream.apis import answering_with_meta
+from kafscale.runtime.stream.frame import RequestMeta
+from kafscale.storage.keys import PartitionKey
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import offset_delete as api
@@ -46,9 +46,9 @@ async def handler(
 
 async def _checked(
     context: CoordinatorContext, request: api.OffsetDeleteRequest, actor: AnyActor, asker: Asker
-) -> tuple[api.OffsetDeleteResponse, list[TopicPartition]]:
+) -> tuple[api.OffsetDeleteResponse, list[PartitionKey]]:
     subscribed = _subscribed(context, actor)
-    answer, where = api.OffsetDeleteResponse(), list[TopicPartition]()
+    answer, where = api.OffsetDeleteResponse(), list[PartitionKey]()
     topics = TopicLookup(context.topics, asker, READ)
     for asked in request.topics:
         topic = await topics.find(asked.name)

@@ -22,13 +22,14 @@ from kafscale.access.rules import Side, needs_of
 from kafscale.coordinator.consumer.model import Fetch
 from kafscale.coordinator.context import CoordinatorContext
 from kafscale.coordinator.groups.actor import GroupFailed
-from kafscale.coordinator.groups.commits import TopicPartition, UnreadableOffset
+from kafscale.coordinator.groups.commits import UnreadableOffset
 from kafscale.coordinator.groups.topic_lookup import TopicLookup
 from kafscale.runtime.answer_room import ENTRY_BYTES, TOO_LARGE, AnswerRoom
 from kafscale.runtime.authorization import Asker
-from kafscale.runtime.request_meta import RequestMeta
 from kafscale.runtime.stream.apis import answering_with_meta
+from kafscale.runtime.stream.frame import RequestMeta
 from kafscale.storage.groups import CommittedOffset
+from kafscale.storage.keys import PartitionKey
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import offset_fetch as api
@@ -42,7 +43,7 @@ TOPIC_IDS_FROM = 10
 NO_OFFSET = -1
 
 Found = CommittedOffset | UnreadableOffset
-Offsets = Mapping[TopicPartition, Found]
+Offsets = Mapping[PartitionKey, Found]
 
 
 @dataclass(frozen=True, slots=True)

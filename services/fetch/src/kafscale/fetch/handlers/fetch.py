@@ -23,18 +23,18 @@ from kafscale.fetch.cache import Lease, SegmentCache
 from kafscale.fetch.down_conversion import BATCHES_FROM, CONVERTED_BYTES_MAX, DownConverter
 from kafscale.fetch.errors import MetadataUnavailable, RequestKind, code_for
 from kafscale.fetch.heads import Heads, Wakeup
-from kafscale.fetch.log_table import PartitionKey
 from kafscale.fetch.lookup import DENIES_ALL, DeniedOf, Lookup, PartitionRequest, deny
-from kafscale.fetch.metrics import FetchMetrics
 from kafscale.fetch.plan import bytes_at_most
 from kafscale.fetch.reader import PartitionRead, Reader
 from kafscale.fetch.wait import Act, FetchWait, Offer, Step
 from kafscale.log.isolation import visible_end
 from kafscale.runtime.authorization import Authorization
 from kafscale.runtime.clock import Clock
+from kafscale.runtime.metrics import Metrics, TopicTraffic
 from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.inbound import InboundRequest
 from kafscale.runtime.tracing import traced
+from kafscale.storage.keys import PartitionKey
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode
@@ -90,6 +90,26 @@ class FetchLimits:
     held_requests_max: int
     max_wait_ms: int
     overload_throttle_ms: int = 500
+
+
+class FetchMetrics:
+    """What the handler counts of its answers. The other metrics are values of the service's parts (`server.py`)."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self.partitions = metrics.counter("partitions_total")
+        self.segments_joined = metrics.counter("joined_segments_total")
+        self.overloaded = metrics.counter("overloads_total")
+        self.topics = TopicTraffic(metrics)
+
+    def answered(self, asks: Sequence[PartitionRead]) -> None:
+        self.partitions.value += len(asks)
+        for ask in asks:
+            spot, cut = ask.spot, ask.cut
+            if cut.size and spot.topic is not None and spot.offset is not None:
+                tallies = self.topics.of(spot.topic.name)
+                tallies.bytes.value += cut.size
+                tallies.records.value += cut.next_offset - spot.offset
+                self.segments_joined.value += len(cut.parts)
 
 
 class FetchHandler:
@@ -342,24 +362,26 @@ def _response(message: api.FetchRequest, asks: list[PartitionRead], throttle_ms:
 
 
 def _partition(ask: PartitionRead, *, committed_only: bool) -> api.FetchResponsePartition:
-    """With an error too it says where the log begins and ends, if that is known; Kafka then says -1. Aborted
-    transactions are null, as in Kafka, unless the partition is unknown or committed records were read. Clients hide
-    their records."""
+    """With an error too it says where the log begins and ends, if that is known; Kafka then says -1."""
     spot = ask.spot
     error = spot.error
     state = spot.state
-    aborted = [] if spot.key is None or committed_only else None
-    if aborted is not None and error is ErrorCode.NONE:
-        aborted += [
-            api.FetchResponseAbortedTransaction(producer_id=each.producer_id, first_offset=each.first)
-            for each in ask.aborted
-        ]
     return api.FetchResponsePartition(
         partition_index=spot.partition,
         error_code=error,
         high_watermark=UNKNOWN_OFFSET if state is None else state.next,
         last_stable_offset=UNKNOWN_OFFSET if state is None else state.lso,
         log_start_offset=UNKNOWN_OFFSET if state is None else state.log_start,
-        aborted_transactions=aborted,
+        aborted_transactions=_aborted(ask) if spot.key is None or committed_only else None,
         records=ask.cut.parts if error is ErrorCode.NONE else b"",
     )
+
+
+def _aborted(ask: PartitionRead) -> list[api.FetchResponseAbortedTransaction]:
+    """Clients hide their records. Null, as in Kafka, unless the partition is unknown or committed records were read."""
+    if ask.spot.error is not ErrorCode.NONE:
+        return []
+    return [
+        api.FetchResponseAbortedTransaction(producer_id=each.producer_id, first_offset=each.first)
+        for each in ask.aborted
+    ]

@@ -25,7 +25,7 @@ from kafscale.runtime.authorization import Authorization
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.inbound import InboundRequest
-from kafscale.runtime.together import together
+from kafscale.storage.task_groups import together
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode

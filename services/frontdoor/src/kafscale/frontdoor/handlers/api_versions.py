@@ -13,7 +13,7 @@ from kafscale.frontdoor.parts import Parts
 from kafscale.frontdoor.refusals import whole
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.buffers import Buffer
-from kafscale.wire.errors import ErrorCode, WireError
+from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import api_versions as schema
 
 SOFTWARE_NAME: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
@@ -39,11 +39,7 @@ class ApiVersionsHandler:
         self._unsupported = _body(parts, 0, ErrorCode.UNSUPPORTED_VERSION)
 
     def __call__(self, exchange: Exchange) -> None:
-        try:
-            body, code = self.answer(exchange.request.body, exchange.version)
-        except WireError as error:
-            exchange.hang_up(str(error))
-            return
+        body, code = self.answer(exchange.request.body, exchange.version)
         exchange.error = int(code)
         exchange.answer([body])
 

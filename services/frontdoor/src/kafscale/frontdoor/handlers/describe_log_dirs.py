@@ -17,7 +17,7 @@ from kafscale.storage.brokers import leader_of
 from kafscale.storage.topics import READ_PAUSE_S, Topic
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.buffers import Buffer
-from kafscale.wire.errors import ErrorCode, WireError
+from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import describe_log_dirs as schema
 
 ERROR_OF_ALL_FROM: Final = 3
@@ -42,11 +42,7 @@ class DescribeLogDirsHandler:
         self._node_id = parts.node_id
 
     def __call__(self, exchange: Exchange) -> None:
-        try:
-            request = schema.decode_request(exchange.request.body, exchange.version)
-        except WireError as error:
-            exchange.hang_up(str(error))
-            return
+        request = schema.decode_request(exchange.request.body, exchange.version)
         if all(self._topics.by_name(asked.topic) for asked in request.topics or []):
             self._ask(exchange, request, True)
         else:

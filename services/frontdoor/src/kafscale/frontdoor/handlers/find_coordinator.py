@@ -63,11 +63,7 @@ class FindCoordinatorHandler:
         if not self._authorizer.enforces:
             self._forwarder.forward(exchange, FORWARD)
             return
-        try:
-            request = schema.decode_request(exchange.request.body, exchange.version)
-        except WireError as error:
-            exchange.hang_up(str(error))
-            return
+        request = schema.decode_request(exchange.request.body, exchange.version)
         keys = request.coordinator_keys if exchange.version >= BATCHES_FROM else [request.key]
         need = NEED_OF_TYPE.get(request.key_type)
         denied = self._authorizer.rights_of(exchange).denied(need, keys) if need is not None else ()

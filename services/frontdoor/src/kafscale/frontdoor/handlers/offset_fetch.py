@@ -14,7 +14,7 @@ from kafscale.frontdoor.parts import Parts
 from kafscale.frontdoor.refusals import failed, refuse_exchange
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.buffers import Buffer
-from kafscale.wire.errors import ErrorCode, WireError
+from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import offset_fetch as schema
 
 TOP_ERROR_FROM: Final = 2
@@ -70,14 +70,9 @@ class OffsetFetchHandler:
             self._slots.call(exchange, GROUP)
 
     def _allowed(self, exchange: Exchange) -> bool:
-        """False: the exchange has its answer, or its connection is closed."""
-        try:
-            group = group_of(
-                exchange.request.body, flexible=exchange.version >= exchange.api.key.flexible_from
-            )
-        except WireError as error:
-            exchange.hang_up(str(error))
-            return False
+        """False: the exchange has its answer. Raises WireError."""
+        flexible = exchange.version >= exchange.api.key.flexible_from
+        group = group_of(exchange.request.body, flexible=flexible)
         if self._authorizer.rights_of(exchange).allows(DESCRIBE, group):
             return True
         refuse_exchange(exchange, DESCRIBE.code)

@@ -96,11 +96,7 @@ class ProduceHandler:
         self._timeout_min_ms = parts.produce_timeout_min_ms
 
     def __call__(self, exchange: Exchange) -> None:
-        try:
-            message = produce.decode_request(exchange.request.body, exchange.version)
-        except WireError as error:
-            exchange.hang_up(str(error))
-            return
+        message = produce.decode_request(exchange.request.body, exchange.version)
         refused = self._refusal(exchange, message)
         if refused is not None:
             _refuse_all(exchange, message, refused)

@@ -19,6 +19,7 @@ from typing import Final, TypeVar
 
 from kafscale.access.mapping import MappingRule, MappingRuleWrong, parse_rules, principal_name
 from kafscale.access.principals import ANONYMOUS, Principal, user
+from kafscale.access.protocol import SecurityProtocol
 from kafscale.frontdoor.listeners.certificate_names import subject_name
 from kafscale.frontdoor.listeners.listeners import ListenersWrong
 
@@ -38,23 +39,6 @@ CIPHERS: Final[Mapping[str, str]] = {
 
 E = TypeVar("E", bound=Enum)
 Network = IPv4Network | IPv6Network
-
-
-class SecurityProtocol(Enum):
-    """Kafka's names."""
-
-    PLAINTEXT = "PLAINTEXT"
-    SSL = "SSL"
-    SASL_PLAINTEXT = "SASL_PLAINTEXT"
-    SASL_SSL = "SASL_SSL"
-
-    @property
-    def uses_tls(self) -> bool:
-        return self in (SecurityProtocol.SSL, SecurityProtocol.SASL_SSL)
-
-    @property
-    def uses_sasl(self) -> bool:
-        return self in (SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL)
 
 
 class ClientAuth(Enum):

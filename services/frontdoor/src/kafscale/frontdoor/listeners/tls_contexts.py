@@ -6,28 +6,32 @@ used, the listener goes on with what it had, and logs that once for each change 
 resumption, so a client that the new files no longer accept cannot come back with an old session.
 """
 
+import _ssl
 import asyncio
+import ctypes
 import datetime
 import ssl
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import structlog
-from kafscale.frontdoor.listeners.client_ca_names import send_names
 from kafscale.frontdoor.listeners.listener_security import (
     ClientAuth,
     ListenerSecurity,
     TlsSettings,
     TlsVersion,
 )
-from kafscale.runtime.file_stamps import Stamp, stamp_of
 from kafscale.runtime.metrics import Metrics
+from kafscale.storage.operator_files import Stamp, stamp_of
 
 log = structlog.get_logger("kafscale.frontdoor")
 
 LOOK_S: Final = 10.0
+CPYTHON_KNOWN: Final = ((3, 11), (3, 14))
+"""The oldest and the newest CPython whose SSLContext begins with the address of OpenSSL's context."""
 REVOCATIONS: Final = b"-----BEGIN X509 CRL-----"
 VERIFY: Final = {
     ClientAuth.NONE: ssl.CERT_NONE,
@@ -78,7 +82,7 @@ def _context(settings: TlsSettings) -> ssl.SSLContext:
     context.load_cert_chain(settings.certificate, settings.key, lambda: _password(settings))
     if settings.client_auth is not ClientAuth.NONE and settings.ca is not None:
         context.load_verify_locations(settings.ca)
-        if not send_names(context, settings.ca):
+        if not send_ca_names(context, settings.ca):
             log.warning("clients do not learn which CAs are accepted", ca=str(settings.ca))
         if REVOCATIONS in settings.ca.read_bytes():
             # Also CAs between: one that was revoked signs no client any more.
@@ -177,3 +181,30 @@ class CertificateWatch:
             done = await asyncio.to_thread(tls.reload)
             if done is not None:
                 self._reloads.labels(name, "loaded" if done else "refused").inc()
+
+
+def send_ca_names(context: ssl.SSLContext, ca: Path) -> bool:
+    """Whether handshakes of the context name the CAs of this PEM file from now on. Blocks.
+
+    Kafka sends the names of all CAs in its truststore. A client that has several certificates chooses one by these
+    names. Python's `ssl` has no function for it, so this calls the OpenSSL library that Python itself has loaded. It
+    needs the address of OpenSSL's context, which is the first field of CPython's SSLContext. With a Python that it does
+    not know, or whose OpenSSL does not export the functions, no names are sent: then the client chooses without them.
+    """
+    oldest, newest = CPYTHON_KNOWN
+    known = sys.implementation.name == "cpython" and oldest <= sys.version_info[:2] <= newest
+    path = getattr(_ssl, "__file__", None)  # None: it is part of the interpreter
+    if not known or path is None:
+        return False
+    library = ctypes.CDLL(path)
+    try:
+        load, use = library.SSL_load_client_CA_file, library.SSL_CTX_set_client_CA_list
+    except AttributeError:
+        return False
+    load.argtypes, load.restype = [ctypes.c_char_p], ctypes.c_void_p
+    use.argtypes, use.restype = [ctypes.c_void_p, ctypes.c_void_p], None
+    names = load(bytes(ca))
+    if names:
+        address = ctypes.c_void_p.from_address(id(context) + object.__basicsize__)
+        use(address, names)  # which owns the names from now on
+    return bool(names)

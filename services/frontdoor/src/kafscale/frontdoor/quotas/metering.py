@@ -99,7 +99,7 @@ class Metering:
             self._quotas.produced(usage, request.size, self._clock.now_ms())
             if usage.throttled_until_ms:
                 exchange.mute(usage.throttled_until_ms)
-        handle(exchange)
+        exchange.handle(handle)
         usage.end_work(self._work_clock())
 
     def _owed_ms(self, usage: Usage, api_key: int) -> int:

@@ -15,8 +15,7 @@ from typing import Any, Final
 
 from kafscale.frontdoor.backends import Connect, Live, ServiceStream
 from kafscale.frontdoor.quotas.usage_page import UsagePage, UsagePart, grown
-from kafscale.runtime.request_meta import RequestMeta
-from kafscale.runtime.stream.frame import Outcome, Reply
+from kafscale.runtime.stream.frame import Outcome, Reply, RequestMeta
 from kafscale.runtime.stream.inbound import InboundRequest
 from kafscale.runtime.stream.options import Stream
 from kafscale.storage.membership.members import Instance

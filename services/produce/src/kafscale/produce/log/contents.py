@@ -300,8 +300,10 @@ def _repacked(header: BatchHeader, body: Buffer, wanted: Compression) -> bytearr
 def untimely(timestamp: int, limits: Limits, wall_ms: int) -> str:
     """Why a record with this time is refused."""
     return (
-        f"The timestamp {timestamp} of a record is out of range: message.timestamp.before.max.ms is "
-        f"{limits.past_max_ms}, message.timestamp.after.max.ms {limits.future_max_ms}, the time {wall_ms}."
+        f"The timestamp {timestamp} of a record is {abs(timestamp - wall_ms)} ms "
+        f"{'after' if timestamp > wall_ms else 'before'} the clock of this service, {wall_ms}. Compare the clocks of "
+        f"producer and service. message.timestamp.before.max.ms is {limits.past_max_ms}, "
+        f"message.timestamp.after.max.ms {limits.future_max_ms}."
     )
 
 

@@ -7,26 +7,31 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Final
 
-from kafscale.lake.catalog import NEVER, Lake, partitions_of, read_outline, read_topic, read_topics
+from kafscale.lake.catalog import (
+    NEVER,
+    Lake,
+    TopicPartition,
+    partitions_of,
+    read_outline,
+    read_topic,
+    read_topics,
+)
 from kafscale.lake.compaction.passes import read_pass
 from kafscale.lake.compaction.plan import Candidate, Survey
-from kafscale.lake.compaction.report import DuePlan, due_rows
+from kafscale.lake.compaction.report import DUE, DuePlan
 from kafscale.lake.compaction.segments import follow
-from kafscale.lake.concurrency import gather_bounded
 from kafscale.lake.lag.positions import read_readers
 from kafscale.lake.unread import Going, unread
 from kafscale.log.meta_swap import Overtaken
 from kafscale.storage.job_runs import CompactionPass
 from kafscale.storage.objects import ObjectNotFound
 from kafscale.storage.schema import UnreadableValue
+from kafscale.storage.task_groups import gather_bounded
 
 READS_AT_ONCE: Final = 4
 SURVEYS_MAX: Final = 5
 DAMAGE: Final = (ObjectNotFound, UnreadableValue, Overtaken)
 """Of one log: the others are compacted nevertheless."""
-
-TopicPartition = tuple[str, int]
-"""Topic and partition."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +109,7 @@ async def due_plan(lake: Lake, names: Iterable[str] | None, now_ms: int) -> DueP
     found, missed = await candidates(lake, names, now_ms)
     topics = list({each.log.topic.name: each.log.topic for each in found}.values())
     return DuePlan(
-        rows=due_rows(found),
+        rows=DUE.rows(found),
         losses=unread(map(_going, found), await read_readers(lake, topics)) if found else [],
         missed={f"{topic}/{partition}": str(missed[topic, partition]) for topic, partition in sorted(missed)},
         places=[*((each.log.topic.name, each.log.partition) for each in found), *sorted(missed)],

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from kafscale.lake.varints import Positions
+from kafscale.lake.rows import Positions
 from numpy.typing import NDArray
 
 KEYS_MAX: Final = 4_000_000

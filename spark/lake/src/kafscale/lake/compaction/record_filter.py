@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from kafscale.lake.columns import binaries, opened, times_of
 from kafscale.lake.compaction.latest_offsets import SCHEMA, LatestOffsets
 from kafscale.lake.heads import Heads, are_aborted
-from kafscale.lake.varints import Positions
+from kafscale.lake.rows import Positions
 from kafscale.log.heads import Aborted, Seg
 from kafscale.wire.batches import CONTROL, DELETE_HORIZON
 from numpy.typing import NDArray

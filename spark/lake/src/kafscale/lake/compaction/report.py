@@ -5,45 +5,16 @@ A `Summary` has plain values that JSON holds, and summaries of several rounds ad
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pyarrow as pa
 from kafscale.lake.compaction.plan import Candidate
 from kafscale.lake.retention.deletes import Condemned
+from kafscale.lake.tables import Columns
 from kafscale.log.heads import Seg
 from kafscale.log.meta_swap import Overtaken
-
-DUE: Final = pa.schema(
-    {
-        "topic": pa.string(),
-        "partition": pa.int32(),
-        "reason": pa.string(),
-        "dirty_ratio": pa.float64(),
-        "delay_ms": pa.int64(),
-        "clean_segments": pa.int64(),
-        "clean_bytes": pa.int64(),
-        "dirty_segments": pa.int64(),
-        "dirty_bytes": pa.int64(),
-    }
-)
-DONE: Final = pa.schema(
-    {
-        "topic": pa.string(),
-        "partition": pa.int32(),
-        "reason": pa.string(),
-        "dirty_ratio": pa.float64(),
-        "segments": pa.int64(),
-        "segments_after": pa.int64(),
-        "records": pa.int64(),
-        "records_after": pa.int64(),
-        "bytes": pa.int64(),
-        "bytes_after": pa.int64(),
-        "took_ms": pa.int64(),
-        "trouble": pa.string(),
-    }
-)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -169,45 +140,43 @@ class Summary:
     objects_left: int = 0
 
 
+DUE: Final = Columns[Candidate](
+    {
+        "topic": (pa.string(), lambda due: due.log.topic.name),
+        "partition": (pa.int32(), lambda due: due.log.partition),
+        "reason": (pa.string(), lambda due: due.reason),
+        "dirty_ratio": (pa.float64(), lambda due: round(due.ratio, 3)),
+        "delay_ms": (pa.int64(), lambda due: due.delay_ms),
+        "clean_segments": (pa.int64(), lambda due: due.clean.segments),
+        "clean_bytes": (pa.int64(), lambda due: due.clean.bytes),
+        "dirty_segments": (pa.int64(), lambda due: due.dirty.segments),
+        "dirty_bytes": (pa.int64(), lambda due: due.dirty.bytes),
+    }
+)
+DONE: Final = Columns[Outcome](
+    {
+        "topic": (pa.string(), lambda done: done.candidate.log.topic.name),
+        "partition": (pa.int32(), lambda done: done.candidate.log.partition),
+        "reason": (pa.string(), lambda done: done.candidate.reason),
+        "dirty_ratio": (pa.float64(), lambda done: round(done.candidate.ratio, 3)),
+        "segments": (pa.int64(), lambda done: done.tally.before.segments),
+        "segments_after": (pa.int64(), lambda done: done.tally.after.segments),
+        "records": (pa.int64(), lambda done: done.tally.before.records),
+        "records_after": (pa.int64(), lambda done: done.tally.after.records),
+        "bytes": (pa.int64(), lambda done: done.tally.before.bytes),
+        "bytes_after": (pa.int64(), lambda done: done.tally.after.bytes),
+        "took_ms": (pa.int64(), lambda done: done.took_ms),
+        "trouble": (
+            pa.string(),
+            lambda done: None if done.trouble is None else str(done.trouble) or repr(done.trouble),
+        ),
+    }
+)
+
+
 def summarize(report: Report) -> Summary:
     return Summary(
-        rows=[_done_row(each) for each in report.outcomes],
+        rows=DONE.rows(report.outcomes),
         uncleanable=len(report.uncleanable) + len(report.missed),
         objects_left=report.objects_left,
     )
-
-
-def due_rows(candidates: Iterable[Candidate]) -> list[dict[str, Any]]:
-    """With the columns of DUE."""
-    return [
-        {
-            "topic": candidate.log.topic.name,
-            "partition": candidate.log.partition,
-            "reason": candidate.reason,
-            "dirty_ratio": round(candidate.ratio, 3),
-            "delay_ms": candidate.delay_ms,
-            "clean_segments": candidate.clean.segments,
-            "clean_bytes": candidate.clean.bytes,
-            "dirty_segments": candidate.dirty.segments,
-            "dirty_bytes": candidate.dirty.bytes,
-        }
-        for candidate in candidates
-    ]
-
-
-def _done_row(outcome: Outcome) -> dict[str, Any]:
-    before, after = outcome.tally.before, outcome.tally.after
-    return {
-        "topic": outcome.candidate.log.topic.name,
-        "partition": outcome.candidate.log.partition,
-        "reason": outcome.candidate.reason,
-        "dirty_ratio": round(outcome.candidate.ratio, 3),
-        "segments": before.segments,
-        "segments_after": after.segments,
-        "records": before.records,
-        "records_after": after.records,
-        "bytes": before.bytes,
-        "bytes_after": after.bytes,
-        "took_ms": outcome.took_ms,
-        "trouble": None if outcome.trouble is None else str(outcome.trouble) or repr(outcome.trouble),
-    }

@@ -19,7 +19,7 @@ import numpy as np
 from kafscale.lake.columns import opened
 from kafscale.lake.compaction.markers import LoneMarkers, due_markers
 from kafscale.lake.compaction.record_filter import NEVER, FilteredSegment, Flags
-from kafscale.lake.varints import Bytes, Positions, read_varints
+from kafscale.lake.rows import Bytes, Positions, read_varints
 from kafscale.log.segment import BatchInfo
 from kafscale.log.snapshots import EXPIRY_MS
 from kafscale.wire.batches import (

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from kafscale.lake.catalog import Lake, Log, Outline, read_outline
-from kafscale.lake.compaction.due import TopicPartition, compacted_places, find_due, in_turn, look
+from kafscale.lake.catalog import Lake, Log, Outline, TopicPartition, read_outline
+from kafscale.lake.compaction.due import compacted_places, find_due, in_turn, look
 from kafscale.lake.compaction.latest_offsets import KEYS_MAX, LatestOffsets, LatestOffsetsBuilder
 from kafscale.lake.compaction.markers import LoneMarkers
 from kafscale.lake.compaction.passes import Position, read_pass

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
-from typing import Final
 
-from kafscale.lake.catalog import Lake, Log, Outline, read_outline
+from kafscale.lake.catalog import TRIES_MAX, Lake, Log, Outline, read_outline, while_manifests_are_merged
 from kafscale.lake.compaction.plan import Group, Grouping
 from kafscale.log.heads import Seg
 from kafscale.log.manifest_blocks import ManifestBlocks, SegmentLookup
@@ -15,16 +14,13 @@ from kafscale.log.meta_swap import Overtaken
 from kafscale.log.segments import segments_from
 from kafscale.storage.objects import ObjectNotFound
 
-TRIES_MAX: Final = 5
-"""Reads of meta in a row without a segment in between."""
-
 
 async def follow(lake: Lake, outline: Outline, first: int, end: int) -> AsyncGenerator[Seg, None]:
     """The listed segments after `first` that end at or before `end`. The caller closes it.
 
     Meanwhile owners may merge manifests, and other rounds may replace segments: then the rest is read from the current
     meta. Raises Overtaken if it does not continue where the last segment ended, and ObjectNotFound if a manifest is
-    lost.
+    lost: if TRIES_MAX reads of meta in a row found no segment.
     """
     last: Seg | None = None
     tries = TRIES_MAX
@@ -50,23 +46,18 @@ async def follow(lake: Lake, outline: Outline, first: int, end: int) -> AsyncGen
 
 async def is_listed(lake: Lake, log: Log, seg: Seg) -> bool:
     """The log names this object now. Raises ObjectNotFound of a manifest that is lost, EtcdError and StoreError."""
-    for left in reversed(range(TRIES_MAX)):
+
+    async def read() -> bool:
         outline = await read_outline(lake, log.topic, log.partition)
         walk = SegmentLookup(ManifestBlocks(lake.store), outline)
         try:
             now = await walk.at(seg.base)
-        except ObjectNotFound:
-            if not left:
-                raise
-        else:
-            return (
-                now is not None
-                and seg.end > outline.meta.swept
-                and (now.key, now.etag) == (seg.key, seg.etag)
-            )
         finally:
             await walk.close()
-    raise AssertionError("the last try returns or raises")
+        listed = now is not None and (now.key, now.etag) == (seg.key, seg.etag)
+        return listed and seg.end > outline.meta.swept
+
+    return await while_manifests_are_merged(read)
 
 
 class Groups:

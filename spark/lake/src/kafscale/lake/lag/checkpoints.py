@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from kafscale.lake.lag.commits import Commit
+from kafscale.lake.lag.positions import Commit
 from kafscale.storage.groups import CommittedOffset
 
 VERSION: Final = "v1"

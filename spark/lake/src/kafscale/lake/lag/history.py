@@ -17,10 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from kafscale.lake.catalog import Lake
-from kafscale.lake.concurrency import gather_bounded
 from kafscale.lake.lag.samples import PLACE, SAMPLES, Kind, Sample
 from kafscale.lake.tables import TIME
 from kafscale.storage.objects import IfAbsent, ObjectNotFound
+from kafscale.storage.task_groups import gather_bounded
 
 log = logging.getLogger(__name__)
 

@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from kafscale.lake.catalog import Lake, Log, by_place
-from kafscale.lake.concurrency import gather_bounded
 from kafscale.lake.heads import CorruptSegment
-from kafscale.lake.lag.commits import Position
 from kafscale.lake.lag.first_unread import FirstUnread, first_unread
+from kafscale.lake.lag.positions import Position
 from kafscale.log.heads import Seg
 from kafscale.storage.objects import ObjectNotFound, PreconditionFailed
+from kafscale.storage.task_groups import gather_bounded
 
 READS_AT_ONCE: Final = 8
 KNOWN_MAX: Final = 100_000

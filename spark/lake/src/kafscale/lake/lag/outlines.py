@@ -15,13 +15,13 @@ from dataclasses import replace
 from typing import Final
 
 from kafscale.lake.catalog import Lake, Log, Outline, partitions_of, read_outline, read_outlines, read_topics
-from kafscale.lake.concurrency import gather_bounded
 from kafscale.lake.lag.first_unread import SEGMENTS_MAX
 from kafscale.log.heads import ManifestRef, Seg
 from kafscale.log.manifest_blocks import ManifestBlocks
 from kafscale.log.manifests import Line, seg_of
 from kafscale.storage.objects import ObjectNotFound
 from kafscale.storage.schema import UnreadableValue
+from kafscale.storage.task_groups import gather_bounded
 from kafscale.storage.topics import Topic
 
 log = logging.getLogger(__name__)

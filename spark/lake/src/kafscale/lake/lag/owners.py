@@ -1,25 +1,21 @@
 """Which member of a group owns which partition, and which topics its members subscribe to, as etcd has it. Planned
 assignments are not in it.
 
-Assignments and subscriptions of a classic group are bytes that clients give each other, so the reader trusts nothing in
-them: bytes that cannot be decoded name no partition and no topic.
+Assignments and subscriptions of a classic group are bytes that clients give each other: what cannot be decoded names no
+partition and no topic.
 """
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from struct import Struct
 from typing import Final
 
 from kafscale.storage.groups import ClassicGroup, GroupState
 from kafscale.storage.topics import Topic
+from kafscale.wire.consumer_protocol import assigned, subscribed
 
 CONSUMER: Final = "consumer"
-_VERSION: Final = Struct(">h")
-_COUNT: Final = Struct(">i")
-_LENGTH: Final = Struct(">h")
 
 GroupPartition = tuple[str, str, int]
 """Group, topic, partition."""
@@ -42,7 +38,7 @@ def owners(groups: Iterable[GroupState], topics: Iterable[Topic]) -> Mapping[Gro
                 continue
             for classic in group.state.members:
                 owner = Owner(member=classic.id, client=classic.client_id, host=classic.client_host)
-                for topic, partition in assigned(classic.assignment):
+                for topic, partition in assigned(classic.assignment) or ():
                     found[group.group, topic, partition] = owner
             continue
         for member in group.state.members:
@@ -62,7 +58,7 @@ def subscriptions(group: GroupState) -> frozenset[str]:
     if group.state.protocol_type != CONSUMER:
         return frozenset()
     offered = (protocol for member in group.state.members for protocol in member.protocols)
-    return frozenset(name for protocol in offered for name in subscribed(protocol.metadata))
+    return frozenset(name for protocol in offered for name in subscribed(protocol.metadata) or ())
 
 
 def is_managed(group: GroupState | None) -> bool:
@@ -71,45 +67,3 @@ def is_managed(group: GroupState | None) -> bool:
     if group is None:
         return False
     return not isinstance(group.state, ClassicGroup) or bool(group.state.protocol_type)
-
-
-def subscribed(metadata: bytes) -> list[str]:
-    """Of a ConsumerProtocolSubscription, read as v0: all later versions begin with the same fields."""
-    found: list[str] = []
-    try:
-        (topics,) = _COUNT.unpack_from(metadata, _VERSION.size)
-        at = _VERSION.size + _COUNT.size
-        for _ in range(topics):
-            name, at = _name(metadata, at)
-            found.append(name)
-    except (struct.error, UnicodeDecodeError):
-        return []
-    return found
-
-
-def assigned(assignment: bytes) -> list[tuple[str, int]]:
-    """Of a ConsumerProtocolAssignment, read as v0: all later versions begin with the same fields."""
-    try:
-        return list(_assigned(assignment))
-    except (struct.error, UnicodeDecodeError):
-        return []
-
-
-def _assigned(data: bytes) -> Iterator[tuple[str, int]]:
-    (topics,) = _COUNT.unpack_from(data, _VERSION.size)
-    at = _VERSION.size + _COUNT.size
-    for _ in range(topics):
-        name, at = _name(data, at)
-        (count,) = _COUNT.unpack_from(data, at)
-        at += _COUNT.size
-        for _ in range(count):
-            yield name, *_COUNT.unpack_from(data, at)
-            at += _COUNT.size
-
-
-def _name(data: bytes, at: int) -> tuple[str, int]:
-    """The string there, and where it ends."""
-    (length,) = _LENGTH.unpack_from(data, at)
-    begin = at + _LENGTH.size
-    end = begin + max(length, 0)
-    return data[begin:end].decode(), end

@@ -14,7 +14,7 @@ import pyarrow as pa
 from kafscale.lake.catalog import Log
 from kafscale.lake.lag.measure import Lag
 from kafscale.lake.lag.owners import GroupPartition
-from kafscale.lake.lag.query import ask
+from kafscale.lake.lag.samples import ask
 
 WINDOW_MS: Final = 600_000
 SPAN_MIN_MS: Final = 10_000
@@ -55,11 +55,9 @@ from samples cross join rules where committed is not null group by group_id, top
 """What held at the window's begin, or at the first sample after it."""
 
 
-def rates(
-    samples: pa.Table, lags: Iterable[Lag], now_ms: int, window_ms: int = WINDOW_MS
-) -> Mapping[GroupPartition, Rates]:
+def rates(samples: pa.Table, lags: Iterable[Lag], now_ms: int) -> Mapping[GroupPartition, Rates]:
     """Between the window's begin and `lags`, which are of now."""
-    rows = ask(EARLIER, samples, {"since_ms": now_ms - window_ms})
+    rows = ask(EARLIER, samples, {"since_ms": now_ms - WINDOW_MS})
     earlier = {(row[0], row[1], row[2]): row[3:] for row in rows}
     found = {}
     for lag in lags:

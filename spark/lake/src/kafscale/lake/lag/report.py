@@ -20,10 +20,10 @@ from typing import Final, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 from kafscale.lake.catalog import Log, by_place
-from kafscale.lake.lag.commits import Position, state_of
 from kafscale.lake.lag.history import DAY_MS, HOUR_MS
 from kafscale.lake.lag.measure import Lag
 from kafscale.lake.lag.owners import GroupPartition, Owner, is_managed, owners
+from kafscale.lake.lag.positions import Position, state_of
 from kafscale.lake.lag.rates import (
     WINDOW_MS,
     Rates,

@@ -10,12 +10,11 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 from kafscale.lake.catalog import Lake, Log, read_topics
-from kafscale.lake.lag.commits import Commit, read_commits, read_groups
 from kafscale.lake.lag.history import DAY_MS, Files, read_samples, write_sample
 from kafscale.lake.lag.measure import Known, measure
 from kafscale.lake.lag.outlines import Outlines
 from kafscale.lake.lag.owners import owners
-from kafscale.lake.lag.positions import positions
+from kafscale.lake.lag.positions import Commit, positions, read_commits, read_groups
 from kafscale.lake.lag.report import RECENT_MS, Facts, Report, make_report
 from kafscale.lake.lag.samples import WHOLE_EVERY_MS, Kind, Memory, sample, thinned
 from kafscale.lake.lag.status import Rules

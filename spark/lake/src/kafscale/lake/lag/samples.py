@@ -1,4 +1,4 @@
-"""Samples of lag: a row for every position of a group, at one moment. Pure.
+"""Samples of lag: a row for every position of a group, at one moment; and SQL over them (`ask`). Pure.
 
 A sample is written whole at the first moment of every five minutes. Between those, only changed rows are written. So
 the last row of a partition is its current one, and an overview needs only the whole samples.
@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 from kafscale.lake.catalog import Log, by_place
-from kafscale.lake.lag.commits import Position
 from kafscale.lake.lag.owners import GroupPartition, Owner
+from kafscale.lake.lag.positions import Position
 from kafscale.lake.tables import TIME, calendar_ms
 
 WHOLE_EVERY_MS: Final = 300_000
@@ -99,3 +99,18 @@ def thinned(found: pa.Table, memory: Memory, now_ms: int) -> tuple[Sample, Memor
     changed = [memory.rows.get((row[0], row[1], row[2])) != row for row in seen]
     kept = found.filter(pa.array(changed, pa.bool_()))
     return Sample(kind=Kind.CHANGES, rows=kept), Memory(rows=rows, whole_ms=memory.whole_ms)
+
+
+def ask(sql: str, samples: pa.Table, rules: Mapping[str, int | float]) -> list[tuple[Any, ...]]:
+    """The rows of `sql` over `samples`, whose times become numbers of ms, and `rules`, a table of one row."""
+    if not samples.num_rows:
+        return []
+    for name in ("ts", "commit_ts"):
+        at = samples.schema.get_field_index(name)
+        samples = samples.set_column(at, name, samples[name].cast(pa.int64()))
+    import duckdb  # 50 MB of memory, which an upkeep of no groups does without
+
+    with duckdb.connect(config={"threads": 1, "enable_external_access": False}) as connection:
+        connection.register("samples", samples)
+        connection.register("rules", pa.table({name: [value] for name, value in rules.items()}))
+        return connection.sql(sql).fetchall()

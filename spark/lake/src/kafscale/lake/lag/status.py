@@ -18,7 +18,7 @@ from typing import Final
 
 import pyarrow as pa
 from kafscale.lake.lag.owners import GroupPartition
-from kafscale.lake.lag.query import ask
+from kafscale.lake.lag.samples import ask
 
 
 class Status(StrEnum):
@@ -52,12 +52,10 @@ SEVERITY: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """Burrow's settings: `intervals`, `minimum-complete`, `allowed-lag`, and how often the log's end is looked at."""
+    """Burrow's `intervals`, and how often the log's end is looked at."""
 
     intervals: int = 10
     interval_ms: int = 30_000
-    minimum_complete: float = 0.0
-    allowed_lag: int = 0
 
     @property
     def window_ms(self) -> int:
@@ -109,11 +107,10 @@ with seen as (
 )
 select windows.group_id, windows.topic, windows.partition,
     case
-        when ends.lag <= allowed_lag then 'OK'
-        when commits / cast(intervals as double) < minimum_complete then 'OK'
+        when ends.lag = 0 then 'OK'
         when now_ms - last_ms > last_ms - first_ms and least_end > committed then 'STOP'
         when coalesce(rewound, false) then 'REWIND'
-        when least_lag <= allowed_lag then 'OK'
+        when least_lag = 0 then 'OK'
         when stalled then 'STALL'
         when not fell then 'WARN'
         else 'OK'

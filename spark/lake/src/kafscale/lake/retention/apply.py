@@ -18,7 +18,6 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from kafscale.lake.catalog import Lake, partitions_of, read_outline, read_topics
-from kafscale.lake.concurrency import gather_bounded
 from kafscale.lake.resume import Partition, behind, read_place, through, write_place
 from kafscale.lake.retention.deletes import Condemned, Fate, condemned, delete_all
 from kafscale.lake.retention.log_starts import Cut, StartsMax, move_starts
@@ -29,6 +28,7 @@ from kafscale.log.meta_swap import Overtaken
 from kafscale.log.segments import segments_from
 from kafscale.storage.objects import ObjectNotFound
 from kafscale.storage.schema import UnreadableValue
+from kafscale.storage.task_groups import gather_bounded
 
 GRACE_S: Final = 300.0
 """Longer than any fetch may hold on to a segment that it has chosen."""

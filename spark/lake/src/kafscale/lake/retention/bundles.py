@@ -25,12 +25,11 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from kafscale.lake.catalog import Lake
-from kafscale.lake.concurrency import gather_bounded
 from kafscale.lake.resume import read_place, write_place
 from kafscale.log.bundle import Standings, made_ms
-from kafscale.log.bundle_directory import read_directory
 from kafscale.log.claims import ROLE, build_release
 from kafscale.log.heads import Head, decode_head
+from kafscale.log.places import read_directory
 from kafscale.log.segment import SegmentError
 from kafscale.storage.cluster_record import read_cluster_id
 from kafscale.storage.coordination import owner_gone
@@ -47,6 +46,7 @@ from kafscale.storage.objects import (
 )
 from kafscale.storage.recovery_keys import deletion_marks_prefix, parse_deletion_mark
 from kafscale.storage.schema import UnreadableValue
+from kafscale.storage.task_groups import gather_bounded
 
 BUNDLES_MAX: Final = 50_000
 """Looked at in one run, some 400 bytes each. The next run continues with the rest."""

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from kafscale.lake.catalog import Lake, Outline, read_outlines, read_topics
-from kafscale.lake.concurrency import gather_bounded
 from kafscale.lake.resume import Partition
 from kafscale.lake.retention.plan import ExpiryRules, Whole
 from kafscale.log.log_starts import build_move
@@ -25,6 +24,7 @@ from kafscale.storage.etcd.client import Txn, TxnResult
 from kafscale.storage.etcd.swap import TRIES_MAX
 from kafscale.storage.objects import ObjectNotFound
 from kafscale.storage.schema import UnreadableValue
+from kafscale.storage.task_groups import gather_bounded
 from kafscale.storage.topics import Topic
 
 MOVES_PER_REQUEST: Final = 50

@@ -23,7 +23,6 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from kafscale.lake.catalog import Lake, partitions_of, read_topics
-from kafscale.lake.concurrency import gather_bounded
 from kafscale.lake.resume import Partition, Reached, behind, read_place, write_place
 from kafscale.lake.retention.deletes import Condemned, Fate, delete_all
 from kafscale.lake.retention.unreferenced import STRANGE_NAMED_MAX, Portion, Search
@@ -32,6 +31,7 @@ from kafscale.log.meta_swap import Overtaken
 from kafscale.storage.job_runs import JobPlace
 from kafscale.storage.objects import DELETES_MAX
 from kafscale.storage.schema import UnreadableValue
+from kafscale.storage.task_groups import gather_bounded
 
 LOGS_AT_ONCE: Final = 8
 LOGS_PER_BATCH: Final = 1_000

@@ -48,7 +48,7 @@ function about(group) {
   const members = group.managed ? group.members ? many(group.members, "member") : "no members" : "assigns its partitions itself";
   return [group.life, members, many(group.rows.length, "partition"),
     misplaced ? `${misplaced} with a commit that is no place in the log` : "",
-    group.unowned ? `${group.unowned} without a reader` : "",
+    group.unowned && group.members ? `${group.unowned} without a reader` : "",
     missing ? `${missing} without a commit${records ? ` (${shortly(records, "record")}${expires === null ? "" : `, the first expires in ${span(expires)}`})` : ""}` : "",
     group.before === null ? "" : `${short(group.before)} unread 24 h ago`].filter(Boolean).join(" · ");
 }

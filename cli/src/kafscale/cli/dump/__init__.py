@@ -1,1 +1,0 @@
-"""`kafscale dump`: the content of one segment, index or bundle."""

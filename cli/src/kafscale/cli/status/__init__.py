@@ -1,1 +1,0 @@
-"""`kafscale status`: the cluster at a glance."""

@@ -1,0 +1,66 @@
+"""kubectl as an operator runs it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from e2e.harness.manifests import Manifest, kubectl
+
+COMMAND_TIMEOUT_S: Final = 600
+
+
+@dataclass(frozen=True, slots=True)
+class Kubectl:
+    """Call it with the words of a command; it returns what the command prints. A failure is an AssertionError."""
+
+    config: str
+    namespace: str = "default"
+
+    def within(self, namespace: str) -> Kubectl:
+        return replace(self, namespace=namespace)
+
+    def __call__(self, *words: str, stdin: str | None = None) -> str:
+        done = self._run(words, stdin)
+        assert done.returncode == 0, f"kubectl {' '.join(words)}:\n{done.stdout[-2000:]}{done.stderr[-3000:]}"
+        return done.stdout
+
+    def succeeds(self, *words: str, stdin: str | None = None) -> bool:
+        return self._run(words, stdin).returncode == 0
+
+    def refused(self, *words: str, stdin: str | None = None) -> str:
+        """The reason why a command fails."""
+        done = self._run(words, stdin)
+        assert done.returncode != 0, f"kubectl {' '.join(words)} succeeded: {done.stdout[-2000:]}"
+        return done.stderr
+
+    def apply(self, *objects: Manifest, dry_run: bool = False) -> str:
+        """A line for each object. A warning of the API server is a failure."""
+        words = ["apply", "--server-side", "--force-conflicts", "--filename", "-"]
+        listed = {"apiVersion": "v1", "kind": "List", "items": list(objects)}
+        done = self._run([*words, *(["--dry-run=server"] if dry_run else [])], json.dumps(listed))
+        assert done.returncode == 0, f"kubectl apply: {done.stderr[-3000:]}"
+        assert "Warning" not in done.stderr, done.stderr
+        return done.stdout
+
+    def get(self, *words: str) -> dict[str, Any]:
+        """One object, or a list of them."""
+        found: dict[str, Any] = json.loads(self("get", *words, "--output", "json"))
+        return found
+
+    def items(self, *words: str) -> list[Manifest]:
+        found: list[Manifest] = self.get(*words)["items"]
+        return found
+
+    def _run(self, words: Sequence[str], stdin: str | None) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [kubectl(), "--kubeconfig", self.config, "--namespace", self.namespace, *words],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=COMMAND_TIMEOUT_S,
+            check=False,
+        )

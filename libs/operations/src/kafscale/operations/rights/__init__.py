@@ -1,1 +1,0 @@
-"""Least privilege at etcd: roles, users and their rights."""
