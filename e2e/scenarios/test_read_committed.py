@@ -123,11 +123,30 @@ def test_a_consumer_reads_what_its_isolation_level_says(
     assert [json.loads(line)["offset"] for line in printed.splitlines()] == expected
 
 
-def test_sql_reads_what_consumers_of_committed_records_read(cluster: Cluster, laid: Laid) -> None:
+@pytest.mark.parametrize("isolation", [COMMITTED, UNCOMMITTED])
+def test_the_command_consumes_and_queries_what_the_isolation_level_says(
+    cluster: Cluster, laid: Laid, isolation: str
+) -> None:
+    expected = laid.committed if isolation == COMMITTED else laid.every
+    line = [*KAFSCALE, "consume", TOPIC, "--exit", "--format", "%o\\n", "--isolation", isolation]
+    done = subprocess.run(
+        [*line, "--data-dir", str(cluster.data_dir)], capture_output=True, text=True, timeout=300, check=True
+    )
+    assert list(map(int, done.stdout.split())) == expected
     text = f"select \"offset\" from records where topic = '{TOPIC}' order by 1"
-    line = [*KAFSCALE, "sql", text, "--data-dir", str(cluster.data_dir), "--output", "json"]
+    line = [
+        *KAFSCALE,
+        "sql",
+        text,
+        "--isolation",
+        isolation,
+        "--data-dir",
+        str(cluster.data_dir),
+        "-o",
+        "json",
+    ]
     done = subprocess.run(line, capture_output=True, text=True, timeout=300, check=True)
-    assert [row["offset"] for row in json.loads(done.stdout)] == laid.committed
+    assert [row["offset"] for row in json.loads(done.stdout)] == expected
 
 
 def test_fsck_finds_nothing_wrong(cluster: Cluster, laid: Laid) -> None:
