@@ -11,8 +11,8 @@ import pytest
 from kafscale.cli.__main__ import app
 from kafscale.cli.lake.sql import TABLE_ROWS_MAX
 from kafscale.lake.sql import ROWS_AT_ONCE
-from kafscale.testkit.logbuilder import LogBuilder, create_topic, records
-from kafscale.wire.records import Codec
+from kafscale.testkit.logbuilder import LogBuilder, create_topic, marker, records, transactional
+from kafscale.wire.records import Codec, build_batch
 from typer.testing import CliRunner, Result
 
 from .stopped import filling
@@ -35,12 +35,33 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+async def fill_with_transactions(root: Path) -> None:
+    """Offsets 0-1 aborted (marker 4), 2-3 committed (5), 6 of none, 7 open, 8 of none."""
+    async with filling(root) as lake:
+        log = LogBuilder(lake.etcd, lake.keys, lake.store, await create_topic(lake.etcd, lake.keys, "paid"))
+        await log.append_raw([transactional(7, records(2)), transactional(8, records(2))])
+        await log.append_raw([marker(7, commit=False), marker(8, commit=True), build_batch(records(1))])
+        await log.append_raw([transactional(7, records(1)), build_batch(records(1))])
+
+
 def run(root: Path, *words: str, stdin: str | None = None) -> Result:
     return CliRunner().invoke(app, [*words, "--data-dir", str(root)], input=stdin)
 
 
 def test_the_query_as_the_readme_has_it(root: Path) -> None:
     assert json.loads(run(root, "sql", COUNT, "--output", "json").stdout) == [{"count_star()": 60}]
+
+
+def test_a_query_sees_what_is_committed_or_what_is_asked_for(tmp_path: Path) -> None:
+    asyncio.run(fill_with_transactions(tmp_path))
+    for isolation, offsets in (
+        ((), [2, 3, 6]),
+        (("--isolation", "read_committed"), [2, 3, 6]),
+        (("--isolation", "read_uncommitted"), [0, 1, 2, 3, 6, 7, 8]),
+    ):
+        text = 'select list("offset" order by 1) as offsets, count(*) as n from records'
+        (row,) = json.loads(run(tmp_path, "sql", text, "-o", "json", *isolation).stdout)
+        assert row == {"offsets": offsets, "n": len(offsets)}
 
 
 def test_a_query_comes_from_a_file_or_from_standard_input(root: Path, tmp_path: Path) -> None:

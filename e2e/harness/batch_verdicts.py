@@ -113,19 +113,25 @@ def _damaged(chance: Random, body: bytes) -> bytes:
 
 
 def kafkas_verdicts(cases: Sequence[Case]) -> list[Verdict]:
-    """In their order, from one JVM."""
+    """In their order."""
+    answers = [line.split(" ") for line in kafkas_answers("Batches.java", [case.as_line() for case in cases])]
+    return [
+        Verdict(int(code), int(newest), [int(each) for each in named.split(",") if each != "-"])
+        for code, newest, named in answers
+    ]
+
+
+def kafkas_answers(program: str, lines: Sequence[str]) -> list[str]:
+    """What a program beside these harnesses answers to each line, from one JVM with Apache Kafka's classes."""
     done = subprocess.run(
-        [*dying_with_parent(), *JAVA, "-cp", kafka_classpath(kafka_version()), str(KAFKA / "Batches.java")],
-        input="".join(case.as_line() for case in cases),
+        [*dying_with_parent(), *JAVA, "-cp", kafka_classpath(kafka_version()), str(KAFKA / program)],
+        input="".join(lines),
         capture_output=True,
         text=True,
         timeout=JVM_TIMEOUT_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-4000:]
-    answers = [line.split(" ") for line in done.stdout.splitlines()]
-    assert len(answers) == len(cases)
-    return [
-        Verdict(int(code), int(newest), [int(each) for each in named.split(",") if each != "-"])
-        for code, newest, named in answers
-    ]
+    answers = done.stdout.splitlines()
+    assert len(answers) == len(lines)
+    return answers

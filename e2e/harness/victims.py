@@ -188,5 +188,5 @@ def damage_objects(victim: Victim, row: Row, way: Damage, topic_id: str) -> None
         else:
             message = pb.Manifest() if row.name == "manifest" else pb.ProducerSnapshot()
             message.ParseFromString(victim.scene.read_object(name))
-            message.schema = 2
+            message.schema = 3
             victim.scene.write_object(name, message.SerializeToString())

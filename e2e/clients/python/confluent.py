@@ -60,7 +60,13 @@ def produce(a: Args) -> None:
 
 def consume(a: Args) -> None:
     consumer = Consumer(
-        {**believed(a), "group.id": "unused", "enable.auto.commit": False, "check.crcs": True}
+        {
+            **believed(a),
+            "group.id": "unused",
+            "enable.auto.commit": False,
+            "check.crcs": True,
+            "isolation.level": a.isolation,
+        }
     )
     consumer.assign([TopicPartition(a.topic, p, OFFSET_BEGINNING) for p in range(a.partitions)])
     left = a.count

@@ -33,6 +33,7 @@ class Args:
     instance: str
     release: str
     security: Mapping[str, str]
+    isolation: str
 
     def key(self, i: int) -> bytes:
         return f"{self.name}-{self.codec}-{i}".encode()
@@ -65,6 +66,9 @@ def parse() -> Args:
     )
     parser.add_argument(
         "--security", type=_security, default={}, help="file that says how the client gets in"
+    )
+    parser.add_argument(
+        "--isolation", choices=("read_committed", "read_uncommitted"), default="read_committed"
     )
     return Args(**vars(parser.parse_args()))
 

@@ -1,6 +1,7 @@
 """The bytes of a bundle, written by hand from the format's table; no changed byte of its directory is believed."""
 
 import struct
+from dataclasses import replace
 
 import crc32c as oracle
 import pytest
@@ -142,3 +143,14 @@ def test_the_folder_of_a_bundle_follows_from_its_id() -> None:
     assert keys.parse_bundle(key) == bundle_id
     assert keys.parse_bundle("prod/@kafscale/bundle/2023111422/0.kfb") is None
     assert keys.parse_bundle(f"production/@kafscale/bundle/2023111422/{bundle_id.hex()}.kfb") is None
+
+
+def test_the_directory_says_which_slices_hold_transactions_and_keeps_unknown_bits() -> None:
+    plain, marked = piece(0, 5), replace(piece(1, 5), transactional=True)
+    built, data = bundle(plain, marked)
+    directory = parse_bundle(data)
+    assert [entry.transactional for entry in directory.entries] == [False, True]
+    assert [struct.unpack_from(">I", data, built.size - 16 - 80 * n - 4)[0] for n in (1, 0)] == [0, 1]
+    newer = directory.entries[0]._replace(flags=6)
+    assert not newer.transactional
+    assert newer._replace(flags=7).transactional

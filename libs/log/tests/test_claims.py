@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 import pytest_asyncio
 from kafscale.log.claims import Claim, Lost, Won, build_claim, build_release, read_claim
-from kafscale.log.heads import Head, Meta, decode_head, encode_head, encode_meta
+from kafscale.log.heads import Head, Meta, OpenTransaction, decode_head, encode_head, encode_meta
 from kafscale.runtime.etcd_binary import EtcdProcess
 from kafscale.storage.coordination import Grounds, decode_owner
 from kafscale.storage.etcd.client import Delete, EtcdClient, Put, Txn, TxnResult
@@ -99,7 +99,8 @@ async def test_a_claim_raises_the_epoch_and_keeps_the_log(partition: Partition) 
     await partition.claim("1/a")
     head, revision = await partition.head()
     assert head is not None
-    longer = replace(head, next=10, lso=10, max_ts=5)
+    begun = (OpenTransaction(producer_id=7, epoch=1, number=2, first=6),)
+    longer = replace(head, next=10, lso=6, max_ts=5, open=begun, transactional=True)
     await partition.etcd.put(partition.key, encode_head(longer))
     await partition.etcd.put(
         partition.keyspace.meta(partition.topic.topic_id, 0), encode_meta(Meta(log_start=3, manifest_end=3))

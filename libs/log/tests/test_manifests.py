@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kafscale.log.heads import EpochStart, ManifestRef, Seg
+from kafscale.log.heads import Aborted, EpochStart, ManifestRef, Seg
 from kafscale.log.manifests import (
     CHUNKS_MAX,
     MERGE_WIDTH,
@@ -20,6 +20,7 @@ from kafscale.log.manifests import (
     ref_to,
 )
 from kafscale.storage.schema import CorruptValue
+from kafscale.store.v1 import store_pb2 as pb
 
 
 def seg(base: int, end: int, epoch: int = 1) -> Seg:
@@ -58,7 +59,7 @@ def test_a_manifest_that_comes_in_blocks_is_the_manifest(lengths: list[int], blo
     some = [replace(seg(n, n + 1, 1 + n // 3), key="k" * length) for n, length in enumerate(lengths)]
     written = manifest(*some)
     body = encode_manifest(written)
-    draft = ManifestDraft()
+    draft = ManifestDraft(transactional=False)
     parts = ManifestParts()
     found: list[Seg] = []
     for at in range(0, len(body), block):
@@ -70,7 +71,7 @@ def test_a_manifest_that_comes_in_blocks_is_the_manifest(lengths: list[int], blo
     assert b"".join(draft.parts()) == body
     if some:
         assert draft.ref("k", 2) == ref_to("k", written, 2)
-    built = ManifestDraft()
+    built = ManifestDraft(transactional=False)
     for each in some:
         built.add(each)
     assert built.parts() == draft.parts()
@@ -148,3 +149,24 @@ def test_a_list_that_is_full_without_a_complete_level_is_merged_early() -> None:
 
 def _ref(first: int, level: int) -> ManifestRef:
     return ManifestRef(key=str(first), first=first, last=first, count=1, level=level)
+
+
+def test_a_manifest_of_a_log_with_transactions_is_refused_by_a_version_without_them() -> None:
+    """Such a version accepts schema 1 alone. It would drop what the entries say of transactions."""
+    aborted = (Aborted(producer_id=7, first=0, last=3),)
+    plain = manifest(seg(0, 4))
+    listed = Manifest(segments=(replace(seg(0, 4), aborted=aborted, unstable=2),), transactional=True)
+    draft = ManifestDraft(transactional=True)
+    draft.add(listed.segments[0])
+    for written, schema in (
+        (encode_manifest(plain), 1),
+        (encode_manifest(listed), 2),
+        (b"".join(draft.parts()), 2),
+    ):
+        assert pb.Manifest.FromString(written).schema == schema
+    assert decode_manifest(encode_manifest(listed)) == listed
+    assert list(ManifestParts().feed(encode_manifest(listed), last=True).segments()) == [*listed.segments]
+    golden = "08011a02080112161003186422026530301c3a0269304001580460017001"
+    assert encode_manifest(Manifest(segments=(seg(0, 4),), epochs=epoch_starts((seg(0, 4),)))).hex() == golden
+    assert merged([plain, Manifest(segments=(seg(4, 8),))]).transactional is False
+    assert merged([listed, Manifest(segments=(seg(4, 8),))]).transactional is True

@@ -28,7 +28,7 @@ from kafscale.storage.objects import (
 )
 from kafscale.storage.recovery_keys import deletion_mark
 from kafscale.storage.topics import TopicState, decode_epoch_floor, encode_topic
-from kafscale.testkit.logbuilder import create_topic, records
+from kafscale.testkit.logbuilder import create_topic, marker, records, transactional
 from kafscale.wire.records import build_batch
 
 from .roll_forward_world import NOW_MS, World, filled, more
@@ -327,3 +327,30 @@ async def test_a_value_that_cannot_be_read_is_left(world: World) -> None:
     seen = await world.look()
     assert seen.plan.partitions == ()
     assert any(each.startswith("UNREADABLE") for each in warnings(seen.metadata, seen.bucket, seen.plan))
+
+
+@pytest.mark.parametrize("state", ["slices", "segments", "manifest"])
+async def test_what_is_made_of_a_log_with_transactions_is_refused_by_versions_without_them(
+    world: World, state: str
+) -> None:
+    log = await world.log("orders")
+    log.as_slices = state == "slices"
+    await log.append_raw([transactional(7, records(2)), marker(7, commit=True)])
+    await log.append(records(3))
+    if state == "manifest":
+        await log.checkpoint()
+    await world.lose()
+    seen = await world.look(orders=log.topic.topic_id)
+    (plan,) = [each for each in seen.plan.partitions if each.partition == 0]
+    assert plan.head is not None
+    assert plan.head.transactional
+    assert all(manifest.transactional for manifest in plan.manifests.values())
+
+
+async def test_an_entry_that_was_committed_keeps_what_it_says_of_transactions(world: World) -> None:
+    log = await world.log("orders")
+    await log.append_raw([transactional(7, records(2)), transactional(8, records(1))])
+    await log.append_raw([marker(7, commit=False)])
+    await world.rolled()
+    head = await world.head(log)
+    assert (head.tail, head.open, head.lso, head.transactional) == (log.head.tail, log.head.open, 2, True)

@@ -172,9 +172,11 @@ class Client:
         leader_epoch: int = -1,
         partitions: Sequence[int] = (0,),
         count: int = 1,
+        isolation_level: int = 0,
     ) -> list_offsets.ListOffsetsResponsePartition:
         """The first partition's answer."""
         request = list_offsets.ListOffsetsRequest(
+            isolation_level=isolation_level,
             topics=[
                 list_offsets.ListOffsetsRequestTopic(
                     name=topic.name,
@@ -188,7 +190,7 @@ class Client:
                         for partition in partitions
                     ],
                 )
-            ]
+            ],
         )
         call = self.send(ApiKey.LIST_OFFSETS, version, list_offsets.encode_request(request, version))
         body = await call.sink.answered

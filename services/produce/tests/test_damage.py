@@ -27,7 +27,7 @@ def newer_schema(
     value: bytes, message: pb.Head | pb.Meta | pb.Owner | pb.Manifest | pb.ProducerSnapshot
 ) -> bytes:
     message.ParseFromString(value)
-    message.schema = (SCHEMA + HEAD_FEATURES if isinstance(message, pb.Head) else SCHEMA) + 1
+    message.schema = SCHEMA + HEAD_FEATURES + 1  # of all values a head has the most features
     return message.SerializeToString()
 
 

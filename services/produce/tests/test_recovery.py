@@ -10,13 +10,13 @@ import pytest
 from kafscale.lake.catalog import Lake, read_lake
 from kafscale.lake.compaction.run import Bounds, Round
 from kafscale.produce.log.model import PartitionId
-from kafscale.produce.log.producers import ProducerTable, Repeat
+from kafscale.produce.log.producers import ProducerBounds, ProducerTable, Repeat
 from kafscale.produce.recovery import LogDamaged, Recovery
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects import MemoryStore
 from kafscale.storage.topics import encode_topic
-from kafscale.testkit.logbuilder import LogBuilder, create_topic, records
+from kafscale.testkit.logbuilder import LogBuilder, create_topic, marker, records, transactional
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.records import build_batch
 
@@ -134,3 +134,23 @@ async def test_compaction_leaves_each_producer_its_last_sequence(
             known = table.judge(producer, 0, end - count, end - 1)
             assert isinstance(known, Repeat)
             assert known.base == base
+
+
+async def test_markers_raise_epochs_and_open_transactions_are_held(
+    log: LogBuilder, store: MemoryStore, keyspace: Keyspace
+) -> None:
+    """Of producer 0 the marker of an abort raised the epoch; producer 1 has a transaction open, and the bounds have
+    room for one producer."""
+    await log.append_raw([transactional(1, records(1), sequence=2), transactional(0, records(2), sequence=2)])
+    await log.append_raw([marker(0, commit=False, epoch=1)])
+    table = await recovered(log, store, keyspace)
+    assert table.judge(0, 0, 4, 4) is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert table.judge(0, 1, 0, 0) is ErrorCode.NONE
+    assert table.judge(1, 0, 3, 3) is ErrorCode.NONE
+    entry = table.entry(0, log.next)
+    assert entry is not None
+    assert (entry.epoch, entry.batches, entry.coordinator_epoch) == (1, (), 0)
+    id_ = PartitionId(topic=log.topic.name, topic_id=log.topic.topic_id, partition=0)
+    bounded = Recovery(store, keyspace, ProducerBounds(ids_max=1))
+    left = await bounded.producers(id_, log.head, log.meta)
+    assert 1 in left

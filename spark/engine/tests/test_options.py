@@ -34,6 +34,13 @@ def test_where_to_start(options: dict[str, str], starting: object) -> None:
     assert parse(options).starting == starting
 
 
+def test_the_isolation_level_has_the_names_of_kafkas_clients() -> None:
+    assert parse({}).committed_only
+    assert not parse({"isolation": "read_uncommitted"}).committed_only
+    with pytest.raises(BadOption, match="option isolation cannot be 'dirty'"):
+        parse({"isolation": "dirty"})
+
+
 @pytest.mark.parametrize(
     ("text", "ms"), [("15m", 900_000), ("90 s", 90_000), ("250ms", 250), ("1h", 3_600_000), ("7", 7)]
 )

@@ -10,7 +10,7 @@ import pytest
 from kafscale.lake.catalog import read_lake
 from kafscale.log.heads import Aborted
 from kafscale.storage.objects import ObjectNotFound
-from kafscale.testkit.logbuilder import LogBuilder
+from kafscale.testkit.logbuilder import LogBuilder, marker, records, transactional
 from kafscale_spark.options import Request
 from kafscale_spark.schemas import arrow_schema, records_schema
 from kafscale_spark.spans import DataLoss, Span
@@ -89,11 +89,13 @@ async def test_an_object_that_is_missing_for_no_reason_is_the_stores_word(world:
 
 
 async def test_a_task_knows_of_aborted_transactions_that_others_read_of(world: World) -> None:
-    await world.filled("orders", segments=3, count=COUNT)
-    log = world.logs["orders:0"]
-    last = log.segments[-1]
-    await log.replace_segment(last, replace(last, aborted=(Aborted(producer_id=7, first=0, last=5),)))
+    """Producer 7 writes in the first two segments and aborts in the third. Nothing of that concerns the last one."""
+    (log,) = await world.topic("orders")
+    await log.append_raw([transactional(7, records(2))])
+    await log.append_raw([transactional(7, records(2)), transactional(8, records(1))])
+    await log.append_raw([marker(7, commit=False), marker(8, commit=True)])
+    await log.append(records(2))
     splits = await planned(world, target_bytes=1)
-    assert len(splits) == 3
-    assert [[seg.base for seg in each.segments] for each in splits] == [[0], [10], [20]]
-    assert all(each.log.aborted == (Aborted(producer_id=7, first=0, last=5),) for each in splits)
+    assert [[seg.base for seg in each.segments] for each in splits] == [[0], [2], [5], [7]]
+    aborted = (Aborted(producer_id=7, first=0, last=5),)
+    assert [each.log.aborted for each in splits] == [aborted, aborted, aborted, ()]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -17,11 +16,11 @@ from kafscale.lake.columns import Wanted, read_columns
 from kafscale.lake.heads import CorruptSegment, check_offsets, scan_heads, without_aborted
 from kafscale.lake.scan import scan
 from kafscale.lake.sources import count_records
-from kafscale.log.heads import Aborted, encode_head
+from kafscale.log.heads import Aborted
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects import MemoryStore
-from kafscale.testkit.logbuilder import LogBuilder, create_topic, records
+from kafscale.testkit.logbuilder import LogBuilder, create_topic, marker, records, transactional
 from kafscale.wire.batches import crc32c
 from kafscale.wire.records import Codec, Record, build_batch
 
@@ -30,14 +29,6 @@ from spark.lake.tests.examples import quick
 from .queries import query
 
 MARKER = (Record(timestamp=1, key=b"\0\0\0\0", value=b"\0\0\0\0\0\0"),)
-
-
-def transactional(producer_id: int, label: str, count: int = 3) -> bytes:
-    return build_batch(records(count, label=label), producer_id=producer_id, transactional=True)
-
-
-def marker(producer_id: int) -> bytes:
-    return build_batch(MARKER, producer_id=producer_id, transactional=True, control=True)
 
 
 @pytest.fixture
@@ -50,13 +41,13 @@ async def built(lake: Lake) -> LogBuilder:
     committed (14); 15-17 not decided yet."""
     log = LogBuilder(lake.etcd, lake.keys, lake.store, await create_topic(lake.etcd, lake.keys, "paid"))
     await log.append(records(3, label="plain"))
-    first = await log.upload([transactional(7, "aborted"), transactional(8, "kept")])
-    await log.commit([first])
-    second = await log.upload([marker(7), transactional(7, "later"), marker(7), marker(8)])
-    await log.commit([replace(second, aborted=(Aborted(producer_id=7, first=3, last=9),))])
-    await log.append_raw([transactional(9, "open")])
-    log.head = replace(log.head, lso=15)
-    await lake.etcd.put(lake.keys.head(log.topic.topic_id, 0), encode_head(log.head))
+    aborted, kept, later, undecided = (
+        records(3, label=name) for name in ("aborted", "kept", "later", "open")
+    )
+    await log.append_raw([transactional(7, aborted), transactional(8, kept)])
+    ends = marker(7, commit=True), marker(8, commit=True)
+    await log.append_raw([marker(7, commit=False), transactional(7, later), *ends])
+    await log.append_raw([transactional(9, undecided)])
     return log
 
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kafscale.lake.compaction.latest_offsets import LatestOffsets, LatestOffsetsBuilder
+from kafscale.lake.compaction.markers import LoneMarkers
 from kafscale.lake.compaction.record_filter import LoadedSegment, filter_records, keys_of
 from kafscale.lake.compaction.rewrite import Rewritten, rewrite
 from kafscale.log.heads import Aborted
@@ -72,7 +73,7 @@ def compact(
     now_ms: int = NOW,
 ) -> Rewritten:
     judged = filter_records(sources, newest, aborted, now_ms)
-    return rewrite(judged, now_ms=now_ms, delete_retention_ms=RETENTION)
+    return rewrite(judged, LoneMarkers(from_start=True), now_ms=now_ms, delete_retention_ms=RETENTION)
 
 
 def as_source(rewritten: Rewritten, created_ms: int = NOW) -> LoadedSegment:
@@ -271,7 +272,7 @@ def test_a_tombstone_in_a_batch_of_append_time_keeps_its_time() -> None:
 def test_horizons_at_the_ends_of_time(retention: int) -> None:
     log = LogOf(segments=[[Batch(records=keyed(b"a", value=None))]])
     judged = filter_records(log.sources, newest_of(log.sources), (), NOW)
-    rewritten = rewrite(judged, now_ms=NOW, delete_retention_ms=retention)
+    rewritten = rewrite(judged, LoneMarkers(from_start=True), now_ms=NOW, delete_retention_ms=retention)
     assert rewritten.delete_horizon_ms == min(NOW + retention, (1 << 63) - 1)
     assert [row[1] for row in rows(body(as_source(rewritten)))] == [7]
 

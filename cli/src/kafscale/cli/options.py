@@ -40,3 +40,16 @@ def seconds(duration: str) -> float:
     if found is None:
         raise typer.BadParameter(f"'{duration}': a number with one of {', '.join(_UNITS)}, as in 5m")
     return float(found[1]) * _UNITS[found[2]]
+
+
+class Isolation(StrEnum):
+    """What a reader sees of transactions, by the names of Kafka's clients."""
+
+    COMMITTED = "read_committed"
+    UNCOMMITTED = "read_uncommitted"
+
+
+IsolationOption = Annotated[
+    Isolation,
+    typer.Option(help="read_uncommitted: also records of transactions that are open or were aborted."),
+]

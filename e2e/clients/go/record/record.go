@@ -23,6 +23,7 @@ type Args struct {
 	Group, Protocol, Assignor           string
 	SessionMs                           int
 	SecurityFile                        string
+	Committed                           bool
 }
 
 // Parse reads the arguments.
@@ -40,7 +41,9 @@ func Parse() Args {
 	flag.StringVar(&a.Assignor, "assignor", "range", "of the classic protocol")
 	flag.IntVar(&a.SessionMs, "session-ms", 6000, "session timeout")
 	flag.StringVar(&a.SecurityFile, "security", "", "file that says how the client gets in")
+	isolation := flag.String("isolation", "read_uncommitted", "read_committed or read_uncommitted")
 	flag.Parse()
+	a.Committed = *isolation == "read_committed"
 	return a
 }
 

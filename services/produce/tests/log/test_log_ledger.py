@@ -4,7 +4,8 @@ from dataclasses import fields, replace
 from itertools import count
 
 import pytest
-from kafscale.log.heads import EPOCHS_MAX, EpochStart, Head, Seg
+from kafscale.log.heads import EPOCHS_MAX, Aborted, EpochStart, Head, OpenTransaction, Seg
+from kafscale.log.transactions import End
 from kafscale.produce.log.ledger import Outcome, extended, judge_commit, judge_plan
 from kafscale.produce.log.model import Limits
 from kafscale.produce.log.plans import Checkpoints, plan_manifest
@@ -47,12 +48,45 @@ def seg(base: int, end: int, epoch: int) -> Seg:
 
 def test_a_commit_keeps_every_field_of_the_head_that_it_does_not_decide() -> None:
     """Also those that a later version adds."""
-    decided = {"next", "lso", "attempt", "tail", "epochs", "bytes", "max_ts"}
+    decided = {"next", "lso", "attempt", "tail", "epochs", "bytes", "max_ts", "open", "transactional"}
     kept = {each.name: object() for each in fields(Head) if each.name not in {*decided, "epoch"}}
     before = current(**kept, epochs=starts((4, 1)), tail=(seg(0, 10, 4),))
     after = extended(before, [seg(10, 12, 4)], MINE)
     assert {name: getattr(after, name) for name in kept} == kept
     assert (after.next, after.lso, len(after.tail)) == (12, 12, 2)
+
+
+def begun(producer_id: int, first: int, number: int = 1) -> OpenTransaction:
+    return OpenTransaction(producer_id=producer_id, epoch=0, number=number, first=first)
+
+
+def ended(producer_id: int, offset: int, *, commit: bool = False) -> End:
+    return End(producer_id=producer_id, commit=commit, offset=offset)
+
+
+def test_each_entry_of_a_commit_says_what_was_open_when_the_log_ended_there() -> None:
+    before = current(next=10, lso=10, tail=(seg(0, 10, 4),), epochs=starts((4, 1)))
+    events = [[begun(7, 10)], [begun(8, 13), ended(7, 14)], []]
+    after = extended(before, [seg(10, 12, 4), seg(12, 15, 4), seg(15, 16, 4)], MINE, events)
+    assert (after.open, after.lso, after.next, after.transactional) == ((begun(8, 13),), 13, 16, True)
+    first, second, third = after.tail[1:]
+    assert (first.unstable, first.aborted) == (2, ())
+    assert (second.unstable, second.aborted) == (2, (Aborted(producer_id=7, first=10, last=14),))
+    assert (third.unstable, third.aborted) == (3, ())
+    closed = extended(after, [seg(16, 17, 4)], MINE, [[ended(8, 16, commit=True)]])
+    assert (closed.open, closed.lso, closed.transactional) == ((), 17, True)
+    assert (closed.tail[-1].unstable, closed.tail[-1].aborted) == (0, ())
+    plain = extended(closed, [seg(17, 18, 4)], MINE, [[]])
+    assert (plain.tail[-1], plain.lso, plain.transactional) == (seg(17, 18, 4), 18, True)
+
+
+def test_a_fold_keeps_what_the_entries_that_it_repeats_aborted_and_repeats_no_event() -> None:
+    before = extended(current(next=0, epochs=()), [seg(0, 1, 4)], MINE, [[begun(7, 0)]])
+    before = extended(before, [seg(1, 2, 4)], MINE, [[ended(7, 1)]])
+    after = extended(before, [seg(0, 4, 4)], MINE, [[begun(7, 2, 2), ended(7, 3)]])
+    (fold,) = after.tail
+    assert [(each.first, each.last) for each in fold.aborted] == [(0, 1), (2, 3)]
+    assert (fold.unstable, after.open, after.lso) == (0, (), 4)
 
 
 def test_my_attempt_in_the_head_means_committed() -> None:

@@ -1,6 +1,7 @@
 """Producer ids of a whole process: what all tables hold is bounded, and who makes many gives way."""
 
-from kafscale.produce.log.producers import BATCH_BYTES, PRODUCER_BYTES, ProducerBudget, ProducerTable
+from kafscale.produce.log.producer_budget import ProducerBudget
+from kafscale.produce.log.producers import BATCH_BYTES, PRODUCER_BYTES, ProducerTable
 
 ONE = PRODUCER_BYTES + BATCH_BYTES
 

@@ -1,23 +1,30 @@
 """Idempotence: what a producer's sequence numbers mean to the owner of a partition."""
 
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kafscale.log.heads import OpenTransaction
 from kafscale.log.snapshots import BATCHES_MAX, EXPIRY_MS, decode_snapshot
+from kafscale.produce.log.producer_budget import ProducerBudget
 from kafscale.produce.log.producers import (
     BATCH_BYTES,
     IN_FLIGHT_MAX,
+    MARKER_BYTES,
     PRODUCER_BYTES,
     SEQUENCE_MASK,
     STEP_PRODUCERS,
     ProducerBounds,
-    ProducerBudget,
     ProducerTable,
     Repeat,
     sequence_after,
 )
-from kafscale.wire.batches import BatchHeader
+from kafscale.wire.batches import CONTROL, TRANSACTIONAL, BatchHeader
 from kafscale.wire.errors import ErrorCode
+from kafscale.wire.markers import Marker
 from writer_truth import read_back, taken
 
 PID = 7
@@ -42,9 +49,13 @@ def header(base: int, seq: int, count: int = 1, *, pid: int = PID, epoch: int = 
     )
 
 
+def unmarked(headers: Iterable[BatchHeader]) -> Iterator[tuple[BatchHeader, None]]:
+    return ((header, None) for header in headers)
+
+
 def table_of(*headers: BatchHeader) -> ProducerTable:
     table = ProducerTable()
-    table.replay(headers, wall_ms=0)
+    table.replay(unmarked(headers), wall_ms=0)
     return table
 
 
@@ -131,7 +142,7 @@ def test_a_snapshot_leaves_out_what_is_not_committed() -> None:
 
 def test_replay_passes_over_what_the_snapshot_covers() -> None:
     table = ProducerTable.restore(taken(table_of(header(0, 0), header(1, 1)), 2))
-    table.replay([header(1, 1), header(2, 2), header(3, -1, pid=-1)], wall_ms=0)
+    table.replay(unmarked([header(1, 1), header(2, 2), header(3, -1, pid=-1)]), wall_ms=0)
     assert [batch.base for batch in taken(table, 9).producers[0].batches] == [0, 1, 2]
 
 
@@ -207,7 +218,7 @@ def test_only_what_changed_is_made_anew_for_a_snapshot() -> None:
     first = table.begin_snapshot(5 * STEP_PRODUCERS, wall_ms=0)
     assert len(list(first.steps())) == 5
     table.forget(first)
-    table.replay([header(5 * STEP_PRODUCERS, 1, pid=0)], wall_ms=0)
+    table.replay(unmarked([header(5 * STEP_PRODUCERS, 1, pid=0)]), wall_ms=0)
     second = table.begin_snapshot(5 * STEP_PRODUCERS + 1, wall_ms=0)
     assert list(second.steps()) == []
     assert len(decode_snapshot(second.data() or b"").producers) == 5 * STEP_PRODUCERS
@@ -219,25 +230,25 @@ def bounded(ids_max: int = 3) -> ProducerTable:
 
 def test_past_its_bound_a_table_forgets_who_was_silent_longest() -> None:
     table = bounded()
-    table.replay([header(n, 0, pid=n) for n in range(3)], wall_ms=0)
+    table.replay(unmarked([header(n, 0, pid=n) for n in range(3)]), wall_ms=0)
     assert {entry.producer_id for entry in taken(table, 3).producers} == {0, 1, 2}
-    table.replay([header(3, 1, pid=0), header(4, 0, pid=9)], wall_ms=0)
+    table.replay(unmarked([header(3, 1, pid=0), header(4, 0, pid=9)]), wall_ms=0)
     assert [pid in table for pid in (0, 1, 2, 9)] == [True, False, True, True]
     assert {entry.producer_id for entry in taken(table, 5).producers} == {0, 2, 9}
 
 
 def test_a_producer_that_is_pushed_out_is_in_no_later_snapshot() -> None:
     table = bounded()
-    table.replay([header(n, 0, pid=n) for n in range(3)], wall_ms=0)
+    table.replay(unmarked([header(n, 0, pid=n) for n in range(3)]), wall_ms=0)
     assert {entry.producer_id for entry in taken(table, 3).producers} == {0, 1, 2}
-    table.replay([header(3, 0, pid=9)], wall_ms=0)
+    table.replay(unmarked([header(3, 0, pid=9)]), wall_ms=0)
     assert {entry.producer_id for entry in taken(table, 4).producers} == {1, 2, 9}
 
 
 def test_a_forgotten_producer_is_unknown_and_nothing_of_it_is_called_written() -> None:
     """As in Kafka when the state of a producer has expired: its batch is appended, and its offset is the real one."""
     table = bounded()
-    table.replay([header(n, 0, pid=n) for n in range(4)], wall_ms=0)
+    table.replay(unmarked([header(n, 0, pid=n) for n in range(4)]), wall_ms=0)
     assert table.judge(0, 0, 0, 0) is ErrorCode.NONE
     assert table.judge(0, 0, 7, 7) is ErrorCode.NONE
     table.record(0, 0, 7, 7, 9, 0, wall_ms=0, committed=9)
@@ -260,7 +271,7 @@ def test_a_producer_with_a_batch_on_its_way_is_never_forgotten() -> None:
 def test_after_a_replay_only_what_was_replayed_counts_as_committed() -> None:
     """Else what is appended from then on could be forgotten on its way, or be called a duplicate of nothing."""
     table = ProducerTable(ProducerBounds(ids_max=1))
-    table.replay([header(0, 0)], wall_ms=0)
+    table.replay(unmarked([header(0, 0)]), wall_ms=0)
     for n in range(1, 20):
         table.record(PID, 0, n, n, n, 0, wall_ms=0, committed=1)
     assert isinstance(table.judge(PID, 0, 1, 1), Repeat)
@@ -295,7 +306,7 @@ def test_batches_that_a_snapshot_still_reads_are_not_on_their_way() -> None:
 def test_who_is_about_to_append_is_not_the_one_to_be_forgotten() -> None:
     table = ProducerTable()
     table.join(ProducerBudget(bytes_max=2 * (PRODUCER_BYTES + BATCH_BYTES)))
-    table.replay([header(n, 0, pid=n) for n in range(2)], wall_ms=0)
+    table.replay(unmarked([header(n, 0, pid=n) for n in range(2)]), wall_ms=0)
     assert table.make_room(0)
     assert [pid in table for pid in (0, 1)] == [True, False]
 
@@ -304,13 +315,13 @@ def test_of_a_snapshot_with_too_many_the_newest_are_restored() -> None:
     whole = table_of(*(header(n, 0, pid=100 - n) for n in range(10)))
     table = ProducerTable.restore(taken(whole, 10), ProducerBounds(ids_max=3))
     assert {pid for pid in range(101) if pid in table} == {91, 92, 93}
-    table.replay([header(10, 0, pid=5)], wall_ms=0)
+    table.replay(unmarked([header(10, 0, pid=5)]), wall_ms=0)
     assert {pid for pid in range(101) if pid in table} == {91, 92, 5}
 
 
 def test_a_table_counts_its_bytes() -> None:
     table = bounded(10)
-    table.replay([header(n, n // 3, pid=n % 3) for n in range(60)], wall_ms=0)
+    table.replay(unmarked([header(n, n // 3, pid=n % 3) for n in range(60)]), wall_ms=0)
     assert table.bytes == 3 * (PRODUCER_BYTES + BATCHES_MAX * BATCH_BYTES)
     assert ProducerTable.restore(taken(table, 60)).bytes == table.bytes
     table.evict(3)
@@ -359,7 +370,7 @@ def test_snapshot_and_replay_give_the_table_that_the_whole_log_gives(
     covered = headers[cut].base_offset if cut < len(headers) else offset
     whole = table_of(*headers)
     again = ProducerTable.restore(taken(table_of(*headers[:cut]), covered))
-    again.replay(headers, wall_ms=0)
+    again.replay(unmarked(headers), wall_ms=0)
     assert taken(again, offset) == taken(whole, offset)
     assert len(taken(whole, offset).producers[0].batches) == min(BATCHES_MAX, len(counts))
     for candidate in headers[-BATCHES_MAX:]:
@@ -367,3 +378,101 @@ def test_snapshot_and_replay_give_the_table_that_the_whole_log_gives(
         known = again.judge(PID, 0, candidate.base_sequence, last)
         assert isinstance(known, Repeat)
         assert known.base == candidate.base_offset
+
+
+# --- markers ---------------------------------------------------------------------------------------
+
+
+def marked(
+    table: ProducerTable, base: int, epoch: int, *, pid: int = PID, coordinator_epoch: int = 3
+) -> None:
+    table.record_marker(pid, epoch, coordinator_epoch, base, wall_ms=0, committed=COMMITTED)
+
+
+def test_a_marker_of_the_same_epoch_changes_no_sequence() -> None:
+    table = table_of(header(0, 0, 3))
+    marked(table, 3, 0)
+    assert table.judge(PID, 0, 3, 3) is ErrorCode.NONE
+    assert table.judge(PID, 0, 0, 2) == Repeat(0, 0, 9)
+    assert table.judge(PID, 0, 5, 5) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_a_marker_that_raises_the_epoch_fences_older_ones_and_begins_at_sequence_0() -> None:
+    table = table_of(header(0, 0, 3))
+    marked(table, 3, 1)
+    assert table.judge(PID, 0, 3, 3) is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert table.judge(PID, 0, 0, 2) is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert table.judge(PID, 1, 3, 3) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert table.judge(PID, 1, 0, 0) is ErrorCode.NONE
+    table.replay(unmarked([header(4, 0, epoch=1)]), wall_ms=0)
+    assert table.judge(PID, 1, 1, 1) is ErrorCode.NONE
+    assert table.judge(PID, 1, 0, 0) == Repeat(4, 4, 9)
+
+
+def test_a_producer_of_which_only_a_marker_is_left_is_in_the_snapshot_and_is_restored() -> None:
+    table = table_of(header(0, 0, 3), header(3, 0, pid=8))
+    marked(table, 4, 1)
+    snapshot = taken(table, 5)
+    entries = {entry.producer_id: entry for entry in snapshot.producers}
+    assert (entries[PID].epoch, entries[PID].batches, entries[PID].coordinator_epoch) == (1, (), 3)
+    assert entries[8].coordinator_epoch == -1
+    again = ProducerTable.restore(snapshot)
+    assert again.judge(PID, 0, 3, 3) is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert again.judge(PID, 1, 0, 0) is ErrorCode.NONE
+    assert taken(again, 5) == snapshot
+
+
+def test_a_snapshot_holds_no_marker_that_is_on_its_way() -> None:
+    table = table_of(header(0, 0))
+    for base, epoch, coordinator_epoch in ((1, 1, 3), (2, 2, 4)):
+        table.record_marker(PID, epoch, coordinator_epoch, base, wall_ms=0, committed=1)
+    before = ProducerTable.restore(taken(table, 1)).entry(PID, 1)
+    assert before is not None
+    assert (before.epoch, len(before.batches), before.coordinator_epoch) == (0, 1, -1)
+    found = table.entry(PID, 2)
+    assert found is not None
+    assert (found.epoch, found.batches, found.coordinator_epoch) == (1, (), 3)
+
+
+def test_a_replayed_marker_is_no_sequence() -> None:
+    """Its header has the sequence -1."""
+    table = table_of(header(0, 0, 3))
+    control = msgspec.structs.replace(header(3, -1, epoch=1), attributes=CONTROL | TRANSACTIONAL)
+    other = msgspec.structs.replace(control, base_offset=4, producer_epoch=9)
+    table.replay([(control, Marker(True, 5)), (other, None)], wall_ms=0)
+    entry = table.entry(PID, 9)
+    assert entry is not None
+    assert (entry.epoch, entry.batches, entry.coordinator_epoch) == (1, (), 5)
+
+
+def test_a_producer_with_an_open_transaction_is_neither_forgotten_nor_expired() -> None:
+    table = ProducerTable(ProducerBounds(ids_max=3))
+    table.hold({0})
+    table.replay(unmarked([header(n, 0, pid=n) for n in range(3)]), wall_ms=0)
+    table.replay(unmarked([header(3, 0, pid=9)]), wall_ms=0)
+    assert 0 in table
+    assert 1 not in table
+    work = table.begin_snapshot(4, wall_ms=EXPIRY_MS)
+    assert work.left_out == [2, 9]
+    table.forget(work)
+    assert 0 in table
+    table.hold(())
+    assert table.begin_snapshot(4, wall_ms=EXPIRY_MS).left_out == [0]
+
+
+def test_a_snapshot_of_too_many_keeps_those_with_open_transactions() -> None:
+    whole = table_of(*(header(n, 0, pid=n) for n in range(6)))
+    begun = (OpenTransaction(producer_id=1, epoch=0, number=1, first=1),)
+    snapshot = replace(taken(whole, 6), open=begun, transactional=True)
+    table = ProducerTable.restore(snapshot, ProducerBounds(ids_max=2))
+    assert [n for n in range(6) if n in table] == [1, 4, 5]
+
+
+def test_the_bytes_of_a_table_count_its_markers() -> None:
+    table = table_of(header(0, 0))
+    for base in range(1, 9):
+        marked(table, base, 0)
+    assert table.bytes == PRODUCER_BYTES + BATCH_BYTES + MARKER_BYTES
+    table.replay(unmarked([header(n, 0, pid=n) for n in range(20, 25)]), wall_ms=0)
+    assert table.evict(99) == 6
+    assert table.bytes == 0

@@ -8,6 +8,7 @@ flight on it, and it sends everything unacknowledged again, oldest first.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from kafscale.produce.log.model import Reply
 from kafscale.wire.errors import ErrorCode
@@ -47,7 +48,14 @@ class Batch:
     values: list[bytes]
     data: bytes
     first_seq: int = -1
+    number: int | None = None  # of its transaction
     acked: bool = False
+
+
+class Hearing(Protocol):
+    """Whatever sent a request."""
+
+    def hear(self, send: Send, error: ErrorCode) -> None: ...
 
 
 @dataclass(slots=True)
@@ -55,7 +63,7 @@ class Send:
     """One request of one batch to one writer."""
 
     batch: Batch
-    producer: Plain | Idempotent
+    producer: Hearing
     connection: int
     answered: bool = False
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
 
-from kafscale.log.heads import Head
+from kafscale.log.heads import Head, OpenTransaction
 from kafscale.produce.log.flight import Flight, Objects
 from kafscale.produce.log.ledger import Answers, Ledger, Outcome, Sent
 from kafscale.produce.log.model import CommitHead, Instant, Part, PutObject, Reply, Waiter
@@ -169,8 +169,15 @@ class NoReplay(World):
 class _AheadTable(ProducerTable):
     __slots__ = ()
 
-    def begin_snapshot(self, below: int, wall_ms: int) -> SnapshotWork:
-        work = super().begin_snapshot(below, wall_ms)
+    def begin_snapshot(
+        self,
+        below: int,
+        wall_ms: int,
+        begun: tuple[OpenTransaction, ...] = (),
+        *,
+        transactional: bool = False,
+    ) -> SnapshotWork:
+        work = super().begin_snapshot(below, wall_ms, begun, transactional=transactional)
         work.__class__ = _AheadWork
         return work
 

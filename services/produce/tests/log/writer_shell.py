@@ -190,9 +190,10 @@ class Shell(Network):
     def send_idempotent(self, instance: int, which: int = 0, *, fresh: bool = True, count: int = 1) -> None:
         """The next batch in sequence. The front door keeps a lane on one writer."""
         owner = self._target(instance)
-        if owner is None:
-            return
-        producer = self.idempotent[which]
+        if owner is not None:
+            self._send_next(owner, self.idempotent[which], fresh=fresh, count=count)
+
+    def _send_next(self, owner: Owner, producer: Idempotent, *, fresh: bool, count: int) -> None:
         if producer.flying and not any(
             send.producer is producer and send.connection == producer.connection and holder is owner
             for send, holder in self.tokens.values()
@@ -213,7 +214,11 @@ class Shell(Network):
         token = next(self._token)
         self.tokens[token] = (send, owner)
         owner.writer.append(
-            token, memoryview(send.batch.data), deadline_ms=self.now_ms + TIMEOUT_MS, now=self.now()
+            token,
+            memoryview(send.batch.data),
+            deadline_ms=self.now_ms + TIMEOUT_MS,
+            now=self.now(),
+            number=send.batch.number,
         )
         self._drain(owner)
 

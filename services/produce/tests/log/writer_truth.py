@@ -10,13 +10,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from kafscale.log.heads import EPOCHS_MAX, TAIL_MAX, Head, Meta, Seg
+from kafscale.log.manifests import decode_manifest
 from kafscale.log.places import place_of
-from kafscale.log.segment import find_position, parse_index, verify_segment, walk_batches
+from kafscale.log.segment import BatchSpan, find_position, parse_index, verify_segment, walk_batches
 from kafscale.log.snapshots import ProducerSnapshot, decode_snapshot
 from kafscale.produce.log.producers import ProducerTable, SnapshotWork
 from kafscale.storage.keys import Keyspace, TopicId
 from kafscale.testkit.models import ModelS3
+from kafscale.wire.markers import Marker, marker_of
 from kafscale.wire.records import BatchHeader, read_batch_header, records_in
+from transaction_truth import TransactionTruth
 from writer_clients import Violation, ensure
 
 TOPIC = "t"
@@ -33,7 +36,8 @@ class Truth:
     values: list[bytes] = field(default_factory=list)
     epochs: list[int] = field(default_factory=list)
     places: dict[bytes, list[int]] = field(default_factory=dict)
-    headers: list[BatchHeader] = field(default_factory=list)
+    headers: list[tuple[BatchHeader, Marker | None]] = field(default_factory=list)
+    transactions: TransactionTruth = field(default_factory=TransactionTruth)
     etags: dict[str, str] = field(default_factory=dict)
     bases: set[int] = field(default_factory=set)
     failed: set[bytes] = field(default_factory=set)
@@ -44,7 +48,6 @@ class Truth:
         before = old or Head(epoch=0, topic=TOPIC)
         ensure(new.next >= before.next, "next went back")
         ensure(new.epoch >= before.epoch, "the head's epoch went back")
-        ensure(new.lso == new.next, "the last stable offset is not the end")
         ensure(len(new.tail) <= TAIL_MAX, "the tail is longer than its bound")
         for seg in new.tail:
             if seg.base >= before.next:
@@ -61,6 +64,7 @@ class Truth:
             ensure(seg.base == position, "the tail has a hole")
             position = seg.end
         ensure(position == new.next, "the tail does not end at next")
+        self.transactions.head_changed(before, new)
         self._check_history(new)
 
     def _commit(self, seg: Seg, head: Head) -> None:
@@ -83,10 +87,7 @@ class Truth:
     @staticmethod
     def _records(body: bytes, below: int = 1 << 62) -> list[bytes]:
         return [
-            record.value or b""
-            for span in walk_batches(body)
-            if span.offset < below
-            for record in records_in(body[span.position : span.position + span.size])
+            value for span in walk_batches(body) if span.offset < below for value in values_in(body, span)
         ]
 
     def _append(self, seg: Seg, body: bytes, first: int) -> None:
@@ -97,9 +98,13 @@ class Truth:
             ensure(span.offset == len(self.values), "a batch does not stand at its offset")
             ensure(span.leader_epoch == seg.epoch, "a batch carries another leader epoch")
             batch = body[span.position : span.position + span.size]
-            self.headers.append(read_batch_header(batch))
-            for record in records_in(batch):
-                self._add(record.value or b"", seg.epoch)
+            header = read_batch_header(batch)
+            marker = marker_of(batch, header) if header.is_control else None
+            self.headers.append((header, marker))
+            values = values_in(body, span)
+            self.transactions.appended(header, marker, values[0])
+            for value in values:
+                self._add(value, seg.epoch)
 
     def _rewritten(self, seg: Seg, before: Head) -> None:
         """An entry that takes the place of others: it has their records, and is a segment of its own. It is as old as
@@ -141,7 +146,7 @@ class Truth:
     def _add(self, value: bytes, epoch: int) -> None:
         ensure(value not in self.failed, f"{value!r} was called failed and is visible")
         places = self.places.setdefault(value, [])
-        ensure(not places, f"{value!r} is in the log twice")
+        ensure(not places or value.startswith(MARKER), f"{value!r} is in the log twice")
         ensure(not self.epochs or self.epochs[-1] <= epoch, "epochs fall along the log")
         places.append(len(self.values))
         self.values.append(value)
@@ -185,6 +190,12 @@ class Truth:
         ensure(meta.log_start == self.log_start, "a checkpoint moved the log start")
         ensure(position == meta.manifest_end, "meta does not end where its manifests do")
         ensure((head.tail[0].base if head.tail else head.next) == position, "tail and manifests do not meet")
+        for chunk in meta.chunks[-1:]:
+            manifest = decode_manifest(self.s3.objects[chunk.key].body)
+            ensure(
+                manifest.transactional == head.transactional, "a manifest has another schema than its head"
+            )
+            self.transactions.entries_are(manifest.segments)
 
     def acknowledged(self, base: int, values: list[bytes]) -> None:
         if self.alive:
@@ -203,6 +214,25 @@ class Truth:
         mine, theirs = (_newest(taken(t, len(self.values))) for t in (whole, table))
         if mine != theirs:
             raise Violation(f"recovered {theirs}, the log says {mine}")
+
+
+MARKER = b"marker "
+
+
+def values_in(body: bytes, span: BatchSpan) -> list[bytes]:
+    """Of the records of one batch. A marker's is what `marker_value` makes."""
+    batch = body[span.position : span.position + span.size]
+    header = read_batch_header(batch)
+    if header.is_control:
+        marker = marker_of(batch, header)
+        assert marker is not None
+        return [marker_value(header.producer_id, marker)]
+    return [record.value or b"" for record in records_in(batch)]
+
+
+def marker_value(producer_id: int, marker: Marker) -> bytes:
+    outcome = "commit" if marker.commit else "abort"
+    return MARKER + f"{producer_id} {marker.coordinator_epoch} {outcome}".encode()
 
 
 def _sizes(new: Head, before: Head) -> int:
@@ -242,4 +272,7 @@ def settled(run: Sequence[Seg]) -> Seg:
 
 
 def _newest(snapshot: ProducerSnapshot) -> object:
-    return {entry.producer_id: (entry.epoch, entry.batches) for entry in snapshot.producers}
+    return {
+        entry.producer_id: (entry.epoch, entry.batches, entry.coordinator_epoch)
+        for entry in snapshot.producers
+    }

@@ -13,8 +13,8 @@ from dataclasses import replace
 from kafscale.log.heads import Head, decode_head, encode_meta
 from kafscale.log.manifests import encode_manifest, ref_to
 from kafscale.log.places import place_of
-from kafscale.log.segment import walk_batches
 from kafscale.log.snapshots import decode_snapshot, encode_snapshot
+from kafscale.log.transactions import stored_batches
 from kafscale.produce.log.model import (
     MetaWrite,
     PartitionId,
@@ -25,7 +25,6 @@ from kafscale.produce.log.producers import ProducerTable
 from kafscale.produce.log.writer import PartitionWriter
 from kafscale.storage.keys import TopicId
 from kafscale.wire.errors import ErrorCode
-from kafscale.wire.records import read_batch_header
 from writer_clients import Idempotent, Plain, ensure
 from writer_shell import Owner, Request, Shell
 from writer_truth import KEYS, TOPIC, Truth
@@ -33,6 +32,8 @@ from writer_truth import KEYS, TOPIC, Truth
 
 class World(Shell):
     """The methods from `plant` on that flaws override say what the protocol does."""
+
+    table_type = ProducerTable
 
     # --- ownership -----------------------------------------------------------------------------
 
@@ -88,7 +89,8 @@ class World(Shell):
             data = self.s3.get(head.snap_key)
             ensure(data is not None, "the producer snapshot is gone")
             snapshot = decode_snapshot(data or b"")
-        table = ProducerTable.restore(snapshot)
+        table = self.table_type.restore(snapshot)
+        table.hold({each.producer_id for each in head.open})
         for seg in head.tail:
             if seg.end <= head.snap_offset:
                 continue
@@ -97,8 +99,7 @@ class World(Shell):
             ensure(whole is not None, "a committed segment cannot be read")
             assert whole is not None
             body = whole[place.start : place.end]
-            headers = [read_batch_header(body, span.position) for span in walk_batches(body)]
-            table.replay(headers, seg.created_ms)
+            table.replay(stored_batches(body), seg.created_ms)
         self.truth.producers_are(table)
         return table
 
@@ -156,7 +157,9 @@ class World(Shell):
             snap = KEYS.snapshot_key(owner.truth.topic_id, 0, plan.snapshot.offset, self._uuid())
             for _ in plan.snapshot.steps():
                 pass
-            self.s3.put(snap, (plan.snapshot.data() or encode_snapshot(plan.snapshot.offset, ()),), None, {})
+            data = plan.snapshot.data() or encode_snapshot(plan.snapshot.offset, ())
+            owner.truth.transactions.snapshot_is(decode_snapshot(data))
+            self.s3.put(snap, (data,), None, {})
             write = MetaWrite(expected_revision=revision, value=encode_meta(meta))
             owner.writer.checkpoint_ready(plan.plan, snap, write, self.now())
         self._drain(owner)

@@ -85,6 +85,7 @@ class Request:
     offsets_min: int | None = None
     delay_max_ms: int = MAX_DELAY_MS
     with_headers: bool = True
+    committed_only: bool = True
     push_filters: bool = True  # must be off if spark.sql.python.filterPushdown.enabled is off
     data_dir: str | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
@@ -107,6 +108,7 @@ def parse(options: Mapping[str, str]) -> Request:
         offsets_min=take("minOffsetsPerTrigger", _count, None),
         delay_max_ms=take("maxTriggerDelay", _duration_ms, MAX_DELAY_MS),
         with_headers=take("includeHeaders", _flag, True),
+        committed_only=take("isolation", _isolation, True),
         push_filters=take("pushFilters", _flag, True),
         data_dir=take("dataDir", str, None),
         settings={name.removeprefix(SETTING): value for name, value in settings.items()},
@@ -201,6 +203,11 @@ def _count(text: str) -> int:
 
 def _flag(text: str) -> bool:
     return {"true": True, "false": False}[text.strip().lower()]
+
+
+def _isolation(text: str) -> bool:
+    """Whether only committed records are read."""
+    return {"read_committed": True, "read_uncommitted": False}[text.strip().lower()]
 
 
 def _strategy(text: str) -> bool:

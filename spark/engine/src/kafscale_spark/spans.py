@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, assert_never
 
-from kafscale.lake.catalog import Lake, Log, TopicPartition, by_place, read_lake, read_topics
+from kafscale.lake.catalog import Lake, Log, TopicPartition, by_place, read_lake, read_topics, uncommitted
 from kafscale.lake.scan import offset_at
 from kafscale.lake.unknown import UnknownTopic
 
@@ -59,6 +59,7 @@ async def read_logs(lake: Lake, request: Request) -> list[Log]:
         if any(number not in range(known[topic]) for number in numbers):
             raise BadOption(f"{topic} has {known[topic]} partitions, not {sorted(numbers)}")
     logs = await read_lake(lake, [name for name in known if topics.has(name)])
+    logs = logs if request.committed_only else uncommitted(logs)
     return [log for log in logs if topics.has_place(place_of(log))]
 
 

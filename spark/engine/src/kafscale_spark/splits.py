@@ -7,10 +7,11 @@ are lost data.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,6 +20,8 @@ from kafscale.lake.columns import FIELDS, Wanted
 from kafscale.lake.pruning import RECORDS, Subject, prune
 from kafscale.lake.scan import Loss, placed, scan_segments
 from kafscale.log.heads import Meta, Seg
+from kafscale.log.isolation import AbortedSearch
+from kafscale.log.segments import first_at
 from kafscale.runtime.settings import ServiceSettings
 
 from kafscale_spark.clusters import opened, pulled
@@ -30,7 +33,7 @@ from kafscale_spark.spans import DataLoss, Span, place_of, text_of
 class Split:
     """Offsets [first, end) of a log, and the segments that can match.
 
-    Of the log's other segments it keeps only those that list aborted transactions.
+    Of the log's other segments it keeps only those that list aborted transactions of these offsets.
     """
 
     log: Log
@@ -65,11 +68,21 @@ def _cut(span: Span, segments: Iterable[Seg], target_bytes: int) -> Iterator[Spl
         yield _of(span, begun)
 
 
+def _telling(segments: Sequence[Seg], first: int, end: int) -> tuple[Seg, ...]:
+    """Those that list aborted transactions of [first, end)."""
+    search, found = AbortedSearch(first, end), list[Seg]()
+    for seg in islice(segments, first_at(segments, first), None):
+        if seg.aborted:
+            found.append(seg)
+        if search.take(seg):
+            break
+    return tuple(found)
+
+
 def _of(span: Span, segments: list[Seg]) -> Split:
     """The part of the log that a task needs, because it is sent to the task."""
-    telling = tuple(seg for seg in span.log.segments if seg.aborted)
-    log = replace(span.log, segments=telling, below=(), meta=Meta())
     first, end = max(span.first, segments[0].base), min(span.end, segments[-1].end)
+    log = replace(span.log, segments=_telling(span.log.segments, first, end), below=(), meta=Meta())
     return Split(log=log, segments=tuple(segments), first=first, end=end)
 
 

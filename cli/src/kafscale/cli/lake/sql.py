@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from kafscale.cli.lake.engine import Engine, EngineOption, run_job
+from kafscale.cli.options import Isolation, IsolationOption
 from kafscale.cli.targets import DataDirOption, NamespaceOption, StoreOption, on_lake
 from kafscale.cli.terminal import Output, OutputOption, Rows, fail, notice, progressing, rows_of, show_rows
 from kafscale.operations.sentences import Progress
@@ -37,6 +38,7 @@ def sql(
     store: StoreOption = StoreKind.DIR,
     output: OutputOption = Output.TABLE,
     engine: EngineOption = Engine.LOCAL,
+    isolation: IsolationOption = Isolation.COMMITTED,
 ) -> None:
     """Query topics with SQL, on a running or a stopped cluster."""
     if (text is None) == (file is None):
@@ -45,21 +47,25 @@ def sql(
     target = Target(data_dir, namespace, store)
     match engine:
         case Engine.LOCAL:
-            on_lake(partial(_query, query, output), target)
+            on_lake(partial(_query, query, output, isolation), target)
         case Engine.SPARK:
             import pyarrow as pa
 
-            found = pa.ipc.open_file(run_job("sql", ["--", query], target)).read_all()
+            found = pa.ipc.open_file(
+                run_job("sql", ["--isolation", isolation, "--", query], target)
+            ).read_all()
             show_rows(found.column_names, found.to_pylist(), output)
 
 
-async def _query(text: str, output: Output, lake: Lake) -> None:
+async def _query(text: str, output: Output, isolation: Isolation, lake: Lake) -> None:
     """Prints rows as they arrive, so a long answer is never in memory as a whole."""
-    from kafscale.lake.catalog import read_lake
+    from kafscale.lake.catalog import read_lake, uncommitted
     from kafscale.lake.sql import stream
 
     with progressing() as show:
-        parts = stream(lake, await read_lake(lake), text, _counting(show), notice)
+        logs = await read_lake(lake)
+        logs = logs if isolation is Isolation.COMMITTED else uncommitted(logs)
+        parts = stream(lake, logs, text, _counting(show), notice)
         first = await anext(parts)  # for a sum, this reads everything
     async with aclosing(parts):
         shown = rows_of(first.schema.names, output)

@@ -41,6 +41,7 @@ class ConsumePlan:
     until: Position | None
     stop_at_end: bool
     count_max: int | None
+    isolation: str = "read_committed"
 
     @property
     def has_end(self) -> bool:
@@ -62,6 +63,7 @@ def consume(client: Client, plan: ConsumePlan, notify: Notify, hint: Notify) -> 
             "enable.auto.offset.store": False,
             "enable.partition.eof": True,
             "auto.offset.reset": plan.reset,
+            "isolation.level": plan.isolation,
         }
     )
     try:

@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
-from kafscale.cli.options import PartitionsOption
+from kafscale.cli.options import Isolation, IsolationOption, PartitionsOption
 from kafscale.cli.targets import BootstrapOption, CommandConfigOption, DataDirOption, kafka
 from kafscale.cli.terminal import TextOutput, fail_usage, notice, on_terminal, record_line
 from kafscale.operations.positions import HELP, PositionWrong, now_ms, parse_partitions, parse_position
@@ -75,6 +75,7 @@ def consume(
     template: FormatOption = None,
     null: NullOption = False,
     output: RecordsOption = TextOutput.TEXT,
+    isolation: IsolationOption = Isolation.COMMITTED,
 ) -> None:
     """Print the records of topics, one per line. Example: kafscale consume greetings --offset -10 --exit
 
@@ -84,7 +85,7 @@ def consume(
     """
     from kafscale.cli.records.consume import consume as run
 
-    plan = _plan(tuple(topics), regex, group, partition, offset, until, exit_at_end, count)
+    plan = _plan(tuple(topics), regex, group, partition, offset, until, exit_at_end, count, isolation)
     write = _writer(output, template, with_keys, null)
     with kafka(bootstrap_server, data_dir, command_config) as client:
         try:
@@ -108,6 +109,7 @@ def _plan(
     until: str | None,
     exit_at_end: bool,
     count: int | None,
+    isolation: Isolation,
 ) -> ConsumePlan:
     from kafscale.cli.records.consume import ConsumePlan
 
@@ -127,6 +129,7 @@ def _plan(
             until=None if until is None else parse_position(until, now),
             stop_at_end=exit_at_end,
             count_max=count,
+            isolation=isolation,
         )
     except PositionWrong as wrong:
         raise fail_usage(str(wrong)) from wrong

@@ -54,7 +54,11 @@ func produce(ctx context.Context, a record.Args) {
 }
 
 func consume(ctx context.Context, a record.Args) {
-	client, err := kgo.NewClient(options(a, kgo.ConsumeTopics(a.Topic),
+	level := kgo.ReadUncommitted()
+	if a.Committed {
+		level = kgo.ReadCommitted()
+	}
+	client, err := kgo.NewClient(options(a, kgo.ConsumeTopics(a.Topic), kgo.FetchIsolationLevel(level),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))...)
 	record.Must(err)
 	defer client.Close()

@@ -41,6 +41,7 @@ BUNDLE_VERSION: Final = 1
 
 _HEADER: Final = struct.Struct(">4sHHq16s")
 _ENTRY: Final = struct.Struct(">16siiqqIIIIIqqI")
+_TRANSACTIONAL: Final = 1
 _TRAILER: Final = struct.Struct(">III4s")
 BUNDLE_HEADER_SIZE: Final = _HEADER.size
 ENTRY_SIZE: Final = _ENTRY.size
@@ -49,7 +50,8 @@ BUNDLE_ID_RANDOM_BYTES: Final = 10
 
 
 class SliceEntry(NamedTuple):
-    """What the directory says of one slice. `position` and `size` are bytes; `crc32c` is that of the slice's footer."""
+    """What the directory says of one slice. `position` and `size` are bytes; `crc32c` is that of the slice's footer.
+    Bits of `flags` that a version does not know are kept as they are."""
 
     topic_id: TopicId
     partition: int
@@ -63,11 +65,17 @@ class SliceEntry(NamedTuple):
     batches: int
     min_ts: int
     max_ts: int
+    flags: int = 0
 
     @property
     def end(self) -> int:
         """The position after the slice."""
         return self.position + self.size
+
+    @property
+    def transactional(self) -> bool:
+        """Whether the slice has batches of transactions, or markers."""
+        return bool(self.flags & _TRANSACTIONAL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +88,7 @@ class Slice:
     segment: Segment
     min_ts: int
     max_ts: int
+    transactional: bool = False  # it has batches of transactions, or markers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,7 +176,7 @@ def build_bundle(bundle_id: BundleId, slices: Sequence[Slice], created_ms: int) 
         position += each.segment.size
     assert len({(entry.topic_id, entry.partition) for entry in entries}) == len(entries), "two of a partition"
     assert position <= POSITION_MAX, position
-    directory = b"".join([_ENTRY.pack(*entry, 0) for entry in entries])
+    directory = b"".join([_ENTRY.pack(*entry) for entry in entries])
     trailer = _TRAILER.pack(position, len(entries), crc32c(directory, crc32c(header)), TRAILER_MAGIC)
     return BuiltBundle(
         id=bundle_id,
@@ -192,6 +201,7 @@ def _entry(each: Slice, position: int) -> SliceEntry:
         batches=segment.batches,
         min_ts=each.min_ts,
         max_ts=each.max_ts,
+        flags=_TRANSACTIONAL if each.transactional else 0,
     )
 
 
@@ -246,7 +256,7 @@ def read_entries(directory: Buffer) -> tuple[SliceEntry, ...]:
 
 
 def _read_entry(values: tuple[int | bytes, ...]) -> SliceEntry:
-    entry = SliceEntry(*values[:-1])  # type: ignore[arg-type]  # the format of _ENTRY
+    entry = SliceEntry(*values)  # type: ignore[arg-type]  # the format of _ENTRY
     assert len(entry.topic_id) == TOPIC_ID_BYTES
     return entry
 

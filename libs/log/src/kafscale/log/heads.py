@@ -25,9 +25,10 @@ class HeadFeature(IntFlag):
     """What a head may use that a version without it must refuse. Bits of its schema (`storage.schema`)."""
 
     SLICES = 1  # its tail has a slice of a bundle
+    TRANSACTIONS = 2  # its log has ever had a transaction
 
 
-HEAD_FEATURES = HeadFeature.SLICES
+HEAD_FEATURES = HeadFeature.SLICES | HeadFeature.TRANSACTIONS
 """Those that this version reads."""
 
 _BUNDLE_ID_BYTES = 16
@@ -38,12 +39,22 @@ SEGMENTS_TAG = b"\x12"  # field 2 of Manifest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OpenTransaction:
+    """A transaction with records in the log and without its marker. A producer has at most one in a log."""
+
+    producer_id: int
+    epoch: int
+    number: int  # of the transactional id, as its coordinator counts
+    first: int  # offset of its first record here
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Aborted:
     """An aborted transaction's extent, kept with the segment that holds its marker."""
 
     producer_id: int
-    first: int
-    last: int
+    first: int  # offset of its first record
+    last: int  # offset of its marker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +84,7 @@ class Seg:
     delete_horizon_ms: int = 0  # the first of its tombstones may be dropped from then on; 0 = none waits
     bundle: bytes = b""  # the id of the bundle whose slice it is; b"" = an object of its own
     position: int = 0  # of a slice: its first byte in the bundle
+    unstable: int = 0  # its end minus the last stable offset that the log had when it ended there
     _wire: bytes = field(default=b"", init=False, repr=False, compare=False)
 
     @property
@@ -111,7 +123,7 @@ class Head:
     owner: str = ""  # "{node_id}/{boot_id}", "" when unowned
     handoff_to: str = ""  # node id that may claim at once
     next: int = 0  # high watermark = committed log end
-    lso: int = 0  # first unstable offset; == next without transactions
+    lso: int = 0  # first unstable offset: the least `first` of `open`, else == next
     attempt: bytes = b""  # of the last commit
     tail: tuple[Seg, ...] = ()  # contiguous; tail[0].base == Meta.manifest_end
     epochs: tuple[EpochStart, ...] = ()  # the newest EPOCHS_MAX
@@ -119,6 +131,8 @@ class Head:
     max_ts: int = -1
     snap_offset: int = 0  # the producer snapshot covers the batches below it
     snap_key: str = ""  # its object, "" for none
+    open: tuple[OpenTransaction, ...] = ()  # in the order of `first`
+    transactional: bool = False  # the log has ever had a transaction; for good
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,10 +160,12 @@ class Meta:
 
 
 def features_of(head: Head) -> HeadFeature:
-    return HeadFeature.SLICES if any(seg.is_slice for seg in head.tail) else HeadFeature(0)
+    slices = HeadFeature.SLICES if any(seg.is_slice for seg in head.tail) else HeadFeature(0)
+    return slices | HeadFeature.TRANSACTIONS if head.transactional else slices
 
 
 def encode_head(head: Head) -> bytes:
+    assert head.transactional or not head.open, "a version without transactions would read it"
     message = pb.Head(
         schema=SCHEMA + features_of(head),
         epoch=head.epoch,
@@ -166,6 +182,7 @@ def encode_head(head: Head) -> bytes:
     )
     for start in head.epochs:
         message.epochs.add(epoch=start.epoch, start=start.start)
+    message.open.extend(map(open_to_pb, head.open))
     return message.SerializeToString() + encode_segs(head.tail, TAIL_TAG)
 
 
@@ -190,6 +207,20 @@ def decode_head(data: bytes, before: Head | None = None) -> Head:
         max_ts=message.max_ts,
         snap_offset=message.snap_offset,
         snap_key=message.snap_key,
+        open=tuple(map(open_from_pb, message.open)),
+        transactional=bool(message.schema - SCHEMA & HeadFeature.TRANSACTIONS),
+    )
+
+
+def open_to_pb(each: OpenTransaction) -> pb.OpenTransaction:
+    return pb.OpenTransaction(
+        producer_id=each.producer_id, epoch=each.epoch, number=each.number, first=each.first
+    )
+
+
+def open_from_pb(message: pb.OpenTransaction) -> OpenTransaction:
+    return OpenTransaction(
+        producer_id=message.producer_id, epoch=message.epoch, number=message.number, first=message.first
     )
 
 
@@ -293,6 +324,7 @@ def _seg_to_pb(seg: Seg) -> pb.Seg:
         delete_horizon=seg.delete_horizon_ms,
         bundle=seg.bundle,
         position=seg.position,
+        unstable=seg.unstable,
     )
     for aborted in seg.aborted:
         message.aborted.add(producer_id=aborted.producer_id, first=aborted.first, last=aborted.last)
@@ -327,4 +359,5 @@ def seg_from_pb(message: pb.Seg) -> Seg:
         delete_horizon_ms=message.delete_horizon,
         bundle=message.bundle,
         position=message.position,
+        unstable=message.unstable,
     )

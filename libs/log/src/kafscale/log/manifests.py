@@ -10,11 +10,22 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from enum import IntFlag
 
 from google.protobuf.message import DecodeError
 from kafscale.log.heads import SEGMENTS_TAG, EpochStart, ManifestRef, Seg, encode_segs, framed, seg_from_pb
 from kafscale.storage.schema import SCHEMA, CorruptValue, parse_value, require_schema
 from kafscale.store.v1 import store_pb2 as pb
+
+
+class ManifestFeature(IntFlag):
+    """What a manifest may use that a version without it must refuse. Bits of its schema (`storage.schema`)."""
+
+    TRANSACTIONS = 1  # its log has ever had a transaction
+
+
+MANIFEST_FEATURES = ManifestFeature.TRANSACTIONS
+"""Those that this version reads."""
 
 CHUNKS_MAX = 64
 MERGE_WIDTH = 32
@@ -24,6 +35,7 @@ MERGE_WIDTH = 32
 class Manifest:
     segments: tuple[Seg, ...]
     epochs: tuple[EpochStart, ...] = ()  # first offset of each epoch here; its start is the least of all
+    transactional: bool = False  # its log has ever had a transaction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +49,8 @@ class MergePlan:
 
 def encode_manifest(manifest: Manifest) -> bytes:
     assert not any(seg.is_slice for seg in manifest.segments), "only the tail of a head names slices"
-    message = pb.Manifest(schema=SCHEMA)
+    features = MANIFEST_FEATURES if manifest.transactional else 0
+    message = pb.Manifest(schema=SCHEMA + features)
     for start in manifest.epochs:
         message.epochs.add(epoch=start.epoch, start=start.start)
     return message.SerializeToString() + encode_segs(manifest.segments, SEGMENTS_TAG)
@@ -46,7 +59,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
 def decode_manifest(data: bytes) -> Manifest:
     """Raises CorruptValue when the segments are not contiguous: a reader must not skip over a hole."""
     message = pb.Manifest()
-    parse_value(message, data, "manifest")
+    parse_value(message, data, "manifest", MANIFEST_FEATURES)
     segments = tuple(seg_from_pb(seg) for seg in message.segments)
     for before, after in zip(segments, segments[1:], strict=False):
         if after.base != before.end:
@@ -54,6 +67,7 @@ def decode_manifest(data: bytes) -> Manifest:
     return Manifest(
         segments=segments,
         epochs=tuple(EpochStart(epoch=s.epoch, start=s.start) for s in message.epochs),
+        transactional=bool(message.schema - SCHEMA & ManifestFeature.TRANSACTIONS),
     )
 
 
@@ -130,7 +144,7 @@ class ManifestParts:
         except DecodeError as error:
             raise CorruptValue("manifest", str(error)) from error
         if not self._begun and (size or last):
-            require_schema("this manifest", message.schema)
+            require_schema("this manifest", message.schema, MANIFEST_FEATURES)
             self._begun = True
         for seg in message.segments:
             if self._end is not None and seg.base != self._end:
@@ -140,9 +154,13 @@ class ManifestParts:
 
 
 class ManifestDraft:
-    """A manifest that is made of segments as they come, in the log's order. Of each only its bytes are kept."""
+    """A manifest that is made of segments as they come, in the log's order. Of each only its bytes are kept.
 
-    def __init__(self) -> None:
+    `transactional`: whether the log has ever had a transaction.
+    """
+
+    def __init__(self, *, transactional: bool) -> None:
+        self._transactional = transactional
         self._body = bytearray()
         self._epochs: list[EpochStart] = []
         self.first = 0
@@ -161,7 +179,8 @@ class ManifestDraft:
 
     def parts(self) -> tuple[bytes, bytearray]:
         """What `encode_manifest` gives, in two."""
-        return encode_manifest(Manifest(segments=(), epochs=tuple(self._epochs))), self._body
+        head = Manifest(segments=(), epochs=tuple(self._epochs), transactional=self._transactional)
+        return encode_manifest(head), self._body
 
     def ref(self, key: str, level: int) -> ManifestRef:
         return ManifestRef(key=key, first=self.first, last=self._last, count=self.count, level=level)
@@ -234,7 +253,11 @@ def epochs_ref(key: str) -> ManifestRef:
 def merged(manifests: Sequence[Manifest]) -> Manifest:
     """One manifest of several neighbours, oldest first."""
     segments = tuple(seg for manifest in manifests for seg in manifest.segments)
-    return Manifest(segments=segments, epochs=epoch_starts(segments))
+    return Manifest(
+        segments=segments,
+        epochs=epoch_starts(segments),
+        transactional=any(manifest.transactional for manifest in manifests),
+    )
 
 
 def plan_merge(chunks: Sequence[ManifestRef], apart: Collection[str] = ()) -> MergePlan | None:

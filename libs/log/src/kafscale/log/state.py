@@ -24,8 +24,14 @@ class LogState:
 
     @property
     def lso(self) -> int:
-        """The last stable offset, at which readers of committed data stop."""
-        return 0 if self.head is None else self.head.lso
+        """The last stable offset, at which readers of committed data stop. What is open below the log start is deleted,
+        and holds nobody up."""
+        return 0 if self.head is None else min(max(self.head.lso, self.meta.log_start), self.head.next)
+
+    @property
+    def transactional(self) -> bool:
+        """Whether the log has ever had a transaction."""
+        return self.head is not None and self.head.transactional
 
     @property
     def log_start(self) -> int:

@@ -13,13 +13,16 @@ from dataclasses import dataclass, replace
 
 from kafscale.log.bundle import BUNDLE_ID_RANDOM_BYTES, Slice, build_bundle, new_bundle_id
 from kafscale.log.heads import EpochStart, Head, ManifestRef, Meta, Seg, encode_head, encode_meta
+from kafscale.log.isolation import aborted_in
 from kafscale.log.manifests import Manifest, decode_manifest, encode_manifest, epoch_starts, ref_to
 from kafscale.log.places import place_of
 from kafscale.log.segment import FOOTER_SIZE, HEADER_SIZE, BatchInfo, Segment, build_segment, walk_batches
+from kafscale.log.transactions import Event, Transactions, events_in, stored_batches
 from kafscale.storage.etcd.client import EtcdClient, Put, Txn
 from kafscale.storage.keys import META_TOPIC_ID, BundleId, Keyspace, TopicId
 from kafscale.storage.objects import Condition, IfAbsent, ObjectStore
 from kafscale.storage.topics import Topic, encode_topic
+from kafscale.wire.markers import Marker, end_marker
 from kafscale.wire.records import Codec, Record, build_batch, patch_batch, read_batch_header
 
 EPOCHS_INLINE = 16
@@ -47,6 +50,27 @@ def records(
     ]
 
 
+def transactional(
+    producer_id: int, batch: Sequence[Record], *, epoch: int = 0, sequence: int = 0, codec: Codec = Codec.NONE
+) -> bytes:
+    """A batch of a transaction, as a producer sends it."""
+    return build_batch(
+        batch,
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+        transactional=True,
+        codec=codec,
+    )
+
+
+def marker(producer_id: int, *, commit: bool, epoch: int = 0, timestamp_ms: int = 1_000) -> bytes:
+    """The batch that ends the transaction of this producer."""
+    return end_marker(
+        Marker(commit, 0), producer_id=producer_id, producer_epoch=epoch, timestamp_ms=timestamp_ms
+    )
+
+
 async def create_topic(
     etcd: EtcdClient, keyspace: Keyspace, name: str, *, partitions: int = 1, epoch_floor: int = 0
 ) -> Topic:
@@ -58,7 +82,7 @@ async def create_topic(
 
 
 class LogBuilder:
-    """One partition of one topic."""
+    """One partition of one topic. Its head and entries say what its batches begin and end."""
 
     def __init__(
         self,
@@ -83,6 +107,7 @@ class LogBuilder:
         self.batches: list[CommittedBatch] = []
         self.segments: list[Seg] = []
         self.revision = 0
+        self._events: dict[int, list[Event]] = {}  # of what was built, by base offset
 
     @property
     def next(self) -> int:
@@ -136,6 +161,7 @@ class LogBuilder:
             self.batches.append(CommittedBatch(base=offset, last=last, epoch=self.head.epoch, data=placed))
             offset = last + 1
         built = build_segment(base, infos, parts, created_ms=1)
+        self._events[base] = list(events_in(stored_batches(b"".join(built.body))))
         seg = Seg(
             base=base,
             last_delta=built.last_offset - base,
@@ -190,6 +216,7 @@ class LogBuilder:
             segment=segment,
             min_ts=seg.min_ts,
             max_ts=seg.max_ts,
+            transactional=partition is None and bool(self._events[seg.base]),
         )
 
     async def _put_slice(self, segment: Segment, seg: Seg) -> Seg:
@@ -234,6 +261,8 @@ class LogBuilder:
             max_ts=max(each.max_ts for each in run),
             records=segment.records,
             batches=segment.batches,
+            aborted=aborted_in(run),
+            unstable=run[-1].unstable,
             bundle=b"",
             position=0,
         )
@@ -265,6 +294,9 @@ class LogBuilder:
 
     def _extend(self, segs: Sequence[Seg]) -> None:
         epochs = list(self.head.epochs)
+        transactions = Transactions(self.head.open)
+        events = [self._events[seg.base] for seg in segs]
+        segs = [transactions.entry(*each) for each in zip(segs, events, strict=True)]
         for seg in segs:
             if not epochs or epochs[-1].epoch != seg.epoch:
                 epochs.append(EpochStart(epoch=seg.epoch, start=seg.base))
@@ -273,11 +305,13 @@ class LogBuilder:
         self.head = replace(
             self.head,
             next=end,
-            lso=end,
+            lso=transactions.stable_end(end),
             tail=(*self.head.tail, *segs),
             epochs=tuple(epochs[-EPOCHS_INLINE:]),
             bytes=self.head.bytes + sum(seg.size for seg in segs),
             max_ts=max([self.head.max_ts, *(seg.max_ts for seg in segs)]),
+            open=transactions.open,
+            transactional=self.head.transactional or any(events),
         )
 
     async def checkpoint(self, *, keep: int = 0, put_meta: bool = True) -> ManifestRef:
@@ -286,7 +320,7 @@ class LogBuilder:
         if any(seg.is_slice for seg in self.head.tail[:at]):
             await self.settle(at)
         moved, kept = self.head.tail[:at], self.head.tail[at:]
-        manifest = Manifest(segments=moved, epochs=epoch_starts(moved))
+        manifest = Manifest(segments=moved, epochs=epoch_starts(moved), transactional=self.head.transactional)
         key = self._keyspace.manifest_key(
             self.topic.topic_id, self.partition, moved[0].base, uuid.uuid4().hex
         )

@@ -1,13 +1,16 @@
 """Which committed segments an answer needs: those of the head's tail, and before it those of the manifests."""
 
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from itertools import islice
 from typing import Final
 
 from kafscale.fetch.plan import choose, expected_bytes
-from kafscale.log.heads import Seg
+from kafscale.log.heads import Aborted, Seg
+from kafscale.log.isolation import AbortedSearch
 from kafscale.log.manifest_cache import ManifestCache
 from kafscale.log.manifests import Manifest, epochs_ref
-from kafscale.log.segments import first_at, manifests_from, segments_from
+from kafscale.log.segments import OffsetGap, first_at, manifests_from, segments_from
 from kafscale.log.state import LogState
 
 MANIFESTS_AT_ONCE: Final = 4
@@ -56,6 +59,33 @@ class Locator:
         else:
             segs += _tail_after(state, segs)
         return choose(segs, offset, limit_bytes, count_max=count_max)
+
+    def aborted_now(self, state: LogState, first: int, end: int) -> tuple[Aborted, ...] | None:
+        """The aborted transactions of [first, end), from what is in memory; None when a manifest must be read first."""
+        search, reached = AbortedSearch(first, end), first
+        for ref in manifests_from(state, first):
+            manifest = self._manifests.peek(ref)
+            if manifest is None:
+                return None
+            for seg in islice(manifest.segments, first_at(manifest.segments, first), None):
+                if search.take(seg):
+                    return search.found
+            reached = ref.last + 1
+        for seg in state.tail[first_at(state.tail, reached) :]:
+            if search.take(seg):
+                break
+        return search.found if search.done else None
+
+    async def aborted(self, state: LogState, first: int, end: int) -> tuple[Aborted, ...]:
+        """The same, reading the manifests that it needs."""
+        search = AbortedSearch(first, end)
+        async with aclosing(segments_from(self._manifests, state, first)) as segs:
+            async for seg in segs:
+                if search.take(seg):
+                    break
+        if not search.done:
+            raise OffsetGap(due=end, found=None)
+        return search.found
 
     def segments_from(self, state: LogState, offset: int) -> AsyncGenerator[Seg, None]:
         return segments_from(self._manifests, state, offset)

@@ -16,7 +16,7 @@ from kafscale.fetch.errors import LostSegment, MemoryExhausted, ReadFailure, Req
 from kafscale.fetch.locator import Locator
 from kafscale.fetch.lookup import Lookup, PartitionRequest
 from kafscale.fetch.plan import Cut, ResponseLimit, cut, expected_bytes
-from kafscale.log.heads import Seg
+from kafscale.log.heads import Aborted, Seg
 from kafscale.log.places import Place, place_of
 from kafscale.log.segment import SegmentError
 from kafscale.log.segment_view import SegmentView
@@ -50,7 +50,17 @@ class ReadResult:
 class PartitionRead:
     """One partition of a Fetch: where it starts, how much it may have, and in the end its record set."""
 
-    __slots__ = ("cut", "max_bytes", "planned", "segs", "spot", "upper", "views")
+    __slots__ = (
+        "_aborted",
+        "committed_only",
+        "cut",
+        "max_bytes",
+        "planned",
+        "segs",
+        "spot",
+        "upper",
+        "views",
+    )
 
     def __init__(self, spot: PartitionRequest, max_bytes: int) -> None:
         self.spot = spot
@@ -60,6 +70,40 @@ class PartitionRead:
         self.segs: list[Seg] | None = None
         self.views: list[SegmentView] = []
         self.cut = NOTHING
+        self.committed_only = False
+        self._aborted: tuple[Aborted, ...] = ()  # of all that was planned
+
+    def begin(self) -> None:
+        """Forget what an earlier look has brought."""
+        self.planned = 0
+        self.segs = None
+        self.views = []
+        self.cut = NOTHING
+        self._aborted = ()
+
+    @property
+    def aborted(self) -> tuple[Aborted, ...]:
+        """The aborted transactions that the reader must know of for what was cut."""
+        return tuple(each for each in self._aborted if each.first < self.cut.next_offset)
+
+    def search_now(self, locator: Locator) -> bool:
+        """Whether its aborted transactions were found in memory."""
+        found = locator.aborted_now(self.state, self.offset, self._search_end) if self._searches else ()
+        self._aborted = found or ()
+        return found is not None
+
+    async def search(self, locator: Locator) -> None:
+        """In the state that named the segments: compaction may have taken a marker since, with what it aborted."""
+        if self._searches:
+            self._aborted = await locator.aborted(self.state, self.offset, self._search_end)
+
+    @property
+    def _searches(self) -> bool:
+        return self.committed_only and self.state.transactional
+
+    @property
+    def _search_end(self) -> int:
+        return min(self.upper, self.segs[-1].end) if self.segs else self.offset
 
     @property
     def offset(self) -> int:
@@ -121,10 +165,7 @@ class Reader:
         """Share max_bytes out in order, by what the segments are expected to hold."""
         left = ResponseLimit(max_bytes)
         for ask in asks:
-            ask.planned = 0
-            ask.segs = None
-            ask.views = []
-            ask.cut = NOTHING
+            ask.begin()
             if not ask.spot.readable or ask.offset >= ask.upper or left.exhausted:
                 continue
             allowed = left.allow(ask.max_bytes)
@@ -148,7 +189,7 @@ class Reader:
             if view is None:
                 return False
             ask.views.append(view)
-        return True
+        return ask.search_now(self._locator)
 
     # -- what is not in memory -------------------------------------------------------------------
 
@@ -193,6 +234,7 @@ class Reader:
             return
         if not ask.segs:
             raise OffsetGap(due=ask.offset, found=None)
+        await ask.search(self._locator)
         ask.views = await self._collect(self.place(ask.spot, ask.segs[0]), self._begin(ask, lease))
 
     def _begin(self, ask: PartitionRead, lease: Lease) -> "list[asyncio.Future[SegmentView]]":

@@ -42,7 +42,8 @@ from kafscale.produce.log.model import (
     SteppedDown,
     TakeCheckpoint,
 )
-from kafscale.produce.log.producers import ProducerBudget, ProducerTable
+from kafscale.produce.log.producer_budget import ProducerBudget
+from kafscale.produce.log.producers import ProducerTable
 from kafscale.produce.log.settling import KeptBudget
 from kafscale.produce.log.writer import PartitionWriter
 from kafscale.produce.metrics import ProduceMetrics

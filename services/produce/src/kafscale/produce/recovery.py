@@ -22,17 +22,18 @@ from typing import Final, NamedTuple
 from kafscale.log.heads import Head, Meta, Seg
 from kafscale.log.manifest_blocks import ManifestBlocks
 from kafscale.log.places import Place, place_of
-from kafscale.log.segment import SegmentError, walk_batches
+from kafscale.log.segment import SegmentError
 from kafscale.log.segment_view import verify_committed
 from kafscale.log.segments import segments_from
 from kafscale.log.snapshots import ProducerSnapshot, decode_snapshot
 from kafscale.log.state import LogState
+from kafscale.log.transactions import stored_batches
 from kafscale.produce.log.model import PartitionId
 from kafscale.produce.log.producers import ProducerBounds, ProducerTable
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects import ObjectNotFound, ObjectStore, PreconditionFailed
 from kafscale.storage.schema import UnreadableValue
-from kafscale.wire.records import read_batch_header
+from kafscale.wire.errors import WireError
 
 BLOCK_BYTES: Final = 1 << 20
 KEPT_BYTES_MAX: Final = 64 << 20
@@ -155,6 +156,7 @@ class Recovery:
         if head.snap_key:
             snapshot = await self._snapshot(head.snap_key)
         table = await asyncio.to_thread(ProducerTable.restore, snapshot, self._bounds)
+        table.hold(frozenset(each.producer_id for each in head.open))
         start = head.snap_offset
         known_gone = meta.swept  # an object with such a name now was never committed
         listed = await self._listed(LogState(head=head, meta=meta), start)
@@ -231,10 +233,8 @@ class Recovery:
     def _apply(self, place: Place, body: bytes, seg: Seg, table: ProducerTable) -> None:
         try:
             verify_committed(seg, body)
-            table.replay(
-                (read_batch_header(body, span.position) for span in walk_batches(body)), seg.created_ms
-            )
-        except SegmentError as error:
+            table.replay(stored_batches(body), seg.created_ms)
+        except (SegmentError, WireError) as error:
             self._bundles.forget(place)  # the next attempt reads the store
             raise LogDamaged(place.name, str(error)) from error
 

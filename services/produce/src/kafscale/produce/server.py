@@ -18,7 +18,7 @@ from kafscale.produce.handlers.describe_producers import DescribeProducersHandle
 from kafscale.produce.handlers.produce import ProduceHandler
 from kafscale.produce.handoff import Handoffs
 from kafscale.produce.log.model import Instant
-from kafscale.produce.log.producers import ProducerBudget
+from kafscale.produce.log.producer_budget import ProducerBudget
 from kafscale.produce.log.settling import KeptBudget
 from kafscale.produce.log_starts import LogStarts
 from kafscale.produce.metrics import ProduceMetrics

@@ -5,7 +5,8 @@ from __future__ import annotations
 from kafscale.log.snapshots import EXPIRY_MS
 from kafscale.produce.bundles.gather import GatherLimits
 from kafscale.produce.log.model import NEVER, Limits
-from kafscale.produce.log.producers import PRODUCER_BYTES_MAX, ProducerBounds
+from kafscale.produce.log.producer_budget import PRODUCER_BYTES_MAX
+from kafscale.produce.log.producers import ProducerBounds
 from kafscale.runtime.settings import MIB, ServiceSettings
 from kafscale.storage.objects import ObjectStore
 from kafscale.storage.topics import UNCOMPRESSED, Topic

@@ -16,9 +16,10 @@ from kafscale_spark.jobs.program import ROWS_SHOWN, arguments, job_session, run
 def main(argv: Sequence[str] | None = None) -> None:
     parser = arguments(__doc__)
     parser.add_argument("text", help=f"one query over {', '.join(TABLES)}")
+    parser.add_argument("--isolation", default="read_committed")
     args = parser.parse_args(argv)
     with job_session("sql", large=True) as spark:
-        name_tables(spark, args.text)
+        name_tables(spark, args.text, isolation=args.isolation)
         answer = spark.sql(args.text)
         if args.answer is None:
             answer.show(ROWS_SHOWN, truncate=False)
@@ -26,11 +27,12 @@ def main(argv: Sequence[str] | None = None) -> None:
             write(answer.toArrow(), args.answer)
 
 
-def name_tables(spark: SparkSession, text: str) -> None:
+def name_tables(spark: SparkSession, text: str, **options: str) -> None:
     """Creates views only for the tables that the query may name, because each view starts a process."""
     for name in TABLES:
         if re.search(rf"\b{name}\b", text, re.IGNORECASE):
-            spark.read.format("kafscale").option("table", name).load().createOrReplaceTempView(name)
+            table = spark.read.format("kafscale").option("table", name).options(**options).load()
+            table.createOrReplaceTempView(name)
 
 
 def write(answer: pa.Table, path: Path) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TypeVar
 
 from kafscale.lake.unknown import UnknownTopic
@@ -57,6 +57,7 @@ class Log:
     meta: Meta = Meta()
     meta_revision: int = 0
     head_created: int = 0
+    committed_only: bool = True  # what its readers see: nothing open or aborted, or all
 
     @property
     def name(self) -> str:
@@ -64,13 +65,13 @@ class Log:
 
     @property
     def stable_end(self) -> int:
-        """The last stable offset: read_committed readers stop here."""
-        return min(self.end, self.lso)
+        """Where its readers stop: for those of committed records it is the last stable offset."""
+        return min(self.end, self.lso) if self.committed_only else self.end
 
     @property
     def aborted(self) -> tuple[Aborted, ...]:
-        """The aborted transactions. The segment with the marker lists the transaction."""
-        return aborted_in(self.segments)
+        """The aborted transactions, which its readers pass over. The segment with the marker lists the transaction."""
+        return aborted_in(self.segments) if self.committed_only else ()
 
     def between(self, first: int, end: int) -> tuple[Seg, ...]:
         """The segments that contain any of these offsets."""
@@ -225,6 +226,11 @@ async def _listed(lake: Lake, chunks: Sequence[ManifestRef]) -> list[Seg]:
     """A checkpoint may merge and delete a manifest during the read. The read then starts again."""
     found = await gather_bounded((lake.store.get(ref.key) for ref in chunks), MANIFESTS_AT_ONCE)
     return [seg for body in found for seg in decode_manifest(body).segments]
+
+
+def uncommitted(logs: Iterable[Log]) -> list[Log]:
+    """For readers with the isolation level read_uncommitted: all records, but no markers."""
+    return [replace(log, committed_only=False) for log in logs]
 
 
 async def read_lake(lake: Lake, names: Iterable[str] | None = None) -> list[Log]:

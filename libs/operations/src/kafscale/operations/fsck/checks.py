@@ -46,8 +46,6 @@ def check_offsets(part: Partition) -> Iterator[Problem]:
     head, meta = part.head, part.meta
     if not 0 <= meta.log_start <= head.next:
         yield Problem(part.name, f"log start {meta.log_start} is outside [0, {head.next}]")
-    if head.lso > head.next:
-        yield Problem(part.name, f"last stable offset {head.lso} is past the end {head.next}")
     if head.tail and head.tail[0].base != meta.manifest_end:
         yield Problem(
             part.name, f"the tail starts at {head.tail[0].base}, the manifests end at {meta.manifest_end}"

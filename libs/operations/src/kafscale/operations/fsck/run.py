@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 from kafscale.log.heads import Seg
 from kafscale.log.manifest_blocks import ManifestBlocks
 from kafscale.log.places import Place, index_of, place_of
+from kafscale.log.segment import SegmentError
 from kafscale.log.state import read_state, state_reads
+from kafscale.log.transactions import Event, events_in, stored_batches
 from kafscale.operations.fsck.bundles import BundleCheck, BundleCounts, is_named
 from kafscale.operations.fsck.checks import (
     NamedSlice,
@@ -21,6 +23,7 @@ from kafscale.operations.fsck.checks import (
     check_segment,
     check_slices,
 )
+from kafscale.operations.fsck.transaction_checks import TransactionWalk, check_stable_offset
 from kafscale.operations.sentences import Progress
 from kafscale.storage.etcd.client import EtcdClient, Range
 from kafscale.storage.history.history import History
@@ -29,6 +32,7 @@ from kafscale.storage.keys import META_TOPIC_ID, Keyspace, TopicId
 from kafscale.storage.objects import ObjectNotFound, ObjectStore, PreconditionFailed
 from kafscale.storage.schema import UnreadableValue
 from kafscale.storage.topics import Topic, TopicState, decode_topic
+from kafscale.wire.errors import WireError
 
 SEGMENTS_AT_ONCE = 8
 
@@ -143,18 +147,22 @@ class Fsck:
         if part is None:
             return set()
         self.verdict.partitions += 1
-        self.verdict.problems += [*check_offsets(part), *check_slices(part)]
+        self.verdict.problems += [*check_offsets(part), *check_stable_offset(part), *check_slices(part)]
         visible = [seg for seg in part.segments if seg.end > part.meta.log_start]
         below = part.segments[: len(part.segments) - len(visible)]
         deleted.update(self._places(topic, partition, seg)[0].key for seg in below if not seg.is_slice)
+        walk = TransactionWalk(part, visible[0].base if visible else part.head.next)
         done = 0
         for start in range(0, len(visible), SEGMENTS_AT_ONCE):
             chunk = visible[start : start + SEGMENTS_AT_ONCE]
             async with asyncio.TaskGroup() as group:
-                for seg in chunk:
-                    group.create_task(self._check_objects(topic, partition, seg))
+                checks = [group.create_task(self._check_objects(topic, partition, seg)) for seg in chunk]
+            for seg, check in zip(chunk, checks, strict=True):
+                where = self._places(topic, partition, seg)[0].name
+                self.verdict.problems += walk.take(where, seg, check.result())
             done += len(chunk)
             self._progress(name, done, len(visible))
+        self.verdict.problems += walk.finish()
         places = [place for seg in part.segments for place in self._places(topic, partition, seg)]
         return {place.key for place in places if place is not None}
 
@@ -182,21 +190,34 @@ class Fsck:
         place = place_of(self._keys, topic.name, partition, seg)
         return place, index_of(place, seg)
 
-    async def _check_objects(self, topic: Topic, partition: int, seg: Seg) -> None:
+    async def _check_objects(self, topic: Topic, partition: int, seg: Seg) -> list[Event] | None:
+        """What its batches begin and end. None: they cannot be read."""
         place, index_place = self._places(topic, partition, seg)
         data = await self._get(place)
         index = None if index_place is None else await self._get(index_place)
         if seg.is_slice and isinstance(data, Problem):
             named = NamedSlice(topic.topic_id, partition, topic.name, seg)
             if not await is_named(self._etcd, self._keys, named):
-                return  # it was settled since, and its bundle deleted
+                return None  # it was settled since, and its bundle deleted
         self._count(seg)
         found = [each for each in (data, index) if isinstance(each, Problem)]
+        events: list[Event] | None = None
         if isinstance(data, bytes):
-            found += check_segment(place.name, seg, data)
+            broken = list(check_segment(place.name, seg, data))
+            if not broken:
+                events = self._events(place.name, data)
+            found += broken
             if index_place is not None and isinstance(index, bytes):
                 found += check_index(index_place.name, seg, index, data)
         self.verdict.problems += found
+        return events
+
+    def _events(self, where: str, data: bytes) -> list[Event] | None:
+        try:
+            return list(events_in(stored_batches(data)))
+        except (SegmentError, WireError) as broken:
+            self._problem(where, str(broken))
+            return None
 
     def _count(self, seg: Seg) -> None:
         self.verdict.segments += 1

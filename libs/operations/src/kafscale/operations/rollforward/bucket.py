@@ -17,6 +17,7 @@ from kafscale.log.heads import Seg
 from kafscale.log.manifests import decode_manifest
 from kafscale.log.places import read_directory
 from kafscale.log.segment import SegmentError
+from kafscale.log.transactions import events_in, stored_batches
 from kafscale.operations.rollforward.chain import Piece
 from kafscale.operations.rollforward.plan import Found
 from kafscale.operations.rollforward.segments import Rejected, is_settled, seg_of_slice, seg_of_stored
@@ -36,6 +37,7 @@ from kafscale.storage.objects import ObjectInfo, ObjectNotFound, ObjectStore, Pr
 from kafscale.storage.recovery_keys import OwnKind, parse_deletion_mark, parse_own_object
 from kafscale.storage.schema import UnreadableValue
 from kafscale.storage.task_groups import gather_bounded
+from kafscale.wire.errors import WireError
 
 SHOWN_EVERY: Final = 1_000
 """Objects of the listing."""
@@ -137,6 +139,7 @@ class BucketReader:
         self._manifests: defaultdict[PartitionKey, dict[str, tuple[Seg, ...]]] = defaultdict(dict)
         self._pieces: defaultdict[PartitionKey, list[Piece]] = defaultdict(list)
         self._epochs: defaultdict[PartitionKey, int] = defaultdict(int)
+        self._transactional: set[PartitionKey] = set()
         self._names: dict[TopicId, str] = {}
         self._unused: dict[str, str] = {}
 
@@ -164,6 +167,7 @@ class BucketReader:
             snapshots=self._listing.snapshots[where],
             epoch=self._epochs[where],
             epochs_kept=known is not None and known.meta.epochs_key in self._listing.manifests[where],
+            transactional=where in self._transactional,
         )
 
     # -- what was committed ------------------------------------------------------------------------
@@ -175,12 +179,14 @@ class BucketReader:
         async def one(where: PartitionKey, key: str) -> None:
             nonlocal done
             try:
-                segs = decode_manifest(await self._store.get(key)).segments
+                manifest = decode_manifest(await self._store.get(key))
             except (UnreadableValue, ObjectNotFound) as broken:
                 self._unused[key] = str(broken)
             else:
-                self._manifests[where][key] = segs
-                self._note_epochs(where, segs)
+                self._manifests[where][key] = manifest.segments
+                self._note_epochs(where, manifest.segments)
+                if manifest.transactional:
+                    self._transactional.add(where)
             done += 1
             self._progress("manifests", done, len(every))
 
@@ -236,7 +242,7 @@ class BucketReader:
     async def _read_segment(self, segment: TreeSegment) -> None:
         try:
             await self._add_segment(segment)
-        except (SegmentError, Rejected, ObjectNotFound, PreconditionFailed) as broken:
+        except (SegmentError, WireError, Rejected, ObjectNotFound, PreconditionFailed) as broken:
             self._unused[segment.key] = str(broken)
 
     async def _add_segment(self, segment: TreeSegment) -> None:
@@ -256,6 +262,8 @@ class BucketReader:
         index = await self._store.get(segment.index_key, if_match=index_info.etag)
         seg = seg_of_stored(segment.base, data, info.etag, index, index_info.etag)
         self._add(where, seg, committed=is_settled(data))
+        if any(events_in(stored_batches(data))):
+            self._transactional.add(where)
 
     def _take_compacted(self, metadata: Metadata) -> None:
         """Segments with unique names that a manifest lists, or a head; others were never published."""
@@ -308,6 +316,8 @@ class BucketReader:
         for entry in directory.entries:
             where = (entry.topic_id, entry.partition)
             self._epochs[where] = max(self._epochs[where], entry.leader_epoch)
+            if entry.transactional:
+                self._transactional.add(where)
             if entry.topic_id in self._listing.deleted or entry.last < ends.get(where, 0):
                 continue
             seg = committed.get((info.etag, entry.position), {}).get(where)

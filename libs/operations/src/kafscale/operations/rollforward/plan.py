@@ -50,6 +50,8 @@ class Found:
     """The highest leader epoch of any object."""
     epochs_kept: bool = False
     """Whether the manifest is there that holds the epochs of deleted records (`Meta.epochs_key`)."""
+    transactional: bool = False
+    """Whether anything of it shows that the log has ever had a transaction."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,19 +112,24 @@ def _rebuilt(place: Place, plan: PartitionPlan, found: Found, epoch: int) -> Par
     segs = sorted((*chain.segs, *(filler.seg for filler in made)), key=lambda seg: seg.base)
     at = _tail_start(segs)
     tail_base = segs[at].base if at < len(segs) else chain.end
-    chunks, manifests = _chunks(place, segs[:at], found.manifests)
+    known = plan.known.head
+    transactional = found.transactional or (known is not None and known.transactional)
+    chunks, manifests = _chunks(place, segs[:at], found.manifests, transactional=transactional)
+    begun = known.open if known is not None and known.next == chain.end else ()
     snap_key, snap_offset = _snapshot(found.snapshots, tail_base, chain.end)
     head = Head(
         epoch=epoch,
         topic=place.topic,
         next=chain.end,
-        lso=chain.end,
+        lso=min((each.first for each in begun), default=chain.end),
         tail=tuple(segs[at:]),
         epochs=_epochs(plan.known.head, segs)[-EPOCHS_MAX:],
         bytes=sum(seg.size for seg in segs),
         max_ts=max((seg.max_ts for seg in segs), default=-1),
         snap_offset=snap_offset,
         snap_key=snap_key,
+        open=begun,
+        transactional=transactional,
     )
     rebuilt = Meta(
         log_start=plan.log_start,
@@ -180,7 +187,7 @@ def _tail_start(segs: Sequence[Seg]) -> int:
 
 
 def _chunks(
-    place: Place, segs: Sequence[Seg], stored: Mapping[str, tuple[Seg, ...]]
+    place: Place, segs: Sequence[Seg], stored: Mapping[str, tuple[Seg, ...]], *, transactional: bool
 ) -> tuple[tuple[ManifestRef, ...], dict[str, Manifest]]:
     """References to manifests that list exactly these segments: stored ones where they fit, new ones for the rest."""
     longest: dict[int, tuple[str, tuple[Seg, ...]]] = {}
@@ -193,7 +200,9 @@ def _chunks(
 
     def write() -> None:
         if waiting:
-            manifest = Manifest(segments=tuple(waiting), epochs=epoch_starts(waiting))
+            manifest = Manifest(
+                segments=tuple(waiting), epochs=epoch_starts(waiting), transactional=transactional
+            )
             key = place.keys.manifest_key(place.topic_id, place.partition, waiting[0].base, next(place.fresh))
             made[key] = manifest
             chunks.append(ref_to(key, manifest, _level(len(waiting))))

@@ -115,7 +115,7 @@ class TopicConfig(_message.Message):
     def __init__(self, schema: _Optional[int] = ..., topic_id: _Optional[bytes] = ..., partitions: _Optional[int] = ..., retention_ms: _Optional[int] = ..., retention_bytes: _Optional[int] = ..., segment_bytes: _Optional[int] = ..., created_at: _Optional[int] = ..., config_version: _Optional[int] = ..., epoch_floor: _Optional[int] = ..., state: _Optional[_Union[TopicConfig.State, str]] = ..., configs: _Optional[_Mapping[str, str]] = ..., replication_factor: _Optional[int] = ...) -> None: ...
 
 class Head(_message.Message):
-    __slots__ = ("schema", "epoch", "owner", "handoff_to", "next", "lso", "attempt", "tail", "epochs", "bytes", "max_ts", "snap_offset", "snap_key", "topic")
+    __slots__ = ("schema", "epoch", "owner", "handoff_to", "next", "lso", "attempt", "tail", "epochs", "bytes", "max_ts", "snap_offset", "snap_key", "topic", "open")
     SCHEMA_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     OWNER_FIELD_NUMBER: _ClassVar[int]
@@ -130,6 +130,7 @@ class Head(_message.Message):
     SNAP_OFFSET_FIELD_NUMBER: _ClassVar[int]
     SNAP_KEY_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
+    OPEN_FIELD_NUMBER: _ClassVar[int]
     schema: int
     epoch: int
     owner: str
@@ -144,10 +145,23 @@ class Head(_message.Message):
     snap_offset: int
     snap_key: str
     topic: str
-    def __init__(self, schema: _Optional[int] = ..., epoch: _Optional[int] = ..., owner: _Optional[str] = ..., handoff_to: _Optional[str] = ..., next: _Optional[int] = ..., lso: _Optional[int] = ..., attempt: _Optional[bytes] = ..., tail: _Optional[_Iterable[_Union[Seg, _Mapping]]] = ..., epochs: _Optional[_Iterable[_Union[EpochStart, _Mapping]]] = ..., bytes: _Optional[int] = ..., max_ts: _Optional[int] = ..., snap_offset: _Optional[int] = ..., snap_key: _Optional[str] = ..., topic: _Optional[str] = ...) -> None: ...
+    open: _containers.RepeatedCompositeFieldContainer[OpenTransaction]
+    def __init__(self, schema: _Optional[int] = ..., epoch: _Optional[int] = ..., owner: _Optional[str] = ..., handoff_to: _Optional[str] = ..., next: _Optional[int] = ..., lso: _Optional[int] = ..., attempt: _Optional[bytes] = ..., tail: _Optional[_Iterable[_Union[Seg, _Mapping]]] = ..., epochs: _Optional[_Iterable[_Union[EpochStart, _Mapping]]] = ..., bytes: _Optional[int] = ..., max_ts: _Optional[int] = ..., snap_offset: _Optional[int] = ..., snap_key: _Optional[str] = ..., topic: _Optional[str] = ..., open: _Optional[_Iterable[_Union[OpenTransaction, _Mapping]]] = ...) -> None: ...
+
+class OpenTransaction(_message.Message):
+    __slots__ = ("producer_id", "epoch", "number", "first")
+    PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    producer_id: int
+    epoch: int
+    number: int
+    first: int
+    def __init__(self, producer_id: _Optional[int] = ..., epoch: _Optional[int] = ..., number: _Optional[int] = ..., first: _Optional[int] = ...) -> None: ...
 
 class Seg(_message.Message):
-    __slots__ = ("base", "last_delta", "size", "etag", "crc32c", "index_size", "index_etag", "epoch", "min_ts", "max_ts", "records", "batches", "key", "created", "aborted", "delete_horizon", "bundle", "position")
+    __slots__ = ("base", "last_delta", "size", "etag", "crc32c", "index_size", "index_etag", "epoch", "min_ts", "max_ts", "records", "batches", "key", "created", "aborted", "delete_horizon", "bundle", "position", "unstable")
     BASE_FIELD_NUMBER: _ClassVar[int]
     LAST_DELTA_FIELD_NUMBER: _ClassVar[int]
     SIZE_FIELD_NUMBER: _ClassVar[int]
@@ -166,6 +180,7 @@ class Seg(_message.Message):
     DELETE_HORIZON_FIELD_NUMBER: _ClassVar[int]
     BUNDLE_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
+    UNSTABLE_FIELD_NUMBER: _ClassVar[int]
     base: int
     last_delta: int
     size: int
@@ -184,7 +199,8 @@ class Seg(_message.Message):
     delete_horizon: int
     bundle: bytes
     position: int
-    def __init__(self, base: _Optional[int] = ..., last_delta: _Optional[int] = ..., size: _Optional[int] = ..., etag: _Optional[str] = ..., crc32c: _Optional[int] = ..., index_size: _Optional[int] = ..., index_etag: _Optional[str] = ..., epoch: _Optional[int] = ..., min_ts: _Optional[int] = ..., max_ts: _Optional[int] = ..., records: _Optional[int] = ..., batches: _Optional[int] = ..., key: _Optional[str] = ..., created: _Optional[int] = ..., aborted: _Optional[_Iterable[_Union[Aborted, _Mapping]]] = ..., delete_horizon: _Optional[int] = ..., bundle: _Optional[bytes] = ..., position: _Optional[int] = ...) -> None: ...
+    unstable: int
+    def __init__(self, base: _Optional[int] = ..., last_delta: _Optional[int] = ..., size: _Optional[int] = ..., etag: _Optional[str] = ..., crc32c: _Optional[int] = ..., index_size: _Optional[int] = ..., index_etag: _Optional[str] = ..., epoch: _Optional[int] = ..., min_ts: _Optional[int] = ..., max_ts: _Optional[int] = ..., records: _Optional[int] = ..., batches: _Optional[int] = ..., key: _Optional[str] = ..., created: _Optional[int] = ..., aborted: _Optional[_Iterable[_Union[Aborted, _Mapping]]] = ..., delete_horizon: _Optional[int] = ..., bundle: _Optional[bytes] = ..., position: _Optional[int] = ..., unstable: _Optional[int] = ...) -> None: ...
 
 class Aborted(_message.Message):
     __slots__ = ("producer_id", "first", "last")
@@ -249,26 +265,30 @@ class Manifest(_message.Message):
     def __init__(self, schema: _Optional[int] = ..., segments: _Optional[_Iterable[_Union[Seg, _Mapping]]] = ..., epochs: _Optional[_Iterable[_Union[EpochStart, _Mapping]]] = ...) -> None: ...
 
 class ProducerSnapshot(_message.Message):
-    __slots__ = ("schema", "offset", "producers")
+    __slots__ = ("schema", "offset", "producers", "open")
     SCHEMA_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     PRODUCERS_FIELD_NUMBER: _ClassVar[int]
+    OPEN_FIELD_NUMBER: _ClassVar[int]
     schema: int
     offset: int
     producers: _containers.RepeatedCompositeFieldContainer[ProducerEntry]
-    def __init__(self, schema: _Optional[int] = ..., offset: _Optional[int] = ..., producers: _Optional[_Iterable[_Union[ProducerEntry, _Mapping]]] = ...) -> None: ...
+    open: _containers.RepeatedCompositeFieldContainer[OpenTransaction]
+    def __init__(self, schema: _Optional[int] = ..., offset: _Optional[int] = ..., producers: _Optional[_Iterable[_Union[ProducerEntry, _Mapping]]] = ..., open: _Optional[_Iterable[_Union[OpenTransaction, _Mapping]]] = ...) -> None: ...
 
 class ProducerEntry(_message.Message):
-    __slots__ = ("producer_id", "epoch", "last_ms", "batches")
+    __slots__ = ("producer_id", "epoch", "last_ms", "batches", "coordinator_epoch")
     PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     LAST_MS_FIELD_NUMBER: _ClassVar[int]
     BATCHES_FIELD_NUMBER: _ClassVar[int]
+    COORDINATOR_EPOCH_FIELD_NUMBER: _ClassVar[int]
     producer_id: int
     epoch: int
     last_ms: int
     batches: _containers.RepeatedCompositeFieldContainer[ProducerBatch]
-    def __init__(self, producer_id: _Optional[int] = ..., epoch: _Optional[int] = ..., last_ms: _Optional[int] = ..., batches: _Optional[_Iterable[_Union[ProducerBatch, _Mapping]]] = ...) -> None: ...
+    coordinator_epoch: int
+    def __init__(self, producer_id: _Optional[int] = ..., epoch: _Optional[int] = ..., last_ms: _Optional[int] = ..., batches: _Optional[_Iterable[_Union[ProducerBatch, _Mapping]]] = ..., coordinator_epoch: _Optional[int] = ...) -> None: ...
 
 class ProducerBatch(_message.Message):
     __slots__ = ("first_seq", "last_seq", "base", "ts")

@@ -258,6 +258,7 @@ class FetchHandler:
             state = ask.spot.state
             if ask.spot.readable and state is not None:
                 ask.upper = visible_end(state, committed_only=committed_only)
+                ask.committed_only = committed_only
         promised = [_at_most(ask) for ask in asks]
         full = all(size >= max(1, ask.max_bytes) for size, ask in zip(promised, asks, strict=True))
         offer = self._offer(asks, poll, ready_bytes=sum(promised), full=full)
@@ -361,8 +362,7 @@ def _response(message: api.FetchRequest, asks: list[PartitionRead], throttle_ms:
 
 
 def _partition(ask: PartitionRead, *, committed_only: bool) -> api.FetchResponsePartition:
-    """With an error too it says where the log begins and ends, if that is known; Kafka then says -1. Aborted
-    transactions are null, as in Kafka, unless the partition is unknown or committed records were read."""
+    """With an error too it says where the log begins and ends, if that is known; Kafka then says -1."""
     spot = ask.spot
     error = spot.error
     state = spot.state
@@ -372,6 +372,16 @@ def _partition(ask: PartitionRead, *, committed_only: bool) -> api.FetchResponse
         high_watermark=UNKNOWN_OFFSET if state is None else state.next,
         last_stable_offset=UNKNOWN_OFFSET if state is None else state.lso,
         log_start_offset=UNKNOWN_OFFSET if state is None else state.log_start,
-        aborted_transactions=[] if spot.key is None or committed_only else None,
+        aborted_transactions=_aborted(ask) if spot.key is None or committed_only else None,
         records=ask.cut.parts if error is ErrorCode.NONE else b"",
     )
+
+
+def _aborted(ask: PartitionRead) -> list[api.FetchResponseAbortedTransaction]:
+    """Clients hide their records. Null, as in Kafka, unless the partition is unknown or committed records were read."""
+    if ask.spot.error is not ErrorCode.NONE:
+        return []
+    return [
+        api.FetchResponseAbortedTransaction(producer_id=each.producer_id, first_offset=each.first)
+        for each in ask.aborted
+    ]

@@ -203,4 +203,5 @@ def _slice_of(member: Member) -> Slice:
         segment=home.built,
         min_ts=member.flight.min_ts,
         max_ts=member.flight.max_ts,
+        transactional=member.flight.transactional,
     )

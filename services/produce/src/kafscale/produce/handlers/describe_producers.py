@@ -37,7 +37,7 @@ log = structlog.get_logger(__name__)
 
 PARTITIONS_AT_ONCE = 64
 """Of one request: each may be a claim, with a log to be loaded."""
-NO_EPOCH = NO_OFFSET = -1
+NO_EPOCH = NO_OFFSET = NO_SEQUENCE = -1
 
 
 class DescribeProducersHandler:
@@ -111,8 +111,8 @@ def _answer(index: int, known: Sequence[ProducerEntry] | ErrorCode) -> DescribeP
             DescribeProducersResponseProducerState(
                 producer_id=entry.producer_id,
                 producer_epoch=entry.epoch,
-                last_sequence=entry.batches[-1].last_seq,
-                last_timestamp=entry.batches[-1].ts,
+                last_sequence=entry.batches[-1].last_seq if entry.batches else NO_SEQUENCE,
+                last_timestamp=entry.batches[-1].ts if entry.batches else entry.last_ms,
                 coordinator_epoch=NO_EPOCH,
                 current_txn_start_offset=NO_OFFSET,
             )

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from kafscale.log.heads import Head, Seg
 from kafscale.log.segment import BatchInfo, Segment
+from kafscale.log.transactions import Event
 from kafscale.produce.log.model import NEVER, Buffer, Part, Published, Repeated, Waiters
 from kafscale.storage.objects import IfAbsent, IfMatch
 
@@ -31,10 +32,12 @@ class OpenBuffer:
         "batches",
         "bytes",
         "end",
+        "events",
         "max_ts",
         "min_ts",
         "opened_ms",
         "parts",
+        "transactional",
         "waiters",
     )
 
@@ -45,6 +48,8 @@ class OpenBuffer:
         self.bytes = 0
         self.parts: list[Buffer] = []
         self.batches: list[BatchInfo] = []
+        self.events: list[Event] = []  # what these batches begin and end, but not those that they repeat
+        self.transactional = False  # it has batches of transactions, or markers
         self.min_ts = NEVER
         self.max_ts = -1
         self.waiters = Waiters()
@@ -75,9 +80,11 @@ class OpenBuffer:
             whole.batches += each.batches
             whole.end = each.end
             whole.bytes += each.bytes
+            whole.transactional |= each.transactional
             whole.min_ts = min(whole.min_ts, each.min_ts)
             whole.max_ts = max(whole.max_ts, each.max_ts)
         whole.parts = [b"".join(whole.parts)]
+        whole.events = self.events
         return whole
 
     def waiters_at(self, offset: int) -> Waiters:
@@ -228,10 +235,12 @@ class Flight:
         "crc32c",
         "created_ms",
         "end",
+        "events",
         "home",
         "max_ts",
         "min_ts",
         "records",
+        "transactional",
         "waiters",
     )
 
@@ -243,13 +252,15 @@ class Flight:
         self.crc32c = built.crc32c
         self.records = built.records
         self.batches = built.batches
+        self.events = tuple(buffer.events)
+        self.transactional = buffer.transactional
         self.created_ms = created_ms
         self.min_ts = buffer.min_ts
         self.max_ts = buffer.max_ts
         self.waiters = buffer.waiters
 
     def seg(self, epoch: int) -> Seg:
-        """The commit record's entry."""
+        """The commit record's entry, without what its transactions add (`ledger.extended`)."""
         assert self.home.uploaded, "a commit names only objects whose etags are known"
         placed = self.home.placed()
         return Seg(

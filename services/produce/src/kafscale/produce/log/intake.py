@@ -11,7 +11,8 @@ import struct
 from collections.abc import Sequence
 from itertools import islice
 
-from kafscale.log.heads import Head
+from kafscale.log.heads import Head, OpenTransaction
+from kafscale.log.transactions import End, Transactions
 from kafscale.produce.log.contents import Contents, Opening, at_once, opened, too_large, too_many
 from kafscale.produce.log.flight import OpenBuffer
 from kafscale.produce.log.model import (
@@ -22,10 +23,12 @@ from kafscale.produce.log.model import (
     Instant,
     Limits,
     Rejection,
+    TransactionEnd,
 )
 from kafscale.produce.log.producers import IN_FLIGHT_MAX, ProducerTable, Repeat, sequence_after
 from kafscale.wire.batches import LOG_APPEND_TIME, crc32c, each_batch
 from kafscale.wire.errors import ErrorCode, WireError
+from kafscale.wire.markers import Marker, end_marker
 from kafscale.wire.records import (
     HEADER_SIZE,
     BatchHeader,
@@ -60,11 +63,13 @@ _REASONS = {
 
 
 class Intake:
-    """`open` is the buffer that takes the next batch; `producers` knows all up to its end."""
+    """`open` is the buffer that takes the next batch; `producers` and `transactions` know all up to its end."""
 
     def __init__(self, head: Head, producers: ProducerTable) -> None:
         self.open = OpenBuffer(head.next)
         self.producers = producers
+        self.transactions = Transactions(head.open)
+        producers.hold(self.transactions)
         self.epoch = head.epoch
         self._newest_ms = head.max_ts  # of all that was sealed
         self._append_time_ms = 0  # the last one given
@@ -77,14 +82,18 @@ class Intake:
         zstd_allowed: bool,
         found: Contents | None,
         wall_ms: int,
+        number: int | None = None,
     ) -> Sequence[Checked] | Repeat | Rejection:
         """What to do with a record set: assign these batches, answer it like its original, or refuse it.
 
-        `found` is what came of `opens`. None: it is opened here and now.
+        `found` is what came of `opens`. None: it is opened here and now. `number`: of the producer's transaction, as
+        its coordinator counts. None: the producer has not joined one here, and batches of transactions are refused.
         """
         batches: Batches = []
         if found is None:
-            checked = check_record_set(record_set, limits, zstd_allowed=zstd_allowed)
+            checked = check_record_set(
+                record_set, limits, zstd_allowed=zstd_allowed, transactions=number is not None
+            )
             if isinstance(checked, Rejection):
                 return checked
             batches = checked
@@ -93,7 +102,7 @@ class Intake:
             return found.rejection
         else:
             first, last, count = found.batches[0].header, found.batches[-1].header, len(found.batches)
-        decided = self._judge_producer(first, last, count)
+        decided = self._judge_producer(first, last, count, number)
         if decided is not None:
             return decided
         room = limits.held_bytes_max - held_bytes - len(record_set or b"")
@@ -107,7 +116,9 @@ class Intake:
             return Rejection(ErrorCode.NOT_ENOUGH_REPLICAS, "Too many new producers are on their way.")
         return found.batches
 
-    def _judge_producer(self, first: BatchHeader, last: BatchHeader, count: int) -> Repeat | Rejection | None:
+    def _judge_producer(
+        self, first: BatchHeader, last: BatchHeader, count: int, number: int | None
+    ) -> Repeat | Rejection | None:
         """None: these batches are the next of their producer, or have none."""
         if first.producer_id == NO_PRODUCER:
             return None
@@ -119,9 +130,19 @@ class Intake:
         )
         if isinstance(known, Repeat):
             return known
+        if known is not ErrorCode.INVALID_PRODUCER_EPOCH:
+            known = self._judge_transaction(first, number) or known
         if known is not ErrorCode.NONE:
             return Rejection(known)
         return None if self.producers.takes(first.producer_id, count) else _PRODUCER_FULL
+
+    def _judge_transaction(self, first: BatchHeader, number: int | None) -> ErrorCode:
+        begun = self.transactions.of(first.producer_id)
+        if begun is None:
+            return ErrorCode.NONE
+        if not first.is_transactional:
+            return ErrorCode.INVALID_TXN_STATE
+        return ErrorCode.NONE if begun.number == number else ErrorCode.CONCURRENT_TRANSACTIONS
 
     def opens(
         self, record_set: memoryview | None, limits: Limits, held_bytes: int, arrival: Arrival
@@ -135,16 +156,21 @@ class Intake:
         found = at_once(batches, limits, arrival.wall_ms, trusted=trusted) if arrival.light else None
         if found is not None:
             return found
-        if self._judge_producer(batches[0][0], batches[-1][0], len(batches)) is not None:
+        if self._judge_producer(batches[0][0], batches[-1][0], len(batches), None) is not None:
             return None  # a batch that is stored is not refused when it comes again
         if held_bytes + len(record_set or b"") > limits.held_bytes_max:
             return None
         return Opening(batches, limits, arrival.wall_ms, trusted=trusted)
 
     def assign(
-        self, batches: Sequence[Checked], limits: Limits, now: Instant, committed: int
+        self,
+        batches: Sequence[Checked],
+        limits: Limits,
+        now: Instant,
+        committed: int,
+        number: int | None = None,
     ) -> tuple[int, int]:
-        """Give the batches the next offsets. The first offset, and the append time or -1."""
+        """Give the batches the next offsets. The first offset, and the append time or -1. `number`: as `judge`."""
         buffer = self.open
         base = buffer.end
         if not buffer.parts:
@@ -170,8 +196,58 @@ class Intake:
                     wall_ms=now.wall_ms,
                     committed=committed,
                 )
+            if header.is_transactional:
+                self._begin(header, number)
             buffer.add(stored, records, count=delta + 1, min_ts=min_ts, max_ts=max_ts)
         return base, append_time_ms
+
+    def _begin(self, header: BatchHeader, number: int | None) -> None:
+        """A batch of a transaction takes the next offset. The first one begins it."""
+        assert number is not None, "its producer has joined"
+        self.open.transactional = True
+        if header.producer_id in self.transactions:
+            return
+        begun = OpenTransaction(
+            producer_id=header.producer_id, epoch=header.producer_epoch, number=number, first=self.open.end
+        )
+        self.transactions.take(begun)
+        self.open.events.append(begun)
+
+    def end(self, end: TransactionEnd, now: Instant, committed: int) -> int | None:
+        """Append the marker of a transaction; its offset. None: no transaction of this number is open.
+
+        No limit refuses a marker: it frees what readers wait for. It has its own time, also with LogAppendTime.
+        """
+        begun = self.transactions.of(end.producer_id)
+        if begun is None or begun.number != end.number:
+            return None
+        buffer = self.open
+        offset = buffer.end
+        if not buffer.parts:
+            buffer.opened_ms = now.mono_ms
+        marker = memoryview(
+            end_marker(
+                Marker(end.commit, end.coordinator_epoch),
+                producer_id=end.producer_id,
+                producer_epoch=end.marker_epoch,
+                timestamp_ms=now.wall_ms,
+            )
+        )
+        ended = End(producer_id=end.producer_id, commit=end.commit, offset=offset)
+        self.transactions.take(ended)
+        buffer.events.append(ended)
+        buffer.transactional = True
+        self.producers.record_marker(
+            end.producer_id,
+            end.marker_epoch,
+            end.coordinator_epoch,
+            offset,
+            wall_ms=now.wall_ms,
+            committed=committed,
+        )
+        stored = stored_header(marker, offset, self.epoch)
+        buffer.add(stored, marker[HEADER_SIZE:], count=1, min_ts=now.wall_ms, max_ts=now.wall_ms)
+        return offset
 
     def _append_time(self, now: Instant) -> int:
         """The wall clock, but never back: a clock that jumps must not disorder the log's times.
@@ -193,7 +269,7 @@ class Intake:
 
 
 def check_record_set(
-    record_set: memoryview | None, limits: Limits, *, zstd_allowed: bool
+    record_set: memoryview | None, limits: Limits, *, zstd_allowed: bool, transactions: bool = False
 ) -> Batches | Rejection:
     """The batches of a record set, or the first thing wrong with it. All or nothing."""
     if record_set is None or not len(record_set):
@@ -208,7 +284,7 @@ def check_record_set(
         over = too_large(batch, limits)
         if over is not None:
             return over
-        error_code = validate_batch(header, batch)
+        error_code = validate_batch(header, batch, transactions=transactions)
         if error_code:
             return Rejection(error_code, _REASONS[error_code] + _fields(header))
         if not zstd_allowed and header.codec is Codec.ZSTD:
@@ -228,6 +304,8 @@ def _not_neighbours(headers: list[BatchHeader]) -> str | None:
     for header in headers:
         if (header.producer_id, header.producer_epoch) != (first.producer_id, first.producer_epoch):
             return "A partition's data must be of one producer."
+        if header.is_transactional != first.is_transactional:
+            return "A partition's data must be all of a transaction, or none of it."
         if first.producer_id == NO_PRODUCER:
             continue
         if header.base_sequence != expected:

@@ -20,6 +20,8 @@ from enum import Enum, auto
 from typing import Protocol
 
 from kafscale.log.heads import EPOCHS_MAX, TAIL_MAX, EpochStart, Head, Seg, encode_head
+from kafscale.log.isolation import aborted_in
+from kafscale.log.transactions import Event, Transactions
 from kafscale.produce.log.flight import Flight
 from kafscale.produce.log.model import (
     Action,
@@ -103,7 +105,7 @@ class Ledger:
     def commit(self, flights: Sequence[Flight], doubts: Waiters, attempt: bytes) -> CommitHead:
         """Put uploaded flights behind the log, in one transaction."""
         segs = tuple(flight.seg(self.head.epoch) for flight in flights)
-        head = extended(self.head, segs, attempt)
+        head = extended(self.head, segs, attempt, [flight.events for flight in flights])
         return self._send(head, None, doubts, flights=tuple(flights))
 
     def carry_out(self, ready: Ready, doubts: Waiters) -> CommitHead:
@@ -147,9 +149,10 @@ class Ledger:
         self.revision = revision
 
 
-def extended(head: Head, segs: Sequence[Seg], attempt: bytes) -> Head:
+def extended(head: Head, segs: Sequence[Seg], attempt: bytes, events: Sequence[Sequence[Event]] = ()) -> Head:
     """`head` with segments committed behind it. The first may repeat entries at the tail's end, and replaces them. An
-    epoch enters the history with its first record."""
+    epoch enters the history with its first record. `events`: of each segment, which transactions its own batches begin
+    and end; not those of batches that it repeats."""
     if not segs:
         return replace(head, attempt=attempt)
     tail = tuple(seg for seg in head.tail if seg.end <= segs[0].base)
@@ -158,18 +161,24 @@ def extended(head: Head, segs: Sequence[Seg], attempt: bytes) -> Head:
     for seg in segs:
         assert seg.base == position, f"segment {seg.base} does not follow {position - 1}"
         position = seg.end
+    transactions, transactional = Transactions(head.open), head.transactional or any(events)
+    if transactional:
+        aborts = [aborted_in(folded), *((),) * (len(segs) - 1)]
+        segs = [transactions.entry(*each) for each in zip(segs, events, aborts, strict=True)]
     epochs = head.epochs
     if not epochs or epochs[-1].epoch != head.epoch:
         epochs = (*epochs, EpochStart(epoch=head.epoch, start=head.next))[-EPOCHS_MAX:]
     return replace(
         head,
         next=position,
-        lso=position,
+        lso=transactions.stable_end(position),
         attempt=attempt,
         tail=(*tail, *segs),
         epochs=epochs,
         bytes=head.bytes + sum(seg.size for seg in segs) - sum(seg.size for seg in folded),
         max_ts=max(head.max_ts, *(seg.max_ts for seg in segs)),
+        open=transactions.open,
+        transactional=transactional,
     )
 
 

@@ -216,6 +216,18 @@ class PutFailure(Enum):
         return self.value
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionEnd:
+    """The decision of a transactional id's coordinator about one of its transactions. `marker_epoch` is the
+    transaction's producer epoch, or the next one if the decision raised it."""
+
+    producer_id: int
+    number: int
+    commit: bool
+    marker_epoch: int
+    coordinator_epoch: int
+
+
 # --- actions ---------------------------------------------------------------------------------
 
 

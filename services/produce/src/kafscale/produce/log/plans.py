@@ -188,7 +188,9 @@ class Checkpoints:
     def _take(self, head: Head, keep: int, now: Instant) -> TakeCheckpoint:
         self._again_ms = now.mono_ms + AGAIN_MS
         manifest = plan_manifest(head, keep)
-        snapshot = self._producers.begin_snapshot(head.next, now.wall_ms)
+        snapshot = self._producers.begin_snapshot(
+            head.next, now.wall_ms, head.open, transactional=head.transactional
+        )
         self._plan = TakeCheckpoint(plan=next(self._numbers), manifest=manifest, snapshot=snapshot)
         return self._plan
 
@@ -232,4 +234,4 @@ def plan_manifest(head: Head, keep: int) -> Manifest | None:
     moved = leading[: max(0, len(head.tail) - keep)]
     if not moved:
         return None
-    return Manifest(segments=moved, epochs=epoch_starts(moved))
+    return Manifest(segments=moved, epochs=epoch_starts(moved), transactional=head.transactional)

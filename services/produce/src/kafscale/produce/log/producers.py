@@ -13,25 +13,26 @@ expired, and a fatal error to a client that did nothing wrong is worse than an u
 A client makes as many producer ids as it likes, so the table is bounded, by itself and together with the others of
 the process (`ProducerBudget`). The producers are in the order of their last batches. The producer that was silent
 longest is forgotten first, and is unknown from then on. A batch that is on its way to its commit is never forgotten:
-its repeat would be appended a second time. If only such batches are left, a batch that needs room is refused. So is a
-batch of a producer that has IN_FLIGHT_MAX batches on their way to their commit: it would take the room of all others,
-and each repeat is looked for among them. A producer also has its five newest committed batches and, while a snapshot
-is being stored, the batches that were committed meanwhile.
+its repeat would be appended a second time. A producer with an open transaction is never forgotten either. If only such
+producers are left, a batch that needs room is refused. So is a batch of a producer that has IN_FLIGHT_MAX batches on
+their way to their commit: it would take the room of all others, and each repeat is looked for among them. A producer
+also has its five newest committed batches and, while a snapshot is being stored, the batches that were committed
+meanwhile.
 
-The law of `ProducerBudget`: a table that grows beyond its equal share forgets its own producers, and one within its
-share is given room by one of the largest (`by_size.py`). So a client that makes producer ids without end takes them
-from itself, and not from those who have few.
+A marker may raise the epoch of a producer (KIP-890). Then batches of older epochs are refused, none can be repeated,
+and the next one has sequence 0.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence, ValuesView
+from collections.abc import Container, Iterable, Iterator, Sequence, ValuesView
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import NamedTuple, Protocol
 
+from kafscale.log.heads import OpenTransaction
 from kafscale.log.snapshots import (
     BATCHES_MAX,
     EXPIRY_MS,
@@ -41,8 +42,9 @@ from kafscale.log.snapshots import (
     encode_producer,
     encode_snapshot,
 )
-from kafscale.produce.log.by_size import BySize
+from kafscale.produce.log.producer_budget import ProducerBudget
 from kafscale.wire.errors import ErrorCode
+from kafscale.wire.markers import Marker
 
 SEQUENCE_MASK = 0x7FFF_FFFF
 _HALF = 1 << 30
@@ -60,6 +62,14 @@ class KnownBatch(NamedTuple):
     last_seq: int
     base: int
     ts: int
+
+
+class KnownMarker(NamedTuple):
+    """A marker of a producer's transaction that has its offset. It has no sequence."""
+
+    epoch: int
+    coordinator_epoch: int
+    base: int
 
 
 class Repeat(NamedTuple):
@@ -103,81 +113,11 @@ def _before(a: int, b: int) -> bool:
     return a != b and _at_or_before(a, b)
 
 
-PRODUCER_BYTES_MAX = 64 << 20
-_SHRINK_SHARE = 16
-"""The largest gives up so much of itself at once."""
-
-
-class Table(Protocol):
-    @property
-    def bytes(self) -> int: ...
-    @property
-    def evictable(self) -> bool: ...
-    def __len__(self) -> int: ...
-    def evict(self, count: int) -> int: ...
-
-
-class ProducerBudget:
-    """See the module's law. Tables report each change of their bytes."""
-
-    def __init__(self, bytes_max: int = PRODUCER_BYTES_MAX) -> None:
-        self.bytes_max = bytes_max
-        self.used_bytes = 0
-        self.evicted = 0
-        self._tables: set[Table] = set()
-        self._by_size = BySize[Table]()
-
-    @property
-    def ids(self) -> int:
-        """How many producers the tables hold."""
-        return sum(map(len, self._tables))
-
-    def join(self, table: Table) -> None:
-        self._tables.add(table)
-        self._count(table, 0, table.bytes)
-
-    def leave(self, table: Table) -> None:
-        self._tables.remove(table)
-        self._count(table, table.bytes, 0)
-
-    def resized(self, table: Table, before: int) -> None:
-        """The table has other bytes than `before`."""
-        self._count(table, before, table.bytes)
-
-    def _count(self, table: Table, before: int, now: int) -> None:
-        self.used_bytes += now - before
-        self._by_size.resized(table, before, now)
-
-    def make_room(self, asking: Table) -> bool:
-        """Whether there is room for one more batch; False when nothing more can be forgotten."""
-        while self.used_bytes >= self.bytes_max:
-            if asking.evictable and asking.bytes * len(self._tables) > self.bytes_max:
-                gone = asking.evict(1)
-            else:
-                gone = self._shrink_largest()
-            if not gone:
-                return False
-            self.evicted += gone
-        return True
-
-    def _shrink_largest(self) -> int:
-        """One that may forget nothing now is passed over, and is looked at again after the others of its size."""
-        busy: list[Table] = []
-        largest = None
-        for table in self._by_size.largest_first():
-            if table.evictable:
-                largest = table
-                break
-            busy.append(table)
-        for table in busy:
-            self._by_size.last_in_class(table, table.bytes)
-        return 0 if largest is None else largest.evict(len(largest) // _SHRINK_SHARE + 1)
-
-
 _EVERYTHING = 1 << 63
 PRODUCER_BYTES = 400
 """Memory of a producer without its batches, with its part of a snapshot; measured."""
 BATCH_BYTES = 260
+MARKER_BYTES = 180
 IN_FLIGHT_MAX = 1_000
 """Batches of one producer in one partition without a commit. Clients with idempotence have five requests in flight."""
 STEP_PRODUCERS = 32
@@ -207,20 +147,48 @@ class StoredHeader(Protocol):
     def producer_epoch(self) -> int: ...
     @property
     def base_sequence(self) -> int: ...
+    @property
+    def is_control(self) -> bool: ...
 
 
 class _Producer:
-    """`batches` holds, newest last, all that are in flight and at least the five newest committed.
+    """`batches` holds, newest last, all that are in flight and at least the five newest committed. `markers` holds all
+    that are in flight and the newest committed. A marker may raise the epoch, and then no batch is of the newest epoch.
 
     `first_seq` is the oldest sequence of the newest epoch that this table is sure to have seen.
     """
 
-    __slots__ = ("batches", "first_seq", "last_ms")
+    __slots__ = ("batches", "first_seq", "last_ms", "markers")
 
-    def __init__(self, batches: list[KnownBatch], last_ms: int) -> None:
+    def __init__(self, batches: list[KnownBatch], markers: list[KnownMarker], last_ms: int) -> None:
         self.batches = batches
-        self.first_seq = batches[0].first_seq
+        self.markers = markers
+        self.first_seq = batches[0].first_seq if batches else 0
         self.last_ms = last_ms
+
+    @property
+    def last_base(self) -> int:
+        if not self.markers:
+            return self.batches[-1].base
+        return max(self.markers[-1].base, self.batches[-1].base if self.batches else -1)
+
+    @property
+    def epoch(self) -> int:
+        if not self.markers:
+            return self.batches[-1].epoch
+        return max(self.markers[-1].epoch, self.batches[-1].epoch if self.batches else -1)
+
+    @property
+    def bytes(self) -> int:
+        return PRODUCER_BYTES + BATCH_BYTES * len(self.batches) + MARKER_BYTES * len(self.markers)
+
+
+def _by_age(snapshot: ProducerSnapshot) -> list[ProducerEntry]:
+    """Those that were silent longest come first. Without batches only the time of the last one is known."""
+    entries = [entry for entry in snapshot.producers if entry.batches or entry.coordinator_epoch >= 0]
+    if all(entry.batches for entry in entries):
+        return sorted(entries, key=lambda entry: entry.batches[-1].base)
+    return sorted(entries, key=lambda entry: entry.last_ms)
 
 
 class ProducerTable:
@@ -232,6 +200,7 @@ class ProducerTable:
         "_changed",
         "_committed",
         "_covered",
+        "_held",
         "_kept_from",
         "_parts",
         "_producers",
@@ -244,6 +213,7 @@ class ProducerTable:
         self._producers: OrderedDict[int, _Producer] = OrderedDict()  # in the order of their last batches
         self._covered = 0
         self._committed = 0  # all below is committed
+        self._held: Container[int] = ()
         self._kept_from = _EVERYTHING  # a snapshot under way still reads what was newest below this offset
         self._parts: dict[int, bytes] = {}  # of the next snapshot
         self._changed: dict[int, None] = {}  # since their parts were made
@@ -264,16 +234,26 @@ class ProducerTable:
         if snapshot is None:
             return table
         table._covered = table._committed = snapshot.offset
-        entries = [entry for entry in snapshot.producers if entry.batches]
-        entries.sort(key=lambda entry: entry.batches[-1].base)
-        for entry in entries[-table._bounds.ids_max :]:
+        begun = {each.producer_id for each in snapshot.open}
+        entries = _by_age(snapshot)
+        forgotten = max(0, len(entries) - table._bounds.ids_max)
+        for number, entry in enumerate(entries):
+            if number < forgotten and entry.producer_id not in begun:
+                continue
             batches = [
                 KnownBatch(entry.epoch, batch.first_seq, batch.last_seq, batch.base, batch.ts)
                 for batch in entry.batches
             ]
-            table._producers[entry.producer_id] = _Producer(batches, entry.last_ms)
+            markers = []
+            if entry.coordinator_epoch >= 0:
+                base = (
+                    batches[-1].base if batches else snapshot.offset - 1
+                )  # at the latest; nothing depends on it
+                markers = [KnownMarker(entry.epoch, entry.coordinator_epoch, base)]
+            producer = _Producer(batches, markers, entry.last_ms)
+            table._producers[entry.producer_id] = producer
             table._changed[entry.producer_id] = None
-            table.bytes += PRODUCER_BYTES + BATCH_BYTES * len(batches)
+            table.bytes += producer.bytes
         return table
 
     # --- bounds ----------------------------------------------------------------------------
@@ -288,6 +268,10 @@ class ProducerTable:
         if self._budget is not None:
             self._budget.leave(self)
             self._budget = None
+
+    def hold(self, producers: Container[int]) -> None:
+        """These are not forgotten: they have open transactions."""
+        self._held = producers
 
     def committed(self, below: int) -> None:
         """All batches below this offset are committed."""
@@ -305,7 +289,7 @@ class ProducerTable:
             return budget is None or budget.make_room(self)
         if budget is None:
             return True
-        oldest = next(iter(self._producers)) == producer_id
+        oldest = self._oldest == producer_id
         if oldest:
             self._producers.move_to_end(producer_id)  # it is not the one to be forgotten
         room = budget.make_room(self)
@@ -324,24 +308,33 @@ class ProducerTable:
 
     @property
     def evictable(self) -> bool:
-        """Whether the one that was silent longest may be forgotten; else none may."""
-        if not self._producers:
-            return False
-        return next(iter(self._producers.values())).batches[-1].base < self._committed
+        """Whether one may be forgotten."""
+        return self._oldest is not None
+
+    @property
+    def _oldest(self) -> int | None:
+        """The one to be forgotten first: silent longest, of those without an open transaction. None: none may be."""
+        for producer_id, producer in self._producers.items():
+            if producer.last_base >= self._committed:
+                return None
+            if producer_id not in self._held:
+                return producer_id
+        return None
 
     def evict(self, count: int) -> int:
         """Forgets up to so many of those that were silent longest; how many they were."""
         for done in range(count):
-            if not self.evictable:
+            oldest = self._oldest
+            if oldest is None:
                 return done
-            self._drop(next(iter(self._producers)))
+            self._drop(oldest)
         return count
 
     def _drop(self, producer_id: int) -> None:
         producer = self._producers.pop(producer_id)
         self._parts.pop(producer_id, None)
         self._changed.pop(producer_id, None)
-        self._grow(-PRODUCER_BYTES - BATCH_BYTES * len(producer.batches))
+        self._grow(-producer.bytes)
 
     def _grow(self, size: int) -> None:
         self.bytes += size
@@ -350,12 +343,25 @@ class ProducerTable:
 
     # --- batches ---------------------------------------------------------------------------
 
-    def replay(self, headers: Iterable[StoredHeader], wall_ms: int) -> None:
-        """Take in committed batches in offset order; those the snapshot covers are passed over."""
-        for header in headers:
+    def replay(self, batches: Iterable[tuple[StoredHeader, Marker | None]], wall_ms: int) -> None:
+        """Take in committed batches in offset order, with what markers say; those that the snapshot covers are passed
+        over."""
+        for header, marker in batches:
             if header.producer_id < 0 or header.base_offset < self._covered:
                 continue
+            if marker is None and header.is_control:
+                continue
             self.make_room(header.producer_id)
+            if marker is not None:
+                self.record_marker(
+                    header.producer_id,
+                    header.producer_epoch,
+                    marker.coordinator_epoch,
+                    header.base_offset,
+                    wall_ms=wall_ms,
+                    committed=header.base_offset + 1,
+                )
+                continue
             self.record(
                 header.producer_id,
                 header.producer_epoch,
@@ -372,13 +378,12 @@ class ProducerTable:
         producer = self._producers.get(producer_id)
         if producer is None:
             return ErrorCode.NONE
-        newest = producer.batches[-1]
-        if epoch == newest.epoch:
-            if first_seq == (newest.last_seq + 1) & SEQUENCE_MASK:
+        if epoch < producer.epoch:
+            return ErrorCode.INVALID_PRODUCER_EPOCH
+        if producer.batches and producer.batches[-1].epoch == epoch:
+            if first_seq == (producer.batches[-1].last_seq + 1) & SEQUENCE_MASK:
                 return ErrorCode.NONE
             return find_repeat(producer.batches, producer.first_seq, epoch, first_seq, last_seq)
-        if epoch < newest.epoch:
-            return ErrorCode.INVALID_PRODUCER_EPOCH
         return ErrorCode.NONE if first_seq == 0 else ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
     def record(
@@ -399,22 +404,57 @@ class ProducerTable:
         self._changed[producer_id] = None
         producer = self._producers.get(producer_id)
         if producer is None:
-            self._producers[producer_id] = _Producer([batch], wall_ms)
-            self._grow(PRODUCER_BYTES + BATCH_BYTES)
+            self._producers[producer_id] = producer = _Producer([batch], [], wall_ms)
+            self._grow(producer.bytes)
             return
-        self._producers.move_to_end(producer_id)
-        producer.last_ms = wall_ms
+        self._heard_of(producer_id, producer, wall_ms)
         batches = producer.batches
         before = len(batches)
-        if epoch != batches[-1].epoch:
+        if not batches or epoch != batches[-1].epoch:
             producer.first_seq = first_seq
         batches.append(batch)
-        done = min(self._committed, self._kept_from)
         gone = 0
-        while len(batches) - gone > BATCHES_MAX and batches[gone + BATCHES_MAX].base < done:
+        while len(batches) - gone > BATCHES_MAX and batches[gone + BATCHES_MAX].base < self._needed_from:
             gone += 1
         del batches[:gone]
         self._grow(BATCH_BYTES * (len(batches) - before))
+
+    def record_marker(
+        self,
+        producer_id: int,
+        epoch: int,
+        coordinator_epoch: int,
+        base: int,
+        *,
+        wall_ms: int,
+        committed: int,
+    ) -> None:
+        """A marker was given `base`. Its epoch may be higher than that of the transaction's batches: older ones are
+        refused from then on, and the producer begins at sequence 0."""
+        marker = KnownMarker(epoch, coordinator_epoch, base)
+        self.committed(committed)
+        self._changed[producer_id] = None
+        producer = self._producers.get(producer_id)
+        if producer is None:
+            self._producers[producer_id] = producer = _Producer([], [marker], wall_ms)
+            self._grow(producer.bytes)
+            return
+        self._heard_of(producer_id, producer, wall_ms)
+        markers = producer.markers
+        before = len(markers)
+        markers.append(marker)
+        while len(markers) > 1 and markers[1].base < self._needed_from:
+            del markers[0]
+        self._grow(MARKER_BYTES * (len(markers) - before))
+
+    def _heard_of(self, producer_id: int, producer: _Producer, wall_ms: int) -> None:
+        self._producers.move_to_end(producer_id)
+        producer.last_ms = wall_ms
+
+    @property
+    def _needed_from(self) -> int:
+        """What is newest below this offset is still needed, with all that follows."""
+        return min(self._committed, self._kept_from)
 
     # --- snapshots -------------------------------------------------------------------------
 
@@ -422,9 +462,10 @@ class ProducerTable:
         """What is committed of a producer: its newest batches under `below`, which must be a committed log end."""
         producer = self._producers.get(producer_id)
         stored = [batch for batch in producer.batches if batch.base < below] if producer else []
-        if producer is None or not stored:
+        markers = [marker for marker in producer.markers if marker.base < below] if producer else []
+        if producer is None or not (stored or markers):
             return None
-        epoch = stored[-1].epoch
+        epoch = max(found[-1].epoch for found in (stored, markers) if found)
         return ProducerEntry(
             producer_id=producer_id,
             epoch=epoch,
@@ -434,6 +475,7 @@ class ProducerTable:
                 for b in stored[-BATCHES_MAX:]
                 if b.epoch == epoch
             ),
+            coordinator_epoch=markers[-1].coordinator_epoch if markers else -1,
         )
 
     def remembered(self, wall_ms: int) -> list[int]:
@@ -441,23 +483,31 @@ class ProducerTable:
         oldest_ms = wall_ms - self._bounds.expiration_ms
         return [number for number, producer in self._producers.items() if producer.last_ms > oldest_ms]
 
-    def begin_snapshot(self, below: int, wall_ms: int) -> SnapshotWork:
+    def begin_snapshot(
+        self,
+        below: int,
+        wall_ms: int,
+        begun: tuple[OpenTransaction, ...] = (),
+        *,
+        transactional: bool = False,
+    ) -> SnapshotWork:
         """The committed part, without the producers that were silent for too long. One at a time: end each by `forget`
-        or `abandon`.
+        or `abandon`. `begun`, `transactional`: as the head that ends at `below` has them.
 
         Only a snapshot forgets what has expired, and memory follows once it is durable (`forget`), so that an owner
         and its successor know the same producers.
         """
         expired = []
         for producer_id, producer in self._producers.items():
-            if producer.last_ms + self._bounds.expiration_ms > wall_ms or producer.batches[-1].base >= below:
+            if producer.last_ms + self._bounds.expiration_ms > wall_ms or producer.last_base >= below:
                 break
-            expired.append(producer_id)
+            if producer_id not in self._held:
+                expired.append(producer_id)
         for producer_id in expired:
             self._parts.pop(producer_id, None)
             self._changed.pop(producer_id, None)
         self._kept_from = below
-        return SnapshotWork(self, below, expired)
+        return SnapshotWork(self, below, expired, begun, transactional=transactional)
 
     def renew_parts(self, below: int) -> Iterator[None]:
         """Makes the parts of those that changed, in steps. What is appended meanwhile lies above."""
@@ -467,7 +517,7 @@ class ProducerTable:
                 entry = self.entry(producer_id, below)
                 if entry is not None:
                     self._parts[producer_id] = encode_producer(entry)
-                if producer.batches[-1].base < below:
+                if producer.last_base < below:
                     self._changed.pop(producer_id, None)
             if number % STEP_PRODUCERS == 0:
                 yield
@@ -480,7 +530,7 @@ class ProducerTable:
         self._kept_from = _EVERYTHING
         for producer_id in work.left_out:
             producer = self._producers.get(producer_id)
-            if producer is not None and producer.batches[-1].base < work.offset:
+            if producer is not None and producer.last_base < work.offset:
                 self._drop(producer_id)
 
     def abandon(self, work: SnapshotWork) -> None:
@@ -495,10 +545,20 @@ class SnapshotWork:
     `left_out` are the producers that expired.
     """
 
-    __slots__ = ("_table", "left_out", "offset")
+    __slots__ = ("_begun", "_table", "_transactional", "left_out", "offset")
 
-    def __init__(self, table: ProducerTable, offset: int, left_out: list[int]) -> None:
+    def __init__(
+        self,
+        table: ProducerTable,
+        offset: int,
+        left_out: list[int],
+        begun: tuple[OpenTransaction, ...],
+        *,
+        transactional: bool,
+    ) -> None:
         self._table = table
+        self._begun = begun
+        self._transactional = transactional
         self.offset = offset
         self.left_out = left_out
 
@@ -509,4 +569,6 @@ class SnapshotWork:
     def data(self) -> bytes | None:
         """After the last step: the snapshot as it is stored, or None if it would hold no producer."""
         parts = self._table.parts()
-        return encode_snapshot(self.offset, parts) if parts else None
+        if not parts:
+            return None
+        return encode_snapshot(self.offset, parts, self._begun, transactional=self._transactional)

@@ -358,6 +358,7 @@ def settled_seg(
         batches=segment.batches,
         created_ms=run[-1].created_ms,
         aborted=aborted_in(run),
+        unstable=run[-1].unstable,
         bundle=b"",
         position=0,
     )

@@ -43,6 +43,7 @@ from kafscale.produce.log.model import (
     StepDownReason,
     SteppedDown,
     Token,
+    TransactionEnd,
     Waiter,
     Waiters,
     Want,
@@ -236,13 +237,16 @@ class PartitionWriter:
         now: Instant,
         zstd_allowed: bool = True,  # Produce v7+
         contents: Contents | None = None,  # what came of `opens`; None: not opened
+        number: int | None = None,  # of the transaction that the producer has joined here
     ) -> None:
         """Answer `token` now or when the commit decides; see `Reply`."""
         if self._state is not State.SERVING:
             self._answers.refuse(token, Rejection(ErrorCode.NOT_LEADER_OR_FOLLOWER))
             return
         intake = self._intake
-        judged = intake.judge(record_set, self._limits, self.bytes_held, zstd_allowed, contents, now.wall_ms)
+        judged = intake.judge(
+            record_set, self._limits, self.bytes_held, zstd_allowed, contents, now.wall_ms, number
+        )
         if isinstance(judged, Rejection):
             if judged.error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and token is not None:
                 self._doubt(token, deadline_ms)
@@ -251,11 +255,22 @@ class PartitionWriter:
         elif isinstance(judged, Repeat):
             self._repeat(token, judged, deadline_ms)
         else:
-            base, append_time_ms = intake.assign(judged, self._limits, now, self._ledger.head.next)
+            base, append_time_ms = intake.assign(judged, self._limits, now, self._ledger.head.next, number)
             if token is not None:
                 intake.open.waiters.add(Waiter(token, base, append_time_ms, deadline_ms))
             if intake.open.bytes >= self._limits.full_bytes:
                 self._pipeline.seal(now)
+
+    def end_transaction(self, token: Token, end: TransactionEnd, *, deadline_ms: int, now: Instant) -> bool:
+        """Append the marker of a transaction; `token` is answered as an append's. False: nothing of it is open up to
+        the last assigned offset, or this writer accepts no more. Then `token` gets no answer."""
+        if self._state is not State.SERVING:
+            return False
+        offset = self._intake.end(end, now, self._ledger.head.next)
+        if offset is None:
+            return False
+        self._intake.open.waiters.add(Waiter(token, offset, NO_TIMESTAMP, deadline_ms))
+        return True
 
     def _doubt(self, token: Token, deadline_ms: int) -> None:
         self._doubts.add(Waiter(token, NO_OFFSET, NO_TIMESTAMP, deadline_ms))  # a gap, if still owned

@@ -21,7 +21,7 @@ from typing import Final
 from kafscale.lake.catalog import NEVER, Lake, Log, Outline, read_outline
 from kafscale.lake.compaction.rewrite import Rewritten
 from kafscale.lake.retention.deletes import Condemned, condemned
-from kafscale.log.heads import ManifestRef, Meta, Seg
+from kafscale.log.heads import ManifestRef, Seg
 from kafscale.log.isolation import aborted_in
 from kafscale.log.manifest_blocks import ManifestBlocks
 from kafscale.log.manifests import ManifestDraft, seg_of
@@ -68,7 +68,8 @@ async def upload(lake: Lake, log: Log, group: Sequence[Seg], rewritten: Rewritte
         batches=built.batches,
         created_ms=max(seg.created_ms for seg in group),
         key=key,
-        aborted=aborted_in(group),
+        aborted=tuple(each for each in aborted_in(group) if each.last not in rewritten.markers_gone),
+        unstable=group[-1].unstable,
         delete_horizon_ms=rewritten.delete_horizon_ms,
     )
 
@@ -85,7 +86,7 @@ async def publish(lake: Lake, log: Log, before: Outline, group: Sequence[Seg], s
         now, here = here or await read_existing(lake, log), None
         if now.meta.gc_seq != before.meta.gc_seq:
             raise Overtaken(log.name, "a collection of orphans or another round has raised its gc_seq")
-        listing = await _listing(lake, log, now.meta, group, seg)
+        listing = await _listing(lake, log, now, group, seg)
         return await _prepare(lake, log, now, listing, group, seg)
 
     return await swap(lake.etcd, log.name, prepare)
@@ -135,12 +136,13 @@ class _Publication(Draft[list[Condemned]]):
         await discard(self.lake, self.manifests)
 
 
-async def _listing(lake: Lake, log: Log, meta: Meta, group: Sequence[Seg], seg: Seg) -> _Listing:
+async def _listing(lake: Lake, log: Log, now: Outline, group: Sequence[Seg], seg: Seg) -> _Listing:
     """Raises Overtaken if the group is not listed as it was."""
+    meta, transactional = now.meta, now.transactional
     first, last = group[0].base, group[-1].last
     refs = [ref for ref in meta.chunks if ref.last >= first and ref.first <= last]
-    draft, waiting = ManifestDraft(), list(reversed(group))
-    after = draft if len(refs) == 1 else ManifestDraft()
+    draft, waiting = ManifestDraft(transactional=transactional), list(reversed(group))
+    after = draft if len(refs) == 1 else ManifestDraft(transactional=transactional)
     try:
         async with aclosing(ManifestBlocks(lake.store).lines(refs, 0, NEVER)) as lines:
             async for line in lines:

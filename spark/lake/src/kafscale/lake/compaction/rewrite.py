@@ -1,21 +1,23 @@
 """Rewrites a group of segments as one, with the records that stay. Pure: Kafka's batches (`MemoryRecords.filterTo`).
 
-A batch that keeps all of its records is copied byte for byte, and so are transaction markers. A batch that keeps some
-records copies their bytes behind its own header: first and last offset, times, producer, epoch, sequence, codec and
-flags stay. The first batch with a tombstone that stays gets its delete horizon, which replaces the base timestamp, so
-the times of its records are written again. A batch that keeps no records is removed. Only its header stays if it was
-the last batch of a live producer, or the first or last of the group: then the bytes still show the extent of the group,
-programs can check a segment by its format, and a consumer inside a gap advances to the end of the gap.
+A batch that keeps all of its records is copied byte for byte. So is a transaction's marker, unless it gets its delete
+horizon or goes (`markers.py`). A batch that keeps some records copies their bytes behind its own header: first and last
+offset, times, producer, epoch, sequence, codec and flags stay. The first batch with a tombstone that stays gets its
+delete horizon, which replaces the base timestamp, so the times of its records are written again. A batch that keeps no
+records is removed. Only its header stays if it was the last batch of a live producer, or the first or last of the
+group: then the bytes still show the extent of the group, programs can check a segment by its format, and a consumer
+inside a gap advances to the end of the gap.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from kafscale.lake.columns import opened
+from kafscale.lake.compaction.markers import LoneMarkers, due_markers
 from kafscale.lake.compaction.record_filter import NEVER, FilteredSegment, Flags
 from kafscale.lake.rows import Bytes, Positions, read_varints
 from kafscale.log.segment import BatchInfo
@@ -26,12 +28,13 @@ from kafscale.wire.batches import (
     DELETE_HORIZON,
     LOG_APPEND_TIME,
     TIMESTAMP_NONE,
+    TRANSACTIONAL,
     BatchHeader,
     pack_batch,
 )
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.compression import compress
-from kafscale.wire.records import signed_varint
+from kafscale.wire.records import append_record, records_in, signed_varint
 from msgspec.structs import replace
 
 _HEADER_FIELDS: Final = slice(2, None)  # of a row of HEADS: behind its place in the segment
@@ -47,6 +50,7 @@ class Rewritten:
     max_ts: int
     delete_horizon_ms: int
     changed: bool  # something went, or got its horizon
+    markers_gone: frozenset[int] = frozenset()  # their offsets
 
     @property
     def records(self) -> int:
@@ -62,15 +66,20 @@ class _Batch:
     changed: bool
 
 
-def rewrite(group: Sequence[FilteredSegment], *, now_ms: int, delete_retention_ms: int) -> Rewritten:
+def rewrite(
+    group: Sequence[FilteredSegment], markers: LoneMarkers, *, now_ms: int, delete_retention_ms: int
+) -> Rewritten:
     """`group`: neighbours, oldest first. Raises CorruptSegment."""
     horizon_ms = min(now_ms + delete_retention_ms, NEVER)
-    stay = _must_stay(group, now_ms)
-    kept = [
-        batch
-        for number, judged in enumerate(group)
-        for batch in _batches(judged, {at for source, at in stay if source == number}, horizon_ms)
-    ]
+    ends, live = _ends_of(group), _live(group, now_ms)
+    gone: set[int] = set()
+    kept: list[_Batch] = []
+    for number, judged in enumerate(group):
+        heads = judged.source.heads
+        marked = _Markers(markers.take(heads), set(np.flatnonzero(due_markers(heads, now_ms)).tolist()))
+        gone |= set(heads["base_offset"][list(marked.gone)].tolist())
+        stay = {at: (source, at) in live for source, at in ends | live if source == number}
+        kept += _batches(judged, stay, marked, horizon_ms)
     times = [batch.oldest_ms for batch in kept if batch.oldest_ms != TIMESTAMP_NONE]
     horizons = [batch.horizon_ms for batch in kept if batch.horizon_ms]
     count = sum(len(judged.source.heads) for judged in group)
@@ -84,12 +93,17 @@ def rewrite(group: Sequence[FilteredSegment], *, now_ms: int, delete_retention_m
         max_ts=max(batch.header.max_timestamp for batch in kept),
         delete_horizon_ms=min(horizons, default=0),
         changed=len(kept) < count or any(batch.changed for batch in kept),
+        markers_gone=frozenset(gone),
     )
 
 
-def _must_stay(group: Sequence[FilteredSegment], now_ms: int) -> set[tuple[int, int]]:
-    """Batches (source, place in it) whose headers stay even if no record does."""
-    stay = {(0, 0), (len(group) - 1, len(group[-1].source.heads) - 1)}
+def _ends_of(group: Sequence[FilteredSegment]) -> set[tuple[int, int]]:
+    """Batches (source, place in it) whose headers stay even if no record does: they show the extent of the group."""
+    return {(0, 0), (len(group) - 1, len(group[-1].source.heads) - 1)}
+
+
+def _live(group: Sequence[FilteredSegment], now_ms: int) -> set[tuple[int, int]]:
+    """The same, as the last batches of live producers."""
     last_of: dict[int, tuple[int, int]] = {}
     for number, judged in enumerate(group):
         heads = judged.source.heads
@@ -98,11 +112,21 @@ def _must_stay(group: Sequence[FilteredSegment], now_ms: int) -> set[tuple[int, 
         ours = np.flatnonzero((heads["producer_id"] >= 0) & ((heads["attributes"] & CONTROL) == 0))
         places = zip(heads["producer_id"][ours].tolist(), ours.tolist(), strict=True)
         last_of |= {producer: (number, place) for producer, place in places}
-    return stay | set(last_of.values())
+    return set(last_of.values())
 
 
-def _batches(judged: FilteredSegment, stay: set[int], horizon_ms: int) -> Iterator[_Batch]:
-    """What is left of a source's batches, in their order."""
+class _Markers(NamedTuple):
+    """The places of markers that get their horizon, and of those that go."""
+
+    dated: set[int]
+    gone: set[int]
+
+
+def _batches(
+    judged: FilteredSegment, stay: Mapping[int, bool], markers: _Markers, horizon_ms: int
+) -> Iterator[_Batch]:
+    """What is left of a source's batches, in their order. `stay`: those whose headers stay, and whether that is for a
+    live producer."""
     source = judged.source
     view = memoryview(source.data)
     alive = judged.per_batch(judged.alive)
@@ -116,8 +140,8 @@ def _batches(judged: FilteredSegment, stay: set[int], horizon_ms: int) -> Iterat
         header = BatchHeader(*row[_HEADER_FIELDS])
         data = view[row[0] : row[0] + row[1]]
         number = rows.get(place)
-        if header.is_control:
-            yield _Batch(header, data, header.base_timestamp, 0, False)
+        if header.is_control and header.records_count and place not in markers.gone:
+            yield _marker(header, data, horizon_ms if place in markers.dated else None)
         elif number is not None and alive[number]:
             horizon = header.base_timestamp if flagged[number] else horizon_ms
             remade = made.get(number)
@@ -129,8 +153,21 @@ def _batches(judged: FilteredSegment, stay: set[int], horizon_ms: int) -> Iterat
                 remade is not None,
             )
         elif place in stay:
-            empty = _emptied(header)
-            yield _Batch(empty, pack_batch(empty, b""), TIMESTAMP_NONE, 0, header.records_count > 0)
+            empty = _emptied(header, live=stay[place])
+            changed = header.records_count > 0 or empty.attributes != header.attributes
+            yield _Batch(empty, pack_batch(empty, b""), TIMESTAMP_NONE, 0, changed)
+
+
+def _marker(header: BatchHeader, data: Buffer, horizon_ms: int | None) -> _Batch:
+    """Its one record keeps its time. `horizon_ms`: it gets this horizon now."""
+    if horizon_ms is None:
+        known = header.base_timestamp if header.attributes & DELETE_HORIZON else 0
+        return _Batch(header, data, header.max_timestamp, known, False)
+    record = next(records_in(data, header))
+    body = bytearray()
+    append_record(body, record, timestamp_delta=record.timestamp - horizon_ms, offset_delta=0)
+    dated = replace(header, attributes=header.attributes | DELETE_HORIZON, base_timestamp=horizon_ms)
+    return _Batch(dated, pack_batch(dated, body), header.max_timestamp, horizon_ms, True)
 
 
 def _oldest(judged: FilteredSegment) -> list[int]:
@@ -142,8 +179,12 @@ def _oldest(judged: FilteredSegment) -> list[int]:
     return oldest
 
 
-def _emptied(header: BatchHeader) -> BatchHeader:
-    """No record has a time any more, so the batch has none: what a segment's newest time names is a record."""
+def _emptied(header: BatchHeader, *, live: bool) -> BatchHeader:
+    """No record has a time any more, so the batch has none: what a segment's newest time names is a record. What was of
+    a transaction and stays for no producer is nobody's: its marker may go."""
+    if not live and header.attributes & (TRANSACTIONAL | CONTROL):
+        nobody = header.attributes & ~(TRANSACTIONAL | CONTROL)
+        header = replace(header, attributes=nobody, producer_id=-1, producer_epoch=-1, base_sequence=-1)
     return replace(
         header,
         attributes=header.attributes & ~(CODEC_MASK | DELETE_HORIZON),

@@ -24,6 +24,7 @@ from typing import Any, Final
 from kafscale.lake.catalog import Lake, Log, Outline, TopicPartition, read_outline
 from kafscale.lake.compaction.due import compacted_places, find_due, in_turn, look
 from kafscale.lake.compaction.latest_offsets import KEYS_MAX, LatestOffsets, LatestOffsetsBuilder
+from kafscale.lake.compaction.markers import LoneMarkers
 from kafscale.lake.compaction.passes import Position, read_pass
 from kafscale.lake.compaction.plan import Candidate, Group, Reason, is_clean, is_due
 from kafscale.lake.compaction.publish import discard, publish, read_existing, upload
@@ -171,6 +172,7 @@ class Round:
         log = candidate.log
         begin = max(position.begin, log.start)
         begun = False
+        markers = LoneMarkers(from_start=begin == log.start and len(newest.keys) > 0)
 
         def wants(group: Group) -> bool:
             return len(newest.keys) > 0 or any(self._wants(seg) for seg in group)
@@ -184,7 +186,7 @@ class Round:
                         return False
                     begun = True
                     read = [await anext(sources) for _ in group]
-                    await self._compact_group(candidate, group, read, newest, tally)
+                    await self._compact_group(candidate, group, read, newest, markers, tally)
                     self._progress(candidate, tally)
                     if candidate.reason is not Reason.TOMBSTONES:
                         await position.reached(group, self._now_ms())
@@ -230,11 +232,12 @@ class Round:
         group: Group,
         sources: Sequence[LoadedSegment],
         newest: LatestOffsets,
+        markers: LoneMarkers,
         tally: Tally,
     ) -> None:
         log = candidate.log
         before = await read_existing(self._lake, log)
-        rewritten = await asyncio.to_thread(_rewritten, candidate, sources, newest, self._now_ms())
+        rewritten = await asyncio.to_thread(_rewritten, candidate, sources, newest, markers, self._now_ms())
         if not rewritten.changed and len(group) == 1 and is_clean(group[0]):
             tally.kept(group)
             return
@@ -278,10 +281,15 @@ class Round:
 
 
 def _rewritten(
-    candidate: Candidate, sources: Sequence[LoadedSegment], newest: LatestOffsets, now_ms: int
+    candidate: Candidate,
+    sources: Sequence[LoadedSegment],
+    newest: LatestOffsets,
+    markers: LoneMarkers,
+    now_ms: int,
 ) -> Rewritten:
     judged = filter_records(sources, newest, candidate.aborted, now_ms)
-    return rewrite(judged, now_ms=now_ms, delete_retention_ms=candidate.log.topic.delete_retention_ms)
+    retention_ms = candidate.log.topic.delete_retention_ms
+    return rewrite(judged, markers, now_ms=now_ms, delete_retention_ms=retention_ms)
 
 
 class Pace:

@@ -65,7 +65,8 @@ public final class Client {
 
     private void consume() {
         Map<String, Object> config = Security.added(
-            Map.of("bootstrap.servers", args.get("bootstrap"), "auto.offset.reset", "earliest"), args);
+            Map.of("bootstrap.servers", args.get("bootstrap"), "auto.offset.reset", "earliest",
+                "isolation.level", args.getOrDefault("isolation", "read_uncommitted")), args);
         PrintStream out = new PrintStream(System.out, false, StandardCharsets.UTF_8);
         try (var consumer = new KafkaConsumer<>(config, new ByteArrayDeserializer(), new ByteArrayDeserializer())) {
             List<TopicPartition> partitions = new ArrayList<>();

@@ -1,0 +1,258 @@
+"""Mistakes to plant in what commits, folds, settling, checkpoints and claims do with transactions, one at a time.
+
+Small letters are the names of the model's mutations, those of its index of a log. The others are in the code only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import msgspec
+from kafscale.log.heads import Head, OpenTransaction, Seg
+from kafscale.log.manifests import Manifest
+from kafscale.log.snapshots import ProducerEntry
+from kafscale.log.transactions import Transactions
+from kafscale.produce.log.flight import Flight, InBundle
+from kafscale.produce.log.ledger import Ledger
+from kafscale.produce.log.model import CommitHead, Instant, TakeCheckpoint, Waiters
+from kafscale.produce.log.plans import Checkpoints
+from kafscale.produce.log.producers import ProducerTable, SnapshotWork, StoredHeader
+from kafscale.produce.log.settling import SettledRun, Settling
+from kafscale.produce.log.writer import PartitionWriter
+from kafscale.wire.batches import CONTROL, BatchHeader
+from kafscale.wire.markers import Marker
+from transaction_world import TransactionWorld
+from writer_shell import Owner
+
+
+class _ChangedLedger(Ledger):
+    """What a commit puts is changed."""
+
+    def commit(self, flights: Sequence[Flight], doubts: Waiters, attempt: bytes) -> CommitHead:
+        right = super().commit(flights, doubts, attempt)
+        if not flights or self.sent is None:
+            return right
+        head = self.changed(right.head, right.head.tail[len(right.head.tail) - len(flights)])
+        self.sent = replace(self.sent, head=head)
+        return replace(right, head=head)
+
+    def changed(self, head: Head, first: Seg) -> Head:
+        """`first`: the entry of the first flight, which may be a fold."""
+        raise NotImplementedError
+
+    def folded(self, first: Seg) -> tuple[Seg, ...]:
+        """The entries whose places it takes."""
+        return tuple(seg for seg in self.head.tail if seg.end > first.base)
+
+
+def _put(head: Head, old: Seg, new: Seg) -> Head:
+    return replace(head, tail=tuple(new if seg is old else seg for seg in head.tail))
+
+
+class _FoldDropsAborted(_ChangedLedger):
+    def changed(self, head: Head, first: Seg) -> Head:
+        ended = tuple(each for each in first.aborted if each.last >= self.head.next)
+        return _put(head, first, replace(first, aborted=ended))
+
+
+class _FoldKeepsUnstable(_ChangedLedger):
+    def changed(self, head: Head, first: Seg) -> Head:
+        folded = self.folded(first)
+        return _put(head, first, replace(first, unstable=folded[0].unstable)) if folded else head
+
+
+class _StableEndOfAssigned(_ChangedLedger):
+    assigned: Transactions
+
+    def changed(self, head: Head, first: Seg) -> Head:
+        return replace(head, lso=min(head.next, self.assigned.stable_end(head.next)))
+
+
+class _ForgetsTransactional(_ChangedLedger):
+    def changed(self, head: Head, first: Seg) -> Head:
+        return replace(head, transactional=bool(head.open))
+
+
+class FoldDropsAborted(TransactionWorld):
+    """A fold lists only what its own batches abort."""
+
+    def plant(self, owner: Owner) -> None:
+        owner.writer._ledger.__class__ = _FoldDropsAborted
+
+
+class FoldKeepsUnstable(TransactionWorld):
+    """A fold is as unstable as the first slice that it repeats."""
+
+    def plant(self, owner: Owner) -> None:
+        owner.writer._ledger.__class__ = _FoldKeepsUnstable
+
+
+class StableEndOfAssigned(TransactionWorld):
+    """The stable offset of a commit is that of what has its offsets, committed or not."""
+
+    def plant(self, owner: Owner) -> None:
+        ledger = owner.writer._ledger
+        ledger.__class__ = _StableEndOfAssigned
+        assert isinstance(ledger, _StableEndOfAssigned)
+        ledger.assigned = owner.writer._intake.transactions
+
+
+class TransactionalCleared(TransactionWorld):
+    """A head in which nothing is open says that there never was a transaction."""
+
+    def plant(self, owner: Owner) -> None:
+        owner.writer._ledger.__class__ = _ForgetsTransactional
+
+
+class _Again(PartitionWriter):
+    def seal_slice(self, now: Instant) -> Flight:
+        kept = sorted(self.kept._slices.items())
+        flight = super().seal_slice(now)
+        if isinstance(flight.home, InBundle) and flight.home.replaces:
+            repeated = [event for base, each in kept if base >= flight.base for event in each.events]
+            flight.events = (*repeated, *flight.events)
+        return flight
+
+
+class FoldBeginsAgain(TransactionWorld):
+    """A fold repeats the events of the batches that it repeats."""
+
+    writer_type = _Again
+
+
+class _DropsAborted(Settling):
+    def rewritten(self, number: int, seg: Seg) -> None:
+        super().rewritten(number, replace(seg, aborted=()))
+
+
+class SettleDropsAborted(TransactionWorld):
+    """A settled segment lists nothing as aborted."""
+
+    def plant(self, owner: Owner) -> None:
+        owner.writer._plans._settling.__class__ = _DropsAborted
+
+
+class _PresentRun(SettledRun):
+    def applied_to(self, head: Head) -> Head:
+        seg = replace(self.seg, unstable=max(0, self.seg.end - head.lso))
+        return SettledRun(plan=self.plan, seg=seg).applied_to(head)
+
+
+class _PresentSettling(Settling):
+    def take_ready(self) -> SettledRun | None:
+        ready = super().take_ready()
+        return None if ready is None else _PresentRun(plan=ready.plan, seg=ready.seg)
+
+
+class SettleTakesPresentLso(TransactionWorld):
+    """A settled segment is as unstable as the log is when it is swapped in."""
+
+    def plant(self, owner: Owner) -> None:
+        owner.writer._plans._settling.__class__ = _PresentSettling
+
+
+class ForgetOpen(TransactionWorld):
+    """A claim begins without the open transactions of the head."""
+
+    def make_writer(self, head: Head, revision: int) -> PartitionWriter:
+        return super().make_writer(replace(head, open=()), revision)
+
+
+class _OldCheckpoints(Checkpoints):
+    def _take(self, head: Head, keep: int, now: Instant) -> TakeCheckpoint:
+        plan = super()._take(head, keep, now)
+        if plan.manifest is not None:
+            plan = self._plan = replace(plan, manifest=self.changed(plan.manifest))
+        return plan
+
+    def changed(self, manifest: Manifest) -> Manifest:
+        return replace(manifest, transactional=False)
+
+
+class _StrippedCheckpoints(_OldCheckpoints):
+    def changed(self, manifest: Manifest) -> Manifest:
+        segments = tuple(replace(seg, unstable=0) for seg in manifest.segments)
+        return replace(manifest, segments=segments)
+
+
+class ManifestOfNoTransactions(TransactionWorld):
+    """An older version would read the manifest."""
+
+    def plant(self, owner: Owner) -> None:
+        owner.writer._plans._checkpoints.__class__ = _OldCheckpoints
+
+
+class CheckpointDropsUnstable(TransactionWorld):
+    """Entries lose what they say when they move to a manifest."""
+
+    def plant(self, owner: Owner) -> None:
+        owner.writer._plans._checkpoints.__class__ = _StrippedCheckpoints
+
+
+class _OnlyWithBatches(ProducerTable):
+    __slots__ = ()
+
+    def entry(self, producer_id: int, below: int) -> ProducerEntry | None:
+        found = super().entry(producer_id, below)
+        return found if found is not None and found.batches else None
+
+
+class SnapshotDropsEmpty(TransactionWorld):
+    """A snapshot leaves out producers without batches, so older epochs are accepted again."""
+
+    table_type = _OnlyWithBatches
+
+
+class _AllBatches(ProducerTable):
+    __slots__ = ()
+
+    def replay(self, batches: Iterable[tuple[StoredHeader, Marker | None]], wall_ms: int) -> None:
+        super().replay(((_as_batch(header), None) for header, _ in batches), wall_ms)
+
+
+def _as_batch(header: StoredHeader) -> StoredHeader:
+    assert isinstance(header, BatchHeader)
+    return msgspec.structs.replace(header, attributes=header.attributes & ~CONTROL)
+
+
+class MarkerAsSequence(TransactionWorld):
+    """Recovery takes a marker for a batch with the sequence -1."""
+
+    table_type = _AllBatches
+
+
+class _ClosedSnapshots(ProducerTable):
+    __slots__ = ()
+
+    def begin_snapshot(
+        self,
+        below: int,
+        wall_ms: int,
+        begun: tuple[OpenTransaction, ...] = (),
+        *,
+        transactional: bool = False,
+    ) -> SnapshotWork:
+        return super().begin_snapshot(below, wall_ms, transactional=transactional)
+
+
+class SnapshotForgetsOpen(TransactionWorld):
+    """A snapshot names no open transaction."""
+
+    table_type = _ClosedSnapshots
+
+
+FLAWS: dict[str, type[TransactionWorld]] = {
+    "fold_drops_aborted": FoldDropsAborted,
+    "fold_begins_again": FoldBeginsAgain,
+    "fold_keeps_unstable": FoldKeepsUnstable,
+    "settle_drops_aborted": SettleDropsAborted,
+    "settle_takes_present_lso": SettleTakesPresentLso,
+    "forget_open": ForgetOpen,
+    "STABLE_END_OF_ASSIGNED": StableEndOfAssigned,
+    "TRANSACTIONAL_CLEARED": TransactionalCleared,
+    "MANIFEST_OF_NO_TRANSACTIONS": ManifestOfNoTransactions,
+    "CHECKPOINT_DROPS_UNSTABLE": CheckpointDropsUnstable,
+    "SNAPSHOT_DROPS_EMPTY": SnapshotDropsEmpty,
+    "SNAPSHOT_FORGETS_OPEN": SnapshotForgetsOpen,
+    "MARKER_AS_SEQUENCE": MarkerAsSequence,
+}
