@@ -1,0 +1,1 @@
+"""The transactions of a transactional id: a pure machine, see `machine`. No service uses it yet."""

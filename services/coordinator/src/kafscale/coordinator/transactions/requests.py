@@ -1,0 +1,229 @@
+"""How each request of an id is judged: InitProducerId, joins, EndTxn. Pure.
+
+A judgement is a new state with an answer, or no answer: then the request waits for the closing transaction. The laws:
+
+- A transaction is decided once, and the decision is one change of the state: `current` becomes `closing`.
+- No transaction is decided while another one is closing, so `closing` is one value.
+- A transaction begins beside a closing one only if its records have another epoch.
+- InitProducerId raises the epoch, and what was under way before it is aborted first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import assert_never
+
+from kafscale.coordinator.transactions.epochs import (
+    fenced,
+    is_present,
+    may_init,
+    producer_of,
+    raised,
+    repeats_end,
+    repeats_init,
+)
+from kafscale.coordinator.transactions.model import (
+    LAST_EPOCH,
+    Answer,
+    EndTxn,
+    InitProducerId,
+    Join,
+    JoinAnswer,
+    ProducerAnswer,
+    Request,
+    Rules,
+    Token,
+)
+from kafscale.storage.transactions import (
+    NO_EPOCH,
+    ClosingTransaction,
+    Outcome,
+    Participants,
+    TransactionState,
+)
+from kafscale.wire.errors import ErrorCode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """What a request is judged by. `state`: without the participants that have confirmed the end."""
+
+    id: str
+    coordinator_epoch: int
+    state: TransactionState | None
+    init_waits: bool  # an InitProducerId is parked
+    wall_ms: int
+    rules: Rules
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """`answer` None: the request waits. The state may have changed nevertheless."""
+
+    state: TransactionState | None
+    answer: Answer | None
+
+
+def judge(case: Case, request: Request) -> Judgement:
+    match request:
+        case InitProducerId():
+            return judge_init(case, request)
+        case Join():
+            return judge_join(case, request)
+        case EndTxn():
+            return judge_end(case, request)
+        case _:
+            assert_never(request)
+
+
+def refusal(request: Request, error: ErrorCode) -> Answer:
+    if isinstance(request, Join):
+        return JoinAnswer(token=request.token, error=error)
+    return ProducerAnswer(token=request.token, error=error)
+
+
+def decided(case: Case, state: TransactionState, *, commit: bool, bumped: bool) -> TransactionState:
+    """The state with the end of the transaction under way decided. With `bumped` its markers have the next epoch;
+    the caller raises the epoch of the producer."""
+    assert state.current is not None, "nothing is under way"
+    assert state.closing is None, "one decision at a time"
+    closing = ClosingTransaction(
+        number=state.number,
+        producer_id=state.producer_id,
+        marker_epoch=state.epoch + 1 if bumped else state.epoch,
+        bumped=bumped,
+        commit=commit,
+        coordinator_epoch=case.coordinator_epoch,
+        awaited=state.current,
+    )
+    outcome = Outcome.COMMIT if commit else Outcome.ABORT
+    return replace(
+        state, current=None, closing=closing if state.current else None, last=outcome, last_bumped=bumped
+    )
+
+
+def aborted_by_fence(case: Case, state: TransactionState, *, last_epoch: int) -> TransactionState:
+    """After a timeout, or before InitProducerId: the producer of the transaction is fenced with the decision."""
+    return fenced(decided(case, state, commit=False, bumped=True), last_epoch=last_epoch)
+
+
+# --- InitProducerId -----------------------------------------------------------------------------
+
+
+def judge_init(case: Case, request: InitProducerId) -> Judgement:
+    state, expected = case.state, request.expected
+    if state is None:
+        state = TransactionState(
+            id=case.id, producer_id=request.fresh_id, timeout_ms=request.timeout_ms, changed_ms=case.wall_ms
+        )
+        return _producer_is(state, request.token)
+    if expected is not None and not may_init(state, expected):
+        return Judgement(state, refusal(request, ErrorCode.PRODUCER_FENCED))
+    if state.closing is not None:
+        return Judgement(state, None)
+    is_repeat = expected is not None and repeats_init(state, expected)
+    if is_repeat and state.epoch <= LAST_EPOCH:
+        return _producer_is(state, request.token)
+    last_epoch = NO_EPOCH if expected is None else expected.epoch
+    if state.current is not None:
+        state = aborted_by_fence(case, state, last_epoch=last_epoch)
+        return judge_init(replace(case, state=state), request)
+    state = raised(state, last_epoch=last_epoch, fresh_id=request.fresh_id)
+    state = replace(state, timeout_ms=request.timeout_ms, last=Outcome.NONE, last_bumped=False)
+    return _producer_is(state, request.token)
+
+
+def _producer_is(state: TransactionState, token: Token) -> Judgement:
+    return Judgement(state, ProducerAnswer(token=token, producer=producer_of(state)))
+
+
+# --- joins --------------------------------------------------------------------------------------
+
+
+def judge_join(case: Case, request: Join) -> Judgement:
+    state = case.state
+    if state is None or request.producer.producer_id != state.producer_id:
+        return Judgement(state, refusal(request, ErrorCode.INVALID_PRODUCER_ID_MAPPING))
+    if not is_present(state, request.producer):
+        return Judgement(state, refusal(request, ErrorCode.PRODUCER_FENCED))
+    if case.init_waits:
+        return Judgement(state, refusal(request, ErrorCode.CONCURRENT_TRANSACTIONS))
+    if state.closing is not None and not may_begin_beside(state.closing, case.rules):
+        return Judgement(state, None)
+    inside = request.participants <= (state.current or Participants())
+    if not inside and (not request.add or _is_too_large(state, request, case.rules)):
+        return Judgement(state, refusal(request, ErrorCode.TRANSACTION_ABORTABLE))
+    if not inside:
+        state = joined(state, request.participants, case.wall_ms)
+    ended = _still_awaits(state.closing, request.participants)
+    return Judgement(state, JoinAnswer(token=request.token, number=state.number, ended=ended))
+
+
+def may_begin_beside(closing: ClosingTransaction, rules: Rules) -> bool:
+    return rules.overlap and closing.bumped
+
+
+def joined(state: TransactionState, participants: Participants, wall_ms: int) -> TransactionState:
+    """With these participants in the transaction under way, which begins if there is none."""
+    if state.current is None:
+        return replace(state, number=state.number + 1, started_ms=wall_ms, current=participants)
+    return replace(state, current=state.current | participants)
+
+
+def _is_too_large(state: TransactionState, request: Join, rules: Rules) -> bool:
+    return len((state.current or Participants()) | request.participants) > rules.participants_max
+
+
+def _still_awaits(closing: ClosingTransaction | None, some: Participants) -> ClosingTransaction | None:
+    awaited = Participants() if closing is None else closing.awaited & some
+    return replace(closing, awaited=awaited) if closing is not None and awaited else None
+
+
+# --- EndTxn -------------------------------------------------------------------------------------
+
+
+def judge_end(case: Case, request: EndTxn) -> Judgement:
+    state = case.state
+    if state is None:
+        return Judgement(None, refusal(request, ErrorCode.INVALID_PRODUCER_ID_MAPPING))
+    present = is_present(state, request.producer)
+    if not present and not (request.tv2 and repeats_end(state, request.producer)):
+        known = request.producer.producer_id == state.producer_id
+        error = ErrorCode.PRODUCER_FENCED if known else ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        return Judgement(state, refusal(request, error))
+    if state.current is not None:
+        if not present:
+            return Judgement(state, refusal(request, ErrorCode.PRODUCER_FENCED))
+        return _end_present(case, state, request)
+    if present and request.tv2:
+        return _end_nothing(case, state, request)
+    return Judgement(state, _end_again(state, request))
+
+
+def _end_present(case: Case, state: TransactionState, request: EndTxn) -> Judgement:
+    """The decision. It waits for the closing transaction, because `closing` is one value."""
+    if state.closing is not None:
+        return Judgement(state, None)
+    after = decided(case, state, commit=request.commit, bumped=request.tv2)
+    if request.tv2:
+        after = raised(after, last_epoch=state.epoch, fresh_id=request.fresh_id)
+    return _producer_is(after, request.token)
+
+
+def _end_nothing(case: Case, state: TransactionState, request: EndTxn) -> Judgement:
+    """TV2: a client aborts to be sure, when it does not know whether anything has joined. Then what is on its way has
+    an old epoch. It needs no marker."""
+    if request.commit:
+        return Judgement(state, refusal(request, ErrorCode.INVALID_TXN_STATE))
+    if case.init_waits:
+        return Judgement(state, refusal(request, ErrorCode.CONCURRENT_TRANSACTIONS))
+    after = raised(state, last_epoch=state.epoch, fresh_id=request.fresh_id)
+    return _producer_is(replace(after, last=Outcome.ABORT, last_bumped=True), request.token)
+
+
+def _end_again(state: TransactionState, request: EndTxn) -> Answer:
+    """A repeat. The decision is durable, so the answer does not wait for the end as Kafka's does."""
+    same = state.last is (Outcome.COMMIT if request.commit else Outcome.ABORT)
+    if not same:
+        return refusal(request, ErrorCode.INVALID_TXN_STATE)
+    return ProducerAnswer(token=request.token, producer=producer_of(state))
