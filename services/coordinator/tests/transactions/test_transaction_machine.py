@@ -14,9 +14,10 @@ from kafscale.coordinator.transactions.model import (
     ProducerAnswer,
     ProducerEpoch,
     Rules,
+    Token,
     phase_of,
 )
-from kafscale.storage.transactions import NO_EPOCH, Outcome, Participants, TransactionState
+from kafscale.storage.transactions import NO_EPOCH, Outcome, Participant, Participants, TransactionState
 from kafscale.wire.errors import ErrorCode
 from transaction_desk import P0, P1, TIMEOUT_MS, Desk, at_epoch, producer_in, started
 
@@ -29,16 +30,16 @@ def state_of(desk: Desk) -> TransactionState:
     return state
 
 
-def number_of(desk: Desk, token: int) -> int:
-    answer = desk.answers[token]  # type: ignore[index]
+def number_of(desk: Desk, token: Token) -> int:
+    answer = desk.answers[token]
     assert isinstance(answer, JoinAnswer)
     assert not answer.error
     return answer.number
 
 
-def ongoing(desk: Desk, *some: object) -> ProducerEpoch:
+def ongoing(desk: Desk, *some: Participant) -> ProducerEpoch:
     producer = started(desk)
-    desk.join(producer, *(some or (P0,)))  # type: ignore[arg-type]
+    desk.join(producer, *(some or (P0,)))
     return producer
 
 
