@@ -136,6 +136,50 @@ def test_a_fenced_tv2_producer_never_learns_the_epoch_of_its_tv1_successor() -> 
     assert desk.answers[desk.end(fenced, commit=True)].error is ErrorCode.PRODUCER_FENCED
 
 
+@pytest.mark.parametrize("restarts", [True, False])
+def test_a_tv1_end_txn_decides_no_transaction_that_is_younger(restarts: bool) -> None:
+    """A late copy of the EndTxn before; or the coordinator does not know what it was."""
+    desk = Desk()
+    producer = ongoing(desk)
+    if restarts:
+        desk.restart()
+    desk.wait(100)
+    late = desk.end(producer, commit=True, tv2=False, age_ms=101)
+    assert desk.answers[late].error is ErrorCode.NOT_COORDINATOR
+    assert phase_of(state_of(desk)) is Phase.ONGOING
+    assert producer_in(desk, desk.end(producer, commit=True, tv2=False, age_ms=100)) == producer
+
+
+def test_a_late_copy_of_an_end_txn_that_waits_decides_nothing_either() -> None:
+    desk = Desk(rules=Rules(overlap=True))
+    producer = ongoing(desk)
+    after = producer_in(desk, desk.end(producer, commit=True))
+    desk.join(after, P1)
+    desk.wait(10)
+    token = desk.end(after, commit=True, tv2=False, age_ms=11)
+    assert desk.answers[token].error is ErrorCode.NOT_COORDINATOR
+
+
+def test_a_tv2_end_txn_may_be_older_because_it_names_its_transaction() -> None:
+    desk = Desk()
+    producer = ongoing(desk)
+    assert producer_in(desk, desk.end(producer, commit=True, age_ms=4_000)).epoch == 1
+
+
+def test_a_join_says_how_long_the_transaction_has_been_under_way() -> None:
+    desk = Desk()
+    producer = started(desk)
+    for wanted in (0, 70):
+        answer = desk.answers[desk.join(producer, P0)]
+        assert isinstance(answer, JoinAnswer)
+        assert answer.under_way_ms == wanted
+        desk.wait(70)
+    desk.restart()
+    answer = desk.answers[desk.join(producer, P0)]
+    assert isinstance(answer, JoinAnswer)
+    assert answer.under_way_ms == 0
+
+
 # --- confirmed ends -------------------------------------------------------------------------------
 
 

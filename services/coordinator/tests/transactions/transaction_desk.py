@@ -80,10 +80,20 @@ class Desk:
         self.step(Join(token=token, producer=producer, participants=Participants.of(*some), add=add))
         return token
 
-    def end(self, producer: ProducerEpoch, *, commit: bool, tv2: bool = True) -> Token:
+    def end(self, producer: ProducerEpoch, *, commit: bool, tv2: bool = True, age_ms: int = 0) -> Token:
         self.ids += 1
         token = self.token()
-        self.step(EndTxn(token=token, producer=producer, commit=commit, tv2=tv2, fresh_id=self.ids))
+        reached_ms = self.mono_ms - age_ms
+        self.step(
+            EndTxn(
+                token=token,
+                producer=producer,
+                commit=commit,
+                tv2=tv2,
+                reached_ms=reached_ms,
+                fresh_id=self.ids,
+            )
+        )
         return token
 
     def ended(self, *some: Participant, number: int | None = None, producer_id: int | None = None) -> None:

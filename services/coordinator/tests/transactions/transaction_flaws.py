@@ -61,10 +61,6 @@ class EndBeforeDecision(World):
     ends_before_the_decision = True
 
 
-class OldEndTxn(World):
-    old_end_txn_is_late = True
-
-
 _end_present, _judge_init, _put, _end = requests._end_present, requests.judge_init, pending.put, pending.end
 
 
@@ -101,6 +97,10 @@ def overlap_in_one_epoch(closing: ClosingTransaction, rules: Rules) -> bool:
 
 def fence_keeps_epoch(case: Case, state: TransactionState, *, last_epoch: int) -> TransactionState:
     return requests.decided(case, state, commit=False, bumped=False)
+
+
+def old_end_txn(request: EndTxn, began_ms: int | None) -> bool:
+    return False
 
 
 def numbers_repeat(state: TransactionState, participants: Participants, wall_ms: int) -> TransactionState:
@@ -140,7 +140,7 @@ PROTOCOL: Final[Mapping[str, Flaw]] = {
         ((requests, "_end_present", close_twice),), settings=OVERLAP, more={"end_arrives": 0.3}
     ),
     "forget_closing": Flaw(((machine, "without_ended", forget_closing),)),
-    "old_end_txn": Flaw(world=OldEndTxn, settings=TV1, more={"late_end_txn": 5}),
+    "old_end_txn": Flaw(((requests, "is_older", old_end_txn),), settings=TV1, more={"late_end_txn": 5}),
     "init_keeps_epoch": Flaw(((requests, "judge_init", init_keeps_epoch),)),
     "init_drops": Flaw(((requests, "judge_init", init_drops_current),)),
     "end_before_decision": Flaw(world=EndBeforeDecision),

@@ -2,7 +2,7 @@
 
 Every process is in `transaction_parts`. A coordinator that has lost its slot lives on with the memory it had. Writes
 wait as long as they like, and are repeated while their outcome is unknown. Answers are lost. Batches, questions,
-answers and confirmed ends travel as long as they like; a TV2 EndTxn may arrive again at any time. Producer A runs
+answers and confirmed ends travel as long as they like; an EndTxn may arrive again at any time. Producer A runs
 transactions, and producer B takes the id over. After each move the laws are judged; `leave_alone` ends the story, and
 then everything must be complete. The numbers of the laws are those of docs/protocol/transactions.md.
 """
@@ -88,7 +88,6 @@ class Client:
 class World:
     """`how` of each move is a number from which its choices are drawn."""
 
-    old_end_txn_is_late = False
     ends_before_the_decision = False
     coordinator = Coordinator
 
@@ -131,6 +130,7 @@ class World:
     # -- moves ----------------------------------------------------------------------------------
 
     def move(self, name: str, how: int) -> None:
+        self.mono_ms += 1
         getattr(self, name)(random.Random(how))
         self.check()
 
@@ -388,9 +388,15 @@ class World:
         def request_of(token: Token) -> Request:
             self.ids += 1
             producer, tv2 = client.producer, self.tv == 2
-            event = EndTxn(token=token, producer=producer, commit=commit, tv2=tv2, fresh_id=self.ids)
-            if tv2 or self.old_end_txn_is_late:
-                self.late.append(event)
+            event = EndTxn(
+                token=token,
+                producer=producer,
+                commit=commit,
+                tv2=tv2,
+                reached_ms=self.mono_ms,
+                fresh_id=self.ids,
+            )
+            self.late.append(event)
             return event
 
         self.call(client, rng, request_of, hears)

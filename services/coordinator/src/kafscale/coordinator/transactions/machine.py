@@ -193,6 +193,7 @@ class _Working:
             parked=tuple(self.parked),
             unproven=tuple(self.unproven),
             asks=asks,
+            began_ms=None if self.state is None else self._began_ms(self.state),
             timeout_ms=None if self.state is None else self._timeout_ms(self.state),
             expiration_ms=self._expiration_ms(saved),
             save_ms=self._save_ms(saved),
@@ -227,18 +228,28 @@ class _Working:
             coordinator_epoch=self.before.coordinator_epoch,
             state=state,
             init_waits=any(isinstance(request, InitProducerId) for request in waiting),
-            wall_ms=self.now.wall_ms,
+            began_ms=self.before.began_ms if self._is_the_one_before(state) else None,
+            now=self.now,
             rules=self.rules,
         )
 
+    def _is_the_one_before(self, state: TransactionState | None) -> bool:
+        """Whether the transaction under way is the one that was under way before the step."""
+        before = self.before.state
+        if state is None or state.current is None or before is None or before.current is None:
+            return False
+        return state.number == before.number
+
+    def _began_ms(self, state: TransactionState) -> int | None:
+        if self._is_the_one_before(state):
+            return self.before.began_ms
+        return None if state.current is None else self.now.mono_ms
+
     def _timeout_ms(self, state: TransactionState) -> int | None:
         """When the transaction under way times out: the same time during its whole life."""
-        if state.current is None:
-            return None
-        stored = self.before.state
-        if stored is not None and stored.current is not None and stored.number == state.number:
+        if self._is_the_one_before(state):
             return self.before.timeout_ms
-        return self.now.mono_ms + state.timeout_ms
+        return None if state.current is None else self.now.mono_ms + state.timeout_ms
 
     def _expiration_ms(self, saved: bool) -> int | None:
         if self.state is None or self.state.current is not None or self.state.closing is not None:

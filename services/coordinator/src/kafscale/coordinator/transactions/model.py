@@ -91,12 +91,14 @@ class Join:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndTxn:
-    """`tv2`: see the module. `fresh_id`: an unused producer id; the shell draws it if the epoch is LAST_EPOCH."""
+    """`tv2`: see the module. `fresh_id`: an unused producer id; the shell draws it if the epoch is LAST_EPOCH.
+    `reached_ms`: when the request reached a front door, in monotonic ms of this process (now minus its age)."""
 
     token: Token
     producer: ProducerEpoch
     commit: bool
     tv2: bool
+    reached_ms: int
     fresh_id: int | None = None
 
 
@@ -154,11 +156,13 @@ class ProducerAnswer:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinAnswer:
     """`ended`: the transaction before, if it still awaits some of those who ask; `awaited` has only these. They carry
-    the end out before they use `number`."""
+    the end out before they use `number`. `under_way_ms`: for how long the coordinator has known the transaction; a TV1
+    TxnOffsetCommit that is older belongs to an earlier one."""
 
     token: Token
     error: ErrorCode = ErrorCode.NONE
     number: int = NO_TRANSACTION
+    under_way_ms: int = 0
     ended: ClosingTransaction | None = None
 
 
@@ -208,7 +212,8 @@ class Transactions:
     parked: tuple[Parked, ...] = ()  # in order of arrival
     unproven: tuple[Unproven, ...] = ()
     asks: int = 0  # how many proofs were asked for
-    timeout_ms: int | None = None  # when the transaction under way is aborted
+    began_ms: int | None = None  # when the transaction under way began, or was read from etcd
+    timeout_ms: int | None = None  # when it is aborted
     expiration_ms: int | None = (
         None  # when the record is deleted; None while a transaction is under way or closing
     )

@@ -22,11 +22,13 @@ def encoded(transactions: Transactions) -> bytes | None:
 def restored(
     name: str, coordinator_epoch: int, state: TransactionState | None, now: Instant, rules: Rules
 ) -> Transactions:
-    """The id as etcd has it. A transaction under way keeps its timeout, whoever coordinates it."""
+    """The id as etcd has it. A transaction under way keeps its timeout, whoever coordinates it. Nobody knows how old
+    the requests are that its beginning overtook, so it counts as begun now."""
     if state is None:
         return Transactions(id=name, coordinator_epoch=coordinator_epoch)
-    timeout_ms = expiration_ms = None
+    began_ms = timeout_ms = expiration_ms = None
     if state.current is not None:
+        began_ms = now.mono_ms
         timeout_ms = _due_ms(state.started_ms + state.timeout_ms, now)
     elif state.closing is None:
         expiration_ms = _due_ms(state.changed_ms + rules.expiration_ms, now)
@@ -34,6 +36,7 @@ def restored(
         id=name,
         coordinator_epoch=coordinator_epoch,
         state=state,
+        began_ms=began_ms,
         timeout_ms=timeout_ms,
         expiration_ms=expiration_ms,
     )

@@ -6,6 +6,8 @@ A judgement is a new state with an answer, or no answer: then the request waits 
 - No transaction is decided while another one is closing, so `closing` is one value.
 - A transaction begins beside a closing one only if its records have another epoch.
 - InitProducerId raises the epoch, and what was under way before it is aborted first.
+- An EndTxn of TV1 does not decide a transaction that began after the request reached a front door. All transactions of
+  TV1 may have one epoch, so a late copy of the EndTxn before would look like the right one.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from kafscale.coordinator.transactions.model import (
     Answer,
     EndTxn,
     InitProducerId,
+    Instant,
     Join,
     JoinAnswer,
     ProducerAnswer,
@@ -52,7 +55,8 @@ class Case:
     coordinator_epoch: int
     state: TransactionState | None
     init_waits: bool  # an InitProducerId is parked
-    wall_ms: int
+    began_ms: int | None  # of the transaction under way; None: it begins now, or there is none
+    now: Instant
     rules: Rules
 
 
@@ -114,7 +118,10 @@ def judge_init(case: Case, request: InitProducerId) -> Judgement:
     state, expected = case.state, request.expected
     if state is None:
         state = TransactionState(
-            id=case.id, producer_id=request.fresh_id, timeout_ms=request.timeout_ms, changed_ms=case.wall_ms
+            id=case.id,
+            producer_id=request.fresh_id,
+            timeout_ms=request.timeout_ms,
+            changed_ms=case.now.wall_ms,
         )
         return _producer_is(state, request.token)
     if expected is not None and not may_init(state, expected):
@@ -154,9 +161,14 @@ def judge_join(case: Case, request: Join) -> Judgement:
     if not inside and (not request.add or _is_too_large(state, request, case.rules)):
         return Judgement(state, refusal(request, ErrorCode.TRANSACTION_ABORTABLE))
     if not inside:
-        state = joined(state, request.participants, case.wall_ms)
-    ended = _still_awaits(state.closing, request.participants)
-    return Judgement(state, JoinAnswer(token=request.token, number=state.number, ended=ended))
+        state = joined(state, request.participants, case.now.wall_ms)
+    answer = JoinAnswer(
+        token=request.token,
+        number=state.number,
+        under_way_ms=0 if case.began_ms is None else case.now.mono_ms - case.began_ms,
+        ended=_still_awaits(state.closing, request.participants),
+    )
+    return Judgement(state, answer)
 
 
 def may_begin_beside(closing: ClosingTransaction, rules: Rules) -> bool:
@@ -202,12 +214,19 @@ def judge_end(case: Case, request: EndTxn) -> Judgement:
 
 def _end_present(case: Case, state: TransactionState, request: EndTxn) -> Judgement:
     """The decision. It waits for the closing transaction, because `closing` is one value."""
+    if not request.tv2 and is_older(request, case.began_ms):
+        return Judgement(state, refusal(request, ErrorCode.NOT_COORDINATOR))
     if state.closing is not None:
         return Judgement(state, None)
     after = decided(case, state, commit=request.commit, bumped=request.tv2)
     if request.tv2:
         after = raised(after, last_epoch=state.epoch, fresh_id=request.fresh_id)
     return _producer_is(after, request.token)
+
+
+def is_older(request: EndTxn, began_ms: int | None) -> bool:
+    """Whether the request is older than the transaction under way. If its client still waits, it asks again."""
+    return began_ms is None or request.reached_ms < began_ms
 
 
 def _end_nothing(case: Case, state: TransactionState, request: EndTxn) -> Judgement:
