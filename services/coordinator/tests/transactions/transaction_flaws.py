@@ -12,7 +12,7 @@ from typing import Final
 
 from kafscale.coordinator.groups import pending
 from kafscale.coordinator.groups.pending import Change, Pending, Place
-from kafscale.coordinator.transactions import epochs, machine, requests
+from kafscale.coordinator.transactions import machine, requests
 from kafscale.coordinator.transactions.model import EndTxn, InitProducerId, Rules
 from kafscale.coordinator.transactions.requests import Case, Judgement
 from kafscale.storage.etcd.client import Put, Txn
@@ -166,6 +166,6 @@ GROUP: Final[Mapping[str, Flaw]] = {
 OWN: Final[Mapping[str, Flaw]] = {
     "reply_before_write": Flaw(world=ReplyBeforeWrite),
     "numbers_repeat": Flaw(((requests, "joined", numbers_repeat),)),
-    "last_epoch_is_exceeded": Flaw(((epochs, "LAST_EPOCH", 1 << 20), (requests, "LAST_EPOCH", 1 << 20))),
+    "last_epoch_is_exceeded": Flaw(((requests, "LAST_EPOCH", 1 << 20),)),
 }
 FLAWS: Final = {**PROTOCOL, **GROUP, **OWN}

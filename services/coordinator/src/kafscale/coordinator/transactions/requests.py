@@ -6,6 +6,9 @@ A judgement is a new state with an answer, or no answer: then the request waits 
 - No transaction is decided while another one is closing, so `closing` is one value.
 - A transaction begins beside a closing one only if its records have another epoch.
 - InitProducerId raises the epoch, and what was under way before it is aborted first.
+- Epochs never fall within a producer id. After LAST_EPOCH the id gets a new producer id, whose epochs begin at 0.
+- A request of an older epoch counts as a repeat only if the client of that very epoch caused the present one. So a
+  producer that was fenced never learns the epoch of its successor.
 - An EndTxn of TV1 does not decide a transaction that began after the request reached a front door. All transactions of
   TV1 may have one epoch, so a late copy of the EndTxn before would look like the right one.
 """
@@ -15,15 +18,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import assert_never
 
-from kafscale.coordinator.transactions.epochs import (
-    fenced,
-    is_present,
-    may_init,
-    producer_of,
-    raised,
-    repeats_end,
-    repeats_init,
-)
 from kafscale.coordinator.transactions.model import (
     LAST_EPOCH,
     Answer,
@@ -33,6 +27,7 @@ from kafscale.coordinator.transactions.model import (
     Join,
     JoinAnswer,
     ProducerAnswer,
+    ProducerEpoch,
     Request,
     Rules,
     Token,
@@ -109,6 +104,54 @@ def decided(case: Case, state: TransactionState, *, commit: bool, bumped: bool) 
 def aborted_by_fence(case: Case, state: TransactionState, *, last_epoch: int) -> TransactionState:
     """After a timeout, or before InitProducerId: the producer of the transaction is fenced with the decision."""
     return fenced(decided(case, state, commit=False, bumped=True), last_epoch=last_epoch)
+
+
+# --- who the producer is ------------------------------------------------------------------------
+
+
+def producer_of(state: TransactionState) -> ProducerEpoch:
+    return ProducerEpoch(state.producer_id, state.epoch)
+
+
+def is_present(state: TransactionState, producer: ProducerEpoch) -> bool:
+    """Whether the producer may change the state. No producer has an epoch above LAST_EPOCH."""
+    return producer == producer_of(state) and producer.epoch <= LAST_EPOCH
+
+
+def raised(state: TransactionState, *, last_epoch: int, fresh_id: int | None) -> TransactionState:
+    """With the next epoch. `last_epoch`: the old one, if its client may repeat its request; else NO_EPOCH."""
+    if state.epoch < LAST_EPOCH:
+        return replace(state, epoch=state.epoch + 1, last_epoch=last_epoch)
+    assert fresh_id is not None, "after the last epoch the request brings a producer id"
+    return replace(state, producer_id=fresh_id, epoch=0, last_epoch=last_epoch, previous_id=state.producer_id)
+
+
+def fenced(state: TransactionState, *, last_epoch: int) -> TransactionState:
+    """With an epoch above that of its producer. It may be 32,767: then InitProducerId gives a new producer id."""
+    return replace(state, epoch=state.epoch + 1, last_epoch=last_epoch)
+
+
+def may_init(state: TransactionState, expected: ProducerEpoch) -> bool:
+    """Whether a client that believes to be `expected` may go on. Kafka would also accept the last epoch of the
+    previous producer id from a client that was fenced since; that client could abort its successor's transaction."""
+    return expected == producer_of(state) or repeats_init(state, expected)
+
+
+def repeats_init(state: TransactionState, expected: ProducerEpoch) -> bool:
+    """The present epoch is the answer to an earlier request of this client: an InitProducerId, or an EndTxn."""
+    if state.last_epoch == NO_EPOCH or expected.epoch != state.last_epoch:
+        return False
+    before = state.previous_id if state.epoch == 0 else state.producer_id
+    return expected.producer_id == before
+
+
+def repeats_end(state: TransactionState, producer: ProducerEpoch) -> bool:
+    """TV2: the decision that this client asked for has raised its epoch; or a timeout has, which aborted."""
+    if not state.last_bumped or state.epoch > LAST_EPOCH:
+        return False
+    if state.epoch == 0:
+        return producer == ProducerEpoch(state.previous_id, LAST_EPOCH)
+    return producer == ProducerEpoch(state.producer_id, state.epoch - 1)
 
 
 # --- InitProducerId -----------------------------------------------------------------------------
