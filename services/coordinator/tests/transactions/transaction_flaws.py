@@ -15,7 +15,7 @@ from kafscale.coordinator.groups.pending import Change, Pending, Place
 from kafscale.coordinator.transactions import machine, requests
 from kafscale.coordinator.transactions.model import EndTxn, InitProducerId, Rules
 from kafscale.coordinator.transactions.requests import Case, Judgement
-from kafscale.storage.etcd.client import Put, Txn
+from kafscale.storage.etcd.client import KeyValue, Put, Txn
 from kafscale.storage.groups import encode_committed
 from kafscale.storage.transactions import (
     ClosingTransaction,
@@ -30,9 +30,10 @@ from transaction_world import SETTINGS, Setting, World
 
 @dataclass(frozen=True)
 class Flaw:
-    """`instead`: for a module and a name, what is there instead. `settings` and `more`: where the search looks."""
+    """`instead`: for a module or a class and a name, what is there instead. `settings` and `more`: where the search
+    looks."""
 
-    instead: tuple[tuple[ModuleType, str, object], ...] = ()
+    instead: tuple[tuple[ModuleType | type, str, object], ...] = ()
     world: type[World] = World
     settings: Sequence[Setting] = SETTINGS
     more: Mapping[str, float] = field(default_factory=dict)
@@ -130,6 +131,16 @@ def drops_before_moving(held: Pending, number: int, *, commit: bool) -> Change |
 
 
 TV1, OVERLAP = SETTINGS[:2], SETTINGS[3:]
+
+
+def since_is_lost(place: Place, kv: KeyValue) -> Pending:
+    held = _loaded(place, kv)
+    assert held.value is not None
+    offsets = tuple(replace(each, since=0) for each in held.value.offsets)
+    return replace(held, value=replace(held.value, offsets=offsets))
+
+
+_loaded = pending.loaded
 PROTOCOL: Final[Mapping[str, Flaw]] = {
     "verify_from_memory": Flaw(
         ((machine, "NEEDS_NO_PROOF", frozenset(ErrorCode)),),
@@ -165,6 +176,10 @@ GROUP: Final[Mapping[str, Flaw]] = {
 
 OWN: Final[Mapping[str, Flaw]] = {
     "reply_before_write": Flaw(world=ReplyBeforeWrite),
+    "parked_is_forgotten": Flaw(((machine._Working, "judge_parked", lambda working: None),)),
+    "since_is_lost_at_a_load": Flaw(
+        ((pending, "loaded", since_is_lost),), more={"line_moves": 5, "plain_commit": 3, "timeout_passes": 0}
+    ),
     "numbers_repeat": Flaw(((requests, "joined", numbers_repeat),)),
     "last_epoch_is_exceeded": Flaw(((requests, "LAST_EPOCH", 1 << 20),)),
 }
