@@ -1,7 +1,7 @@
 """The overlay `dev` in a real Kubernetes: its pods are scaled, deleted, killed, rolled and evicted under load.
 
-Laws: `harness/kubernetes/traffic.py`. The bounds are some three times what a run on two cores showed
-(docs/kubernetes.md has the figures).
+Laws: `harness/kubernetes/traffic.py`. The bounds are guesses above the figures of a trial by hand
+(docs/kubernetes.md); the first run of these scenarios has to correct them.
 """
 
 from __future__ import annotations
