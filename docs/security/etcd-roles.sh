@@ -51,6 +51,7 @@ etcdctl role add kafscale-default-coordinator
 etcdctl role grant-permission kafscale-default-coordinator read /kafscale/default/acl/ /kafscale/default/acl0
 etcdctl role grant-permission kafscale-default-coordinator readwrite /kafscale/default/c/ /kafscale/default/c0
 etcdctl role grant-permission kafscale-default-coordinator read /kafscale/default/cluster
+etcdctl role grant-permission kafscale-default-coordinator readwrite /kafscale/default/cp/ /kafscale/default/cp0
 etcdctl role grant-permission kafscale-default-coordinator readwrite /kafscale/default/cs/ /kafscale/default/cs0
 etcdctl role grant-permission kafscale-default-coordinator readwrite /kafscale/default/g/ /kafscale/default/g0
 etcdctl role grant-permission kafscale-default-coordinator read /kafscale/default/gc/ /kafscale/default/gc0
@@ -59,6 +60,7 @@ etcdctl role grant-permission kafscale-default-coordinator read /kafscale/defaul
 etcdctl role grant-permission kafscale-default-coordinator readwrite /kafscale/default/node/coordinator/ /kafscale/default/node/coordinator0
 etcdctl role grant-permission kafscale-default-coordinator readwrite /kafscale/default/pid/ /kafscale/default/pid0
 etcdctl role grant-permission kafscale-default-coordinator read /kafscale/default/t/ /kafscale/default/t0
+etcdctl role grant-permission kafscale-default-coordinator readwrite /kafscale/default/x/ /kafscale/default/x0
 etcdctl user add kafscale-default-coordinator --interactive=false < "$PASSWORDS/coordinator"
 etcdctl user grant-role kafscale-default-coordinator kafscale-default-coordinator
 
@@ -102,6 +104,7 @@ etcdctl user grant-role kafscale-default-upkeep kafscale-default-upkeep
 etcdctl role add kafscale-default-operator
 etcdctl role grant-permission kafscale-default-operator read /kafscale/default/c/ /kafscale/default/c0
 etcdctl role grant-permission kafscale-default-operator read /kafscale/default/cluster
+etcdctl role grant-permission kafscale-default-operator read /kafscale/default/cp/ /kafscale/default/cp0
 etcdctl role grant-permission kafscale-default-operator read /kafscale/default/cs/ /kafscale/default/cs0
 etcdctl role grant-permission kafscale-default-operator read /kafscale/default/g/ /kafscale/default/g0
 etcdctl role grant-permission kafscale-default-operator read /kafscale/default/h/ /kafscale/default/h0
@@ -111,6 +114,7 @@ etcdctl role grant-permission kafscale-default-operator read /kafscale/default/o
 etcdctl role grant-permission kafscale-default-operator read /kafscale/default/p/ /kafscale/default/p0
 etcdctl role grant-permission kafscale-default-operator write /kafscale/default/settle/ /kafscale/default/settle0
 etcdctl role grant-permission kafscale-default-operator read /kafscale/default/t/ /kafscale/default/t0
+etcdctl role grant-permission kafscale-default-operator read /kafscale/default/x/ /kafscale/default/x0
 etcdctl user add kafscale-default-operator --interactive=false < "$PASSWORDS/operator"
 etcdctl user grant-role kafscale-default-operator kafscale-default-operator
 

@@ -46,6 +46,8 @@ def test_keys_are_written_as_documented() -> None:
     ]
     assert KEYS.pid_next() == b"/kafscale/prod/pid/next"
     assert KEYS.slot_claim(SlotId(7)) == b"/kafscale/prod/cs/07"
+    assert KEYS.transaction(SlotId(7), "a/b c") == b"/kafscale/prod/x/07/a%2Fb%20c"
+    assert KEYS.pending(SlotId(7), "a/b", 12) == b"/kafscale/prod/cp/07/a%2Fb/12"
     assert KEYS.group(SlotId(7), "a/b c") == b"/kafscale/prod/g/07/a%2Fb%20c"
     assert (
         KEYS.committed(SlotId(63), "a.b", TOPIC, 12)
@@ -84,6 +86,37 @@ def test_keys_of_groups_come_back_as_they_went_in(
     assert KEYS.parse_committed(key) == (slot, group, topic_id, partition)
     for prefix in (KEYS.commits_prefix(), KEYS.commits_prefix(slot), KEYS.commits_prefix(slot, group)):
         assert prefix <= key < prefix_end(prefix)
+
+
+@given(slots, groups, st.integers(0, 2**63 - 1))
+def test_keys_of_transactions_come_back_as_they_went_in(slot: SlotId, name: str, producer_id: int) -> None:
+    key = KEYS.pending(slot, name, producer_id)
+    assert KEYS.parse_pending(key) == (slot, name, producer_id)
+    for prefix in (KEYS.pendings_prefix(), KEYS.pendings_prefix(slot), KEYS.pendings_prefix(slot, name)):
+        assert prefix <= key < prefix_end(prefix)
+    assert not key.startswith(KEYS.commits_prefix())
+    key = KEYS.transaction(slot, name)
+    assert KEYS.parse_transaction(key) == (slot, name)
+    assert key.startswith(KEYS.transactions_prefix(slot))
+
+
+def test_the_watch_over_metas_and_heads_sees_no_transaction() -> None:
+    """They are written often. See the docstring of keys.py."""
+    first, end = KEYS.metas_prefix(), prefix_end(KEYS.heads_prefix())
+    for key in (KEYS.transaction(SlotId(63), "z"), KEYS.pending(SlotId(63), "z", 1)):
+        assert not first <= key < end
+
+
+@pytest.mark.parametrize("key", ["07", "07/a", "07/a/b", "07/a/1/2", "x/a/1"])
+def test_what_is_not_the_key_of_pending_offsets_is_refused(key: str) -> None:
+    with pytest.raises(UnknownKey):
+        KEYS.parse_pending(KEYS.pendings_prefix() + key.encode())
+
+
+@pytest.mark.parametrize("key", ["07", "07/a/b", "7/a", "x/a"])
+def test_what_is_not_the_key_of_a_transaction_is_refused(key: str) -> None:
+    with pytest.raises(UnknownKey):
+        KEYS.parse_transaction(KEYS.transactions_prefix() + key.encode())
 
 
 @given(groups)

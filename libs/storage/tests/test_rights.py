@@ -42,6 +42,8 @@ pid/          -         -       -     rw          -     -      -
 cs/           r         -       -     rw          -     -      r
 g/            -         -       -     rw          -     r      r
 c/            -         -       -     rw          -     r      r
+cp/           -         -       -     rw          -     -      r
+x/            -         -       -     rw          -     -      r
 gc/           -         -       -     r           rw    -      -
 job/          -         -       -     -           -     rw     -
 job-place/    -         -       -     -           -     rw     -
@@ -98,6 +100,8 @@ def test_the_kinds_are_the_prefixes_of_the_keys() -> None:
         Kind.SLOT_CLAIMS: KEYS.slot_claim(slot),
         Kind.GROUPS: KEYS.group(slot, "g"),
         Kind.OFFSETS: KEYS.committed(slot, "g", topic, 0),
+        Kind.PENDING_OFFSETS: KEYS.pending(slot, "g", 1),
+        Kind.TRANSACTIONS: KEYS.transaction(slot, "id"),
         Kind.GROUP_CONFIGS: KEYS.group_config("g"),
         Kind.JOB_RUNS: KEYS.job_run("j"),
         Kind.JOB_PLACES: KEYS.job_place("j"),

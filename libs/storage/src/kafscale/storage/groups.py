@@ -194,6 +194,16 @@ def _state_from_pb(message: pb.GroupState) -> ClassicGroup | ConsumerGroup | Con
 
 
 def encode_committed(offset: CommittedOffset) -> bytes:
+    return committed_to_pb(offset).SerializeToString()
+
+
+def decode_committed(data: bytes) -> CommittedOffset:
+    message = pb.CommittedOffset()
+    parse_value(message, data, "committed offset")
+    return committed_from_pb(message)
+
+
+def committed_to_pb(offset: CommittedOffset) -> pb.CommittedOffset:
     return pb.CommittedOffset(
         schema=SCHEMA,
         offset=offset.offset,
@@ -201,12 +211,10 @@ def encode_committed(offset: CommittedOffset) -> bytes:
         metadata=offset.metadata,
         commit_ms=offset.commit_ms,
         expire_ms=offset.expire_ms,
-    ).SerializeToString()
+    )
 
 
-def decode_committed(data: bytes) -> CommittedOffset:
-    message = pb.CommittedOffset()
-    parse_value(message, data, "committed offset")
+def committed_from_pb(message: pb.CommittedOffset) -> CommittedOffset:
     return CommittedOffset(
         offset=message.offset,
         leader_epoch=message.leader_epoch,

@@ -18,10 +18,12 @@ of the specification; all other objects are below `@kafscale`, which is no legal
     g/{slot}/{group}                  a group: its generation or epoch; of a classic one its members
     g/{slot}/{group}/{m|a|t}/{member} a consumer group's member: its subscription, its assignment, its target
     c/{slot}/{group}/{topic_id}/{partition}   an offset that the group has committed
+    cp/{slot}/{group}/{producer id}   offsets of a transaction that is not over
     gc/{group}                        configs of a group
     job/{name}                        when a job of upkeep last ended well
     job-place/{name}                  the log after which its next run continues
     pass/{topic_id}/{partition}       an unfinished pass of compaction
+    x/{slot}/{transactional id}       the producer of a transactional id, and its transactions that are not over
     settle/{request}/{topic}          asks owners to settle at once: a topic, or without a name all; under a lease
 
 The keys of ACLs, quotas and users, `acl/`, `quota/`, `user/` and `secret/`, are in access_keys.py, `h/` in history/.
@@ -204,6 +206,21 @@ class Keyspace:
         group_part = b"" if group is None else f"{quote(group, safe='')}/".encode()
         return self._etcd + b"c/" + _slot_part(slot) + group_part
 
+    def pending(self, slot: SlotId, group: str, producer_id: int) -> bytes:
+        return self.pendings_prefix(slot, group) + str(producer_id).encode()
+
+    def pendings_prefix(self, slot: SlotId | None = None, group: str | None = None) -> bytes:
+        """The prefix of the offsets of all transactions, of a slot's, or of those that one group has."""
+        assert slot is not None or group is None, "a group is in a slot"
+        group_part = b"" if group is None else f"{quote(group, safe='')}/".encode()
+        return self._etcd + b"cp/" + _slot_part(slot) + group_part
+
+    def transaction(self, slot: SlotId, transactional_id: str) -> bytes:
+        return self.transactions_prefix(slot) + quote(transactional_id, safe="").encode()
+
+    def transactions_prefix(self, slot: SlotId | None = None) -> bytes:
+        return self._etcd + b"x/" + _slot_part(slot)
+
     def group_config(self, group: str) -> bytes:
         return self.group_configs_prefix() + quote(group, safe="").encode()
 
@@ -275,6 +292,20 @@ class Keyspace:
         if len(parts) != 3:
             raise UnknownKey(key)
         return _slot(key, parts[0]), unquote(_text(key, parts[1])), *_partition_of(key, parts[2])
+
+    def parse_pending(self, key: bytes) -> tuple[SlotId, str, int]:
+        """Slot, group, producer id."""
+        parts = self._rest(key, self.pendings_prefix()).split(b"/")
+        if len(parts) != 3 or not parts[2].isdigit():
+            raise UnknownKey(key)
+        return _slot(key, parts[0]), unquote(_text(key, parts[1])), int(parts[2])
+
+    def parse_transaction(self, key: bytes) -> tuple[SlotId, str]:
+        """Slot, transactional id."""
+        parts = self._rest(key, self.transactions_prefix()).split(b"/")
+        if len(parts) != 2:
+            raise UnknownKey(key)
+        return _slot(key, parts[0]), unquote(_text(key, parts[1]))
 
     def partition_of(self, key: bytes, prefix: bytes) -> tuple[TopicId, int]:
         return _partition_of(key, self._rest(key, prefix))

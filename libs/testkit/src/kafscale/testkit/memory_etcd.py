@@ -103,8 +103,8 @@ def _holds(compare: Compare, kv: KeyValue | None) -> bool:
         "version": kv.version if kv else 0,
     }
     value = found[compare.target]
-    if compare.op == ">":
+    if compare.op in ("<", ">"):
         assert isinstance(compare.value, int), compare
-        return value > compare.value
+        return value < compare.value if compare.op == "<" else value > compare.value
     assert compare.op == "=", compare
     return value == compare.value

@@ -30,7 +30,7 @@ from kafscale.runtime.tracing import Span, start_child
 from kafscale.storage.failures import without_frames
 from kafscale.storage.objects import ObjectStore, StoreError
 
-ENTRY_COST_BYTES: Final = 2_048
+ENTRY_COST_BYTES: Final = 2_304
 """What a segment takes in addition to its bytes, as measured, so that a cache of tiny segments is bounded too."""
 HOLD_SHARE: Final = 0.75
 

@@ -42,6 +42,8 @@ class Kind(Enum):
     SLOT_CLAIMS = "cs/"
     GROUPS = "g/"
     OFFSETS = "c/"
+    PENDING_OFFSETS = "cp/"
+    TRANSACTIONS = "x/"
     GROUP_CONFIGS = "gc/"
     JOB_RUNS = "job/"
     JOB_PLACES = "job-place/"
@@ -102,10 +104,19 @@ TABLE: Final[Mapping[Role, Row]] = MappingProxyType(
                 Kind.SLOT_CLAIMS,
                 Kind.GROUPS,
                 Kind.OFFSETS,
+                Kind.PENDING_OFFSETS,
+                Kind.TRANSACTIONS,
                 Kind.GROUP_CONFIGS,
                 Kind.ACLS,
             ),
-            writes=(Kind.PRODUCER_IDS, Kind.SLOT_CLAIMS, Kind.GROUPS, Kind.OFFSETS),
+            writes=(
+                Kind.PRODUCER_IDS,
+                Kind.SLOT_CLAIMS,
+                Kind.GROUPS,
+                Kind.OFFSETS,
+                Kind.PENDING_OFFSETS,
+                Kind.TRANSACTIONS,
+            ),
             live=(Role.FRONTDOOR,),
         ),
         Role.ADMIN: Row(
@@ -171,6 +182,8 @@ TABLE: Final[Mapping[Role, Row]] = MappingProxyType(
                 Kind.SLOT_CLAIMS,
                 Kind.GROUPS,
                 Kind.OFFSETS,
+                Kind.PENDING_OFFSETS,
+                Kind.TRANSACTIONS,
                 Kind.WITNESSES,
             ),
             writes=(Kind.SETTLE_REQUESTS,),

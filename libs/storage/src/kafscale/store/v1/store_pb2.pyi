@@ -548,6 +548,100 @@ class CommittedOffset(_message.Message):
     expire_ms: int
     def __init__(self, schema: _Optional[int] = ..., offset: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., metadata: _Optional[str] = ..., commit_ms: _Optional[int] = ..., expire_ms: _Optional[int] = ...) -> None: ...
 
+class TransactionState(_message.Message):
+    __slots__ = ("schema", "id", "producer_id", "epoch", "last_epoch", "previous_id", "timeout_ms", "number", "started_ms", "changed_ms", "last", "last_bumped", "current", "closing")
+    class Outcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        NONE: _ClassVar[TransactionState.Outcome]
+        COMMIT: _ClassVar[TransactionState.Outcome]
+        ABORT: _ClassVar[TransactionState.Outcome]
+    NONE: TransactionState.Outcome
+    COMMIT: TransactionState.Outcome
+    ABORT: TransactionState.Outcome
+    SCHEMA_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    LAST_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    PREVIOUS_ID_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    STARTED_MS_FIELD_NUMBER: _ClassVar[int]
+    CHANGED_MS_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIELD_NUMBER: _ClassVar[int]
+    LAST_BUMPED_FIELD_NUMBER: _ClassVar[int]
+    CURRENT_FIELD_NUMBER: _ClassVar[int]
+    CLOSING_FIELD_NUMBER: _ClassVar[int]
+    schema: int
+    id: str
+    producer_id: int
+    epoch: int
+    last_epoch: int
+    previous_id: int
+    timeout_ms: int
+    number: int
+    started_ms: int
+    changed_ms: int
+    last: TransactionState.Outcome
+    last_bumped: bool
+    current: Participants
+    closing: ClosingTransaction
+    def __init__(self, schema: _Optional[int] = ..., id: _Optional[str] = ..., producer_id: _Optional[int] = ..., epoch: _Optional[int] = ..., last_epoch: _Optional[int] = ..., previous_id: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., number: _Optional[int] = ..., started_ms: _Optional[int] = ..., changed_ms: _Optional[int] = ..., last: _Optional[_Union[TransactionState.Outcome, str]] = ..., last_bumped: _Optional[bool] = ..., current: _Optional[_Union[Participants, _Mapping]] = ..., closing: _Optional[_Union[ClosingTransaction, _Mapping]] = ...) -> None: ...
+
+class Participants(_message.Message):
+    __slots__ = ("partitions", "groups")
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    partitions: _containers.RepeatedCompositeFieldContainer[TopicPartitions]
+    groups: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, partitions: _Optional[_Iterable[_Union[TopicPartitions, _Mapping]]] = ..., groups: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class ClosingTransaction(_message.Message):
+    __slots__ = ("number", "producer_id", "marker_epoch", "bumped", "commit", "coordinator_epoch", "awaited")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
+    MARKER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    BUMPED_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_FIELD_NUMBER: _ClassVar[int]
+    COORDINATOR_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    AWAITED_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    producer_id: int
+    marker_epoch: int
+    bumped: bool
+    commit: bool
+    coordinator_epoch: int
+    awaited: Participants
+    def __init__(self, number: _Optional[int] = ..., producer_id: _Optional[int] = ..., marker_epoch: _Optional[int] = ..., bumped: _Optional[bool] = ..., commit: _Optional[bool] = ..., coordinator_epoch: _Optional[int] = ..., awaited: _Optional[_Union[Participants, _Mapping]] = ...) -> None: ...
+
+class PendingOffsets(_message.Message):
+    __slots__ = ("schema", "group", "producer_id", "epoch", "number", "offsets")
+    SCHEMA_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    schema: int
+    group: str
+    producer_id: int
+    epoch: int
+    number: int
+    offsets: _containers.RepeatedCompositeFieldContainer[PendingOffset]
+    def __init__(self, schema: _Optional[int] = ..., group: _Optional[str] = ..., producer_id: _Optional[int] = ..., epoch: _Optional[int] = ..., number: _Optional[int] = ..., offsets: _Optional[_Iterable[_Union[PendingOffset, _Mapping]]] = ...) -> None: ...
+
+class PendingOffset(_message.Message):
+    __slots__ = ("topic_id", "partition", "offset", "since")
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    topic_id: bytes
+    partition: int
+    offset: CommittedOffset
+    since: int
+    def __init__(self, topic_id: _Optional[bytes] = ..., partition: _Optional[int] = ..., offset: _Optional[_Union[CommittedOffset, _Mapping]] = ..., since: _Optional[int] = ...) -> None: ...
+
 class GroupConfig(_message.Message):
     __slots__ = ("schema", "configs")
     class ConfigsEntry(_message.Message):

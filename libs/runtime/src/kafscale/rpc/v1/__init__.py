@@ -1,0 +1,1 @@
+"""Calls between services; generated from proto/kafscale/rpc."""
