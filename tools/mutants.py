@@ -1,8 +1,8 @@
 """Plants known bugs, one at a time, and checks that the tests catch each: `make mutants`.
 
 A mutant is a replacement in one source file. The lists, mutants_*.toml, hold attacks, and mistakes in the laws of
-acknowledgement, claims, bundles, deletion, history, groups, reads, connections and authorization; mutation.py generates
-others.
+acknowledgement, claims, bundles, deletion, history, groups, reads, transactions, connections and authorization;
+mutation.py generates others.
 A mutant is planted in a copy of its package, which shadows the real one for the mutant's tests; the checkout does not
 change. If a mutant survives, no test checks its law: improve the test, or delete the unneeded line. The ablations of
 the model-checked protocol are not replacements but complete variants (services/produce/tests/log/writer_flaws.py), and

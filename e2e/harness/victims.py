@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from google.protobuf.message import Message
 from kafscale.access.scram_credentials import ScramMechanism
 from kafscale.log.heads import HEAD_FEATURES
+from kafscale.log.manifests import MANIFEST_FEATURES
 from kafscale.storage.access_keys import AccessKeys
 from kafscale.storage.keys import Keyspace, SlotId, TopicId
 from kafscale.storage.schema import SCHEMA
@@ -188,5 +189,5 @@ def damage_objects(victim: Victim, row: Row, way: Damage, topic_id: str) -> None
         else:
             message = pb.Manifest() if row.name == "manifest" else pb.ProducerSnapshot()
             message.ParseFromString(victim.scene.read_object(name))
-            message.schema = 3
+            message.schema = SCHEMA + MANIFEST_FEATURES + 1  # a snapshot has no more features
             victim.scene.write_object(name, message.SerializeToString())

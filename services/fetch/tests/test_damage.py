@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from kafscale.log.heads import HEAD_FEATURES
+from kafscale.log.manifests import MANIFEST_FEATURES
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects import MemoryStore
@@ -31,7 +32,7 @@ async def test_what_cannot_be_read_of_one_partition_leaves_the_others_served(
     ref = await log.checkpoint(keep=1)
     if kind == "manifest":
         manifest = pb.Manifest.FromString(await store.get(ref.key))
-        manifest.schema = 2
+        manifest.schema = SCHEMA + MANIFEST_FEATURES + 1
         await store.put(ref.key, [manifest.SerializeToString() if newer else GARBAGE])
     else:
         key = keyspace.head(topic.topic_id, 0) if kind == "head" else keyspace.meta(topic.topic_id, 0)

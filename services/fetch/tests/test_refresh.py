@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from kafscale.log.heads import HEAD_FEATURES, encode_head
+from kafscale.log.manifests import MANIFEST_FEATURES
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.objects import MemoryStore
 from kafscale.storage.schema import SCHEMA
@@ -449,7 +450,7 @@ async def test_a_manifest_that_a_newer_version_wrote_harms_its_partition_alone(
         await log.append(records(3))
     ref = await log.checkpoint(keep=1)
     newer = store_pb2.Manifest.FromString(await store.get(ref.key))
-    newer.schema = 2
+    newer.schema = SCHEMA + MANIFEST_FEATURES + 1
     await store.put(ref.key, [newer.SerializeToString()])
     async with serve(etcd, keyspace, store) as client, asyncio.timeout(AGAIN_S):
         answer = await client.fetch(topic, 0)

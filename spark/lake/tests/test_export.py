@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
-from kafscale.lake.catalog import Lake, read_lake
+from kafscale.lake.catalog import Lake, read_lake, uncommitted
 from kafscale.lake.columns import Wanted
 from kafscale.lake.export import files
 from kafscale.lake.export.plan import STATE_NAME, ExportRefused, file_name, next_offset
@@ -21,7 +21,7 @@ from kafscale.lake.sql import QueryFailed
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects import MemoryStore, ObjectNotFound
-from kafscale.testkit.logbuilder import LogBuilder, create_topic, records
+from kafscale.testkit.logbuilder import LogBuilder, create_topic, marker, records, transactional
 from kafscale.wire.records import Codec
 
 PLACES = ds.partitioning(pa.schema({"topic": pa.string(), "partition": pa.int32()}), flavor="hive")
@@ -194,6 +194,24 @@ async def test_folders_that_are_none_of_this_export_are_refused(lake: Lake, tmp_
     (target / STATE_NAME).write_text("{}")
     with pytest.raises(ExportRefused, match="cannot be read"):
         await run(lake, target)
+
+
+async def test_a_folder_is_of_one_isolation_level(lake: Lake, tmp_path: Path) -> None:
+    log = LogBuilder(lake.etcd, lake.keys, lake.store, await create_topic(lake.etcd, lake.keys, "paid"))
+    await log.append_raw([transactional(7, records(2)), transactional(8, records(1))])
+    await log.append_raw([marker(7, commit=False), transactional(9, records(1))])
+    logs = await read_lake(lake)
+    (committed,) = await export(lake, logs, tmp_path / "committed")
+    (all_of_it,) = await export(lake, uncommitted(logs), tmp_path / "all")
+    assert (committed.end, committed.rows, all_of_it.end, all_of_it.rows) == (2, 0, 5, 4)
+    await log.append_raw([marker(8, commit=True), marker(9, commit=True)])
+    logs = await read_lake(lake)
+    (committed,) = await export(lake, logs, tmp_path / "committed")
+    assert (committed.end, committed.rows) == (7, 2)
+    with pytest.raises(ExportRefused, match="isolation level read_committed"):
+        await export(lake, uncommitted(logs), tmp_path / "committed")
+    with pytest.raises(ExportRefused, match="isolation level read_uncommitted"):
+        await export(lake, logs, tmp_path / "all")
 
 
 def test_files_that_overlap_are_noticed() -> None:

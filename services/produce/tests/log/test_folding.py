@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from kafscale.log.heads import Head, Seg
+from kafscale.log.heads import Aborted, Head, Seg
 from kafscale.produce.log.flight import OpenBuffer
-from kafscale.produce.log.settling import FOLD_BYTES_MAX, Kept, KeptBudget, foldable
+from kafscale.produce.log.settling import ENTRY_ABORTS_MAX, FOLD_BYTES_MAX, Kept, KeptBudget, foldable
 
 RECORDS = b"r" * 100
 
@@ -121,3 +121,11 @@ def test_only_committed_slices_of_this_epoch_that_are_kept_and_not_planned_are_r
     assert foldable(replace(head, epoch=2), kept, 100, 0) == []
     kept.keep_only(head.tail[:2])
     assert foldable(head, kept, 100, 0) == [], "the last ones are not kept"
+
+
+def test_a_fold_lists_no_more_aborts_than_an_entry_may() -> None:
+    head, kept = written(100, 100, 100, 100)
+    each = tuple(Aborted(producer_id=n, first=0, last=0) for n in range(ENTRY_ABORTS_MAX // 4))
+    full = replace(head, tail=tuple(replace(seg, aborted=each) for seg in head.tail))
+    assert len(foldable(full, kept, 100, 0)) == 4
+    assert len(foldable(full, kept, 100, 0, aborts=1)) == 3

@@ -235,9 +235,9 @@ def test_a_change_of_the_head_or_of_the_limit_is_seen() -> None:
 def test_the_entry_of_a_settled_segment_keeps_what_its_slices_say_of_aborted_transactions() -> None:
     """And each other field that a later version adds to an entry, until settling decides it."""
     lost = Aborted(producer_id=1, first=0, last=0), Aborted(producer_id=2, first=1, last=1)
-    run = [replace(seg(at), position=32, aborted=(each,)) for at, each in enumerate(lost)]
+    run = [replace(seg(at), position=32, aborted=(each,), unstable=at) for at, each in enumerate(lost)]
     batches = [BatchInfo(each.base, each.last, 61, 0) for each in run]
     built = build_segment(0, batches, [bytes(122)], WALL_MS)
     made = settled_seg(run, built, "etag", "index etag")
-    assert made.aborted == lost
+    assert (made.aborted, made.unstable) == (lost, 1)
     assert (made.base, made.last, made.is_slice, made.position, made.key) == (0, 1, False, 0, "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from kafscale.log.heads import Aborted, Head, OpenTransaction
 from kafscale.log.transactions import events_in, stored_batches
 from kafscale.produce.log.model import CommitHead, TransactionEnd
+from kafscale.produce.log.settling import ENTRY_ABORTS_MAX
 from kafscale.wire.errors import ErrorCode
 from writer_desk import GATHERING, HEAD, Desk, numbered, one_batch
 
@@ -126,3 +127,15 @@ def test_a_writer_that_hands_over_takes_no_end() -> None:
     append(desk, 1, of_transaction(0), 4)
     desk.do(desk.writer.begin_handoff)
     assert not end(desk, 2)
+
+
+def test_a_buffer_with_as_many_aborts_as_an_entry_lists_is_sealed() -> None:
+    desk = Desk(GATHERING)
+    for number in range(ENTRY_ABORTS_MAX):
+        append(desk, 2 * number, of_transaction(0, pid=number), 4)
+        assert end(desk, 2 * number + 1, pid=number, commit=False)
+    assert desk.writer.wants() is None
+    desk.upload()
+    (entry,) = desk.commit().head.tail
+    assert not entry.is_slice
+    assert len(entry.aborted) == ENTRY_ABORTS_MAX

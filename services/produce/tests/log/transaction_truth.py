@@ -6,10 +6,12 @@ relies on that (T8)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from kafscale.log.heads import Head, OpenTransaction, Seg
+from kafscale.log.isolation import AbortedSearch
+from kafscale.log.segments import first_at
 from kafscale.log.snapshots import ProducerSnapshot
 from kafscale.wire.batches import BatchHeader
 from kafscale.wire.markers import Marker
@@ -66,6 +68,19 @@ class TransactionTruth:
             listed = [(each.producer_id, each.first, each.last) for each in seg.aborted]
             right = [each for each in self.aborted if seg.base <= each[2] < seg.end]
             ensure(listed == right, f"the entry of {seg.base} lists {listed} as aborted, not {right}")
+
+    def searches_find(self, entries: Sequence[Seg], stable_end: int) -> None:
+        """T8: of each range, what a reader finds in the entries of manifests and tail is what the log aborted there."""
+        ordered = sorted(self.aborted, key=lambda each: each[1])
+        for first in range(0, stable_end, 2):
+            for end in range(first + 1, stable_end + 1, 3):
+                search = AbortedSearch(first, end)
+                for seg in entries[first_at(entries, first) :]:
+                    if search.take(seg):
+                        break
+                found = [(each.producer_id, each.first, each.last) for each in search.found]
+                right = [each for each in ordered if each[1] < end and each[2] >= first]
+                ensure(found == right, f"a reader of [{first}, {end}) finds {found}, not {right}")
 
     def snapshot_is(self, snapshot: ProducerSnapshot) -> None:
         if self.opens[snapshot.offset]:

@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from bundle_world import BundleWorld
+from kafscale.log.heads import Seg
+from kafscale.log.manifests import decode_manifest
 from kafscale.produce.log.model import State, TransactionEnd
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.markers import Marker
@@ -155,6 +157,13 @@ class TransactionWorld(BundleWorld):
             for number, (commit, values) in producer.decided.items():
                 self._judge(producer.producer_id, number, commit, values)
         ensure(not self.truth.transactions.open, "a transaction stays open")
+        self.truth.transactions.searches_find(self._entries(), len(self.truth.values))
+
+    def _entries(self) -> list[Seg]:
+        """Of all manifests, then of the tail."""
+        head, (meta, _) = self.head(), self._meta(self.truth)
+        manifests = [decode_manifest(self.s3.objects[chunk.key].body) for chunk in meta.chunks]
+        return [seg for manifest in manifests for seg in manifest.segments] + list(head.tail if head else ())
 
     def _judge(self, producer_id: int, number: int, commit: bool, values: list[bytes]) -> None:
         """T1: committed, and all of its records are under its commit marker; else none."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from kafscale.cli.lake.engine import Engine, EngineOption, run_job
+from kafscale.cli.options import Isolation, IsolationOption
 from kafscale.cli.targets import DataDirOption, NamespaceOption, StoreOption, on_lake
 from kafscale.cli.terminal import (
     Output,
@@ -44,6 +45,7 @@ def export(
     store: StoreOption = StoreKind.DIR,
     output: OutputOption = Output.TABLE,
     engine: EngineOption = Engine.LOCAL,
+    isolation: IsolationOption = Isolation.COMMITTED,
 ) -> None:
     """Export topics to Parquet files, one folder per partition; again, only the new records."""
     from kafscale.lake.export.run import Done
@@ -51,24 +53,28 @@ def export(
     target = Target(data_dir, namespace, store)
     match engine:
         case Engine.LOCAL:
-            done = on_lake(partial(_export, topics, to, where), target)
+            done = on_lake(partial(_export, topics, to, where, isolation), target)
         case Engine.SPARK:
             if where is not None:
                 raise fail("--where is for the local engine")
-            answer = run_job("export", [*topics, "--to", str(to.absolute())], target)
+            job = [*topics, "--to", str(to.absolute()), "--isolation", isolation]
+            answer = run_job("export", job, target)
             done = [Done(**row) for row in json.loads(answer)]
     show_rows(COLUMNS, [{name: getattr(each, name) for name in COLUMNS} for each in done], output)
     rows, size = sum(each.rows for each in done), sum(each.bytes for each in done)
     notice(f"{rows:,} records in {sum(each.files for each in done):,} new files of {size:,} bytes")
 
 
-async def _export(topics: list[str], to: Path, where: str | None, lake: Lake) -> list[Done]:
-    from kafscale.lake.catalog import check_topics, read_lake
+async def _export(
+    topics: list[str], to: Path, where: str | None, isolation: Isolation, lake: Lake
+) -> list[Done]:
+    from kafscale.lake.catalog import check_topics, read_lake, uncommitted
     from kafscale.lake.export.plan import ExportRefused
     from kafscale.lake.export.run import export as run
 
     await check_topics(lake, topics)
     logs = await read_lake(lake, topics)
+    logs = logs if isolation is Isolation.COMMITTED else uncommitted(logs)
     total, done = sum(log.stable_end - log.start for log in logs), 0
     with progressing() as progress:
 

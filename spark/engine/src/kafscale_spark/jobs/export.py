@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from kafscale.lake.export.run import Done, locked, remember
 
 from kafscale_spark.clusters import opened, settings_of
 from kafscale_spark.jobs.program import answered, arguments, job_session, notice, run
-from kafscale_spark.options import Request, Topics
+from kafscale_spark.options import Request, Topics, parse
 from kafscale_spark.parquet import File, done, due, publish, staging, write_split
 from kafscale_spark.spans import read_logs
 from kafscale_spark.splits import Split, split
@@ -27,8 +27,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = arguments(__doc__)
     parser.add_argument("topics", nargs="+")
     parser.add_argument("--to", type=Path, required=True, help="a new folder, or one of an earlier export")
+    parser.add_argument("--isolation", default="read_committed")
     args = parser.parse_args(argv)
-    found = export(Request(topics=Topics(names=frozenset(args.topics))), args.to)
+    request = parse({"isolation": args.isolation})
+    found = export(replace(request, topics=Topics(names=frozenset(args.topics))), args.to)
     notice(f"{sum(each.rows for each in found):,} records in {sum(each.files for each in found):,} new files")
     answered(args.answer, [asdict(each) for each in found])
 

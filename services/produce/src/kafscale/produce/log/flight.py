@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from kafscale.log.heads import Head, Seg
 from kafscale.log.segment import BatchInfo, Segment
-from kafscale.log.transactions import Event
+from kafscale.log.transactions import End, Event
 from kafscale.produce.log.model import NEVER, Buffer, Part, Published, Repeated, Waiters
 from kafscale.storage.objects import IfAbsent, IfMatch
 
@@ -86,6 +86,11 @@ class OpenBuffer:
         whole.parts = [b"".join(whole.parts)]
         whole.events = self.events
         return whole
+
+    @property
+    def aborts(self) -> int:
+        """How many transactions its own batches abort: its entry lists each."""
+        return sum(1 for event in self.events if isinstance(event, End) and not event.commit)
 
     def waiters_at(self, offset: int) -> Waiters:
         assert self.base <= offset < self.end, "an assigned batch is in flight or committed"

@@ -51,6 +51,9 @@ from kafscale.wire.batches import TIMESTAMP_NONE, empty_batch
 FOLD_MIN: Final = 3
 """Slices, at least: a fold of fewer saves too little."""
 FOLD_BYTES_MAX: Final = 512 << 10
+ENTRY_ABORTS_MAX: Final = 512
+"""Aborted transactions that one entry lists: a head is written with each commit. A buffer with as many is sealed, and
+no fold lists more."""
 _WIDTH: Final = 2
 
 
@@ -128,15 +131,18 @@ class Kept:
         self._budget.resized(self, self.bytes - size)
 
 
-def foldable(head: Head, kept: Kept, size: int, planned_end: int) -> list[OpenBuffer]:
-    """The batches that a slice of `size` bytes repeats, in offset order; empty if it does not fold. A settle plan under
-    way rewrites the offsets below `planned_end`."""
+def foldable(head: Head, kept: Kept, size: int, planned_end: int, *, aborts: int = 0) -> list[OpenBuffer]:
+    """The batches that a slice of `size` bytes and with so many `aborts` repeats, in offset order; empty if it does not
+    fold. A settle plan under way rewrites the offsets below `planned_end`."""
     taken: list[OpenBuffer] = []
     for seg in reversed(head.tail):
         buffer = kept.get(seg)
         if seg.epoch != head.epoch or seg.base < planned_end or buffer is None:
             break
         if buffer.bytes > _WIDTH * size or size + buffer.bytes > FOLD_BYTES_MAX:
+            break
+        aborts += len(seg.aborted)
+        if aborts > ENTRY_ABORTS_MAX:
             break
         taken.append(buffer)
         size += buffer.bytes

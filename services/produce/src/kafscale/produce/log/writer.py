@@ -50,7 +50,7 @@ from kafscale.produce.log.model import (
 )
 from kafscale.produce.log.plans import Plans
 from kafscale.produce.log.producers import ProducerTable, Repeat
-from kafscale.produce.log.settling import Kept, KeptBudget, foldable
+from kafscale.produce.log.settling import ENTRY_ABORTS_MAX, Kept, KeptBudget, foldable
 from kafscale.produce.log.uploading import TRIED, FoundObject, Tried, Uploads
 from kafscale.storage.keys import Keyspace
 from kafscale.wire.errors import ErrorCode
@@ -134,7 +134,7 @@ class Pipeline:
         opened, before = self.intake.replace_open(), list[OpenBuffer]()
         assert opened.parts, "there is something to seal"
         if head is not None and not len(self.uploads):
-            before = foldable(head, self.kept, opened.bytes, planned_end)
+            before = foldable(head, self.kept, opened.bytes, planned_end, aborts=opened.aborts)
         buffer = opened.after(before) if before else opened
         buffer.waiters = opened.waiters
         built = build_segment(buffer.base, buffer.batches, buffer.parts, now.wall_ms)
@@ -270,6 +270,8 @@ class PartitionWriter:
         if offset is None:
             return False
         self._intake.open.waiters.add(Waiter(token, offset, NO_TIMESTAMP, deadline_ms))
+        if self._intake.open.aborts >= ENTRY_ABORTS_MAX:
+            self._pipeline.seal(now)
         return True
 
     def _doubt(self, token: Token, deadline_ms: int) -> None:

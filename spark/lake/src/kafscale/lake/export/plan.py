@@ -1,15 +1,15 @@
 """The state of an export's folder, and where the export resumes. Pure.
 
 A file's name contains the offsets that it covers, and a file appears completely or not at all. So the names show what
-is done, and exported records are never written again. The folder also records the export's topics and condition: a
-folder holds one export only.
+is done, and exported records are never written again. The folder also records the export's topics, condition and
+isolation level: a folder holds one export only.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -19,6 +19,8 @@ STATE_NAME: Final = "_kafscale_export.json"
 """Readers of Hive layouts ignore names that begin with _ or a dot."""
 TEMPORARY: Final = ".writing-"
 _VERSION: Final = 1
+_UNCOMMITTED: Final = 2
+"""The version of a folder that also has records of transactions that are open or were aborted."""
 _NAME: Final = re.compile(r"(\d{20})-(\d{20})\.parquet")
 
 
@@ -32,27 +34,35 @@ class Exported:
 
     where: str | None = None
     topics: Mapping[str, str] = field(default_factory=dict)
+    committed_only: bool = True
 
     def encode(self) -> str:
-        told = {"version": _VERSION, "where": self.where, "topics": dict(sorted(self.topics.items()))}
+        version = _VERSION if self.committed_only else _UNCOMMITTED
+        told = {"version": version, "where": self.where, "topics": dict(sorted(self.topics.items()))}
         return json.dumps(told, indent=1) + "\n"
 
 
 def decode_exported(text: str) -> Exported:
     try:
         told = json.loads(text)
-        if told["version"] != _VERSION:
+        if told["version"] not in (_VERSION, _UNCOMMITTED):
             raise ExportRefused(f"the folder's {STATE_NAME} is of another version of kafscale")
-        return Exported(where=told["where"], topics=dict(told["topics"]))
+        return Exported(
+            where=told["where"], topics=dict(told["topics"]), committed_only=told["version"] == _VERSION
+        )
     except (ValueError, KeyError, TypeError) as broken:
         raise ExportRefused(f"the folder's {STATE_NAME} cannot be read: {broken}") from broken
 
 
-def joined(before: Exported | None, logs: Iterable[Log], where: str | None) -> Exported:
+def joined(before: Exported | None, logs: Sequence[Log], where: str | None) -> Exported:
     """The folder's state with this export added. Raises ExportRefused if they do not match."""
     topics = {log.topic.name: log.topic.topic_id.hex() for log in logs}
+    committed_only = all(log.committed_only for log in logs)
     if before is None:
-        return Exported(where=where, topics=topics)
+        return Exported(where=where, topics=topics, committed_only=committed_only)
+    if before.committed_only != committed_only:
+        told = "read_committed" if before.committed_only else "read_uncommitted"
+        raise ExportRefused(f"the folder holds an export of isolation level {told}; take another folder")
     if before.where != where:
         told = "without a condition" if before.where is None else f"where {before.where}"
         raise ExportRefused(f"the folder holds an export {told}; take another folder")
@@ -61,7 +71,7 @@ def joined(before: Exported | None, logs: Iterable[Log], where: str | None) -> E
             raise ExportRefused(
                 f"topic {name} was deleted and made again since its export; take another folder"
             )
-    return Exported(where=where, topics={**before.topics, **topics})
+    return Exported(where=where, topics={**before.topics, **topics}, committed_only=committed_only)
 
 
 def folder_of(log: Log) -> str:
