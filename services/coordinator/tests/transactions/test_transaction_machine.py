@@ -390,6 +390,16 @@ def test_a_timeout_aborts_and_fences() -> None:
     assert desk.answers[desk.init(producer)].error is ErrorCode.PRODUCER_FENCED
 
 
+def test_a_request_that_comes_before_the_timeout_was_looked_at_is_in_time() -> None:
+    desk = Desk()
+    producer = ongoing(desk)
+    desk.mono_ms += TIMEOUT_MS
+    assert producer_in(desk, desk.end(producer, commit=True)).epoch == 1
+    closing = state_of(desk).closing
+    assert closing is not None
+    assert closing.commit
+
+
 def test_a_restart_does_not_prolong_a_transaction() -> None:
     desk = Desk()
     ongoing(desk)

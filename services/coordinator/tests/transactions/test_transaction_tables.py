@@ -236,6 +236,11 @@ def test_init_producer_id_after_the_last_epoch_gives_a_new_producer_id(expects: 
         assert desk.answers[again].error == 90
 
 
+def test_a_repeat_at_the_last_epoch_is_still_a_repeat() -> None:
+    desk = Desk(state=replace(BASE, epoch=LAST_EPOCH, last_epoch=LAST_EPOCH - 1))
+    assert cell_of(desk, desk.init(ProducerEpoch(ID, LAST_EPOCH - 1))) == "same"
+
+
 @pytest.mark.parametrize("expects", [True, False])
 def test_no_producer_gets_the_epoch_of_a_fence_after_the_last_one(expects: bool) -> None:
     present = ProducerEpoch(ID, LAST_EPOCH)
