@@ -116,7 +116,7 @@ def test_a_query_goes_to_spark_with_its_cluster_and_comes_back_as_rows(
     spark.answers_table(pa.table({"n": [7], "key": [b"\xff"]}))
     done = run(data, "sql", "--output", "json", "--", "-- seven\nselect 7 as n")
     assert json.loads(done.stdout) == [{"n": 7, "key": "\\xff"}], done.output
-    assert spark.args == ["sql", "--", "-- seven\nselect 7 as n"]
+    assert spark.args == ["sql", "--isolation", "read_committed", "--", "-- seven\nselect 7 as n"]
     told = spark.heard["told"]
     assert told["KAFSCALE_ETCD_ENDPOINTS"] == etcd_server.endpoint
     assert told["KAFSCALE_NAMESPACE"] == "shop"
@@ -131,7 +131,8 @@ def test_an_export_goes_to_spark(spark: Spark, data: DataDir, tmp_path: Path) ->
     done = run(data, "export", "orders", "bills", "--to", str(tmp_path / "out"), "--output", "json")
     assert json.loads(done.stdout) == [row], done.output
     assert "9 records in 1 new files of 1,000 bytes" in done.stderr
-    assert spark.args == ["export", "orders", "bills", "--to", str(tmp_path / "out")]
+    out = str(tmp_path / "out")
+    assert spark.args == ["export", "orders", "bills", "--to", out, "--isolation", "read_committed"]
     refused = run(data, "export", "orders", "--to", str(tmp_path / "out"), "--where", "true")
     assert refused.exit_code == 1
     assert "local engine" in refused.stderr
