@@ -31,6 +31,8 @@ from e2e.harness.doc_blocks import ROOT, RUN_ELSEWHERE, Block, blocks, pages
 from e2e.harness.services import until
 
 COMMAND_TIMEOUT_S = 180.0
+HEARS_CTRL_C = ("/usr/bin/env", "--default-signal=INT")
+"""A test run in the background of a shell ignores SIGINT, and so would all its children."""
 TOPICS: Mapping[str, dict[str, str]] = {
     "orders": {},
     "orders-eu": {},
@@ -89,7 +91,7 @@ class Reader:
             given.write((text or "").encode())
             given.seek(0)
             shell = subprocess.Popen(
-                ["/bin/sh", "-c", command.replace("127.0.0.1:9092", self.cluster.bootstrap)],
+                [*HEARS_CTRL_C, "/bin/sh", "-c", command.replace("127.0.0.1:9092", self.cluster.bootstrap)],
                 cwd=self.folder,
                 env={**os.environ, **self.environment()},
                 stdin=terminal.theirs if text is None else given,
@@ -108,6 +110,7 @@ class Reader:
             finally:
                 with suppress(ProcessLookupError):
                     os.killpg(shell.pid, signal.SIGKILL)
+                shell.wait()
                 errors = terminal.close()
             output.seek(0)
             said = output.read().decode(errors="replace")

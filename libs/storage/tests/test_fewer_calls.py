@@ -78,5 +78,7 @@ async def test_a_history_that_is_compacted_time_and_again_is_read_less_and_less_
     with pytest.raises(asyncio.CancelledError):
         await copy.run()
     assert copy.resyncs == 12
-    assert waits[0] <= 0.1 < waits[3] < waits[6] <= waits[8] <= COMPACTED_MAX_MS / 1000
+    longest_s = COMPACTED_MAX_MS / 1000
+    assert waits[0] <= 0.1 < waits[3] < waits[6]
+    assert longest_s / 2 <= waits[8] <= longest_s
     assert waits[9] <= 0.1, "a watch that lasted ends it"

@@ -103,6 +103,30 @@ async def test_an_error_names_the_remedy(lake: Lake, text: str, told: str) -> No
     assert told in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    "result",
+    [
+        'min_by(value, "offset")',
+        'min_by(try(decode(value)), "offset")',
+        "MIN(value)",
+        'first_value(min_by(value, "offset")) over ()',
+        "(select value from records where topic = 'events' and \"offset\" = 0)",
+    ],
+)
+async def test_text_is_read_in_the_result_of_an_aggregate_a_window_and_a_subquery(
+    lake: Lake, result: str
+) -> None:
+    text = f"select {result} ->> '$.user.name' as found from records where topic = 'events' group by topic"
+    assert (await query(lake, await read_lake(lake), text)).to_pylist() == [{"found": "Zoë"}]
+
+
+async def test_what_an_aggregate_counts_is_not_text(lake: Lake) -> None:
+    text = "select to_json(count(*)) as a, sum(\"offset\")::varchar as b from records where topic = 'events'"
+    ((a, b),) = [row.values() for row in (await query(lake, await read_lake(lake), text)).to_pylist()]
+    assert int(a) >= 1
+    assert int(b) == int(a) * (int(a) - 1) // 2
+
+
 async def test_try_gives_null_for_a_record_that_is_not_json(lake: Lake) -> None:
     assert await column(lake, "try(value ->> '$.a')", "words") == [None]
 

@@ -363,10 +363,13 @@ class Ownership:
         """Refuse what was held too long, whole queues at a time: none may pass another."""
         while True:
             await asyncio.sleep(SWEEP_EVERY_S)
-            oldest_ms = self._clock.now_ms() - HOLD_MAX_MS
-            for partition in list(self._acquiring):
-                if 0 < partition.held_since_ms < oldest_ms:
-                    partition.refuse_held(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            self._refuse_overdue()  # by itself, as a loop that sleeps would keep the last partition in memory
+
+    def _refuse_overdue(self) -> None:
+        oldest_ms = self._clock.now_ms() - HOLD_MAX_MS
+        for partition in list(self._acquiring):
+            if 0 < partition.held_since_ms < oldest_ms:
+                partition.refuse_held(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     async def scan(self) -> None:
         """Claim what has an absent owner and should be ours, without waiting for a request."""

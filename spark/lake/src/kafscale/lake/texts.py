@@ -18,7 +18,10 @@ Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | Non
 Node: TypeAlias = dict[str, Json]
 
 DECODED: Final = "kafscale_text"
-MACRO: Final = f"create temp macro {DECODED}(a blob) as try(decode(a)), (a) as a"
+MACRO: Final = (
+    f"create temp macro {DECODED}(a blob) as list_transform([a], lambda text: try(decode(text)))[1], (a) as a"
+)
+"""TRY takes no subquery; in the lambda it gets the result of one."""
 TEXT_TYPES: Final = frozenset({"json", "varchar", "text", "string", "char", "bpchar"})
 TEXT_FUNCTIONS: Final = frozenset(
     {"->>", "from_json", "from_json_strict", "to_json", "row_to_json", "array_to_json"}
@@ -26,6 +29,24 @@ TEXT_FUNCTIONS: Final = frozenset(
     | {f"{negated}{like}_escape" for negated in ("", "not_") for like in ("like", "ilike")}
 )
 """These functions, and all whose name begins with `json`, read or write text; DuckDB casts other arguments to it."""
+CHOOSERS: Final = frozenset(
+    {
+        "any_value",
+        "arbitrary",
+        "first",
+        "last",
+        "first_value",
+        "last_value",
+        "nth_value",
+        "lag",
+        "lead",
+        "mode",
+    }
+    | {"min", "max", "min_by", "max_by", "argmin", "argmax", "list", "array_agg"}
+    | {"string_agg", "listagg", "group_concat"}
+    | {f"arg_{end}{nulls}" for end in ("min", "max") for nulls in ("", "_null", "_nulls_last")}
+)
+"""Aggregates and window functions whose result has the type of their first argument, or is made of such values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +68,7 @@ def understood(connection: duckdb.DuckDBPyConnection, text: str) -> Understood:
             return Understood(text, topics)
     unnamed = list(_unnamed(parsed))
     names = [_name(connection, expression) for expression in unnamed]
-    if not _decode_all(parsed):
+    if not _Decoding(_aggregates(connection)).decode_all(parsed):
         return Understood(text, topics)
     for expression, name in zip(unnamed, names, strict=True):
         expression["alias"] = name
@@ -88,40 +109,80 @@ def _name(connection: duckdb.DuckDBPyConnection, expression: Node) -> str:
     return _written(connection, alone).removeprefix("SELECT ")
 
 
-def _decode_all(parsed: Node) -> bool:
-    """Whether a node was changed."""
-    changed = False
-    for node in list(_nodes(parsed)):
-        match node:
-            case {"class": "CAST", "child": dict(child), "type_expr": {"type_name": str(name)}}:
-                if name.lower() in TEXT_TYPES:
-                    node["child"] = _decoded(child)
+def _aggregates(connection: duckdb.DuckDBPyConnection) -> frozenset[str]:
+    names = "select distinct function_name from duckdb_functions() where function_type = 'aggregate'"
+    return frozenset(str(name) for (name,) in connection.execute(names).fetchall())
+
+
+@dataclass(frozen=True, slots=True)
+class _Decoding:
+    """Puts the macro around what DuckDB would cast to text.
+
+    DuckDB chooses the macro's form before it knows the type of an aggregate or a window. So for these the macro is put
+    around what they choose from.
+    """
+
+    aggregates: frozenset[str]
+
+    def decode_all(self, parsed: Node) -> bool:
+        """Whether a node was changed."""
+        changed = False
+        for node in list(_nodes(parsed)):
+            match node:
+                case {"class": "CAST", "child": dict(child), "type_expr": {"type_name": str(name)}}:
+                    if name.lower() in TEXT_TYPES:
+                        node["child"] = self._decoded(child)
+                        changed = True
+                case {"class": "LAMBDA", "syntax_type": "SINGLE_ARROW", "lhs": dict(json_text)}:
+                    node["lhs"] = self._decoded(json_text)
                     changed = True
-            case {"class": "LAMBDA", "syntax_type": "SINGLE_ARROW", "lhs": dict(json_text)}:
-                node["lhs"] = _decoded(json_text)
-                changed = True
-            case {"class": "FUNCTION", "function_name": str(name), "arguments": list(arguments)}:
-                if name in TEXT_FUNCTIONS or name.startswith("json"):
-                    changed |= _decode_arguments(arguments)
-    return changed
+                case {"class": "FUNCTION", "function_name": str(name), "arguments": list(arguments)}:
+                    if name in TEXT_FUNCTIONS or name.startswith("json"):
+                        changed |= self._decode_arguments(arguments)
+        return changed
 
+    def _decode_arguments(self, arguments: Iterable[Json]) -> bool:
+        changed = False
+        for argument in arguments:
+            if not isinstance(argument, dict):
+                continue
+            match argument["expression"]:
+                case {"class": "CONSTANT" | "LAMBDA"}:
+                    pass
+                case dict() as expression:
+                    argument["expression"] = self._decoded(expression)
+                    changed = True
+        return changed
 
-def _decode_arguments(arguments: Iterable[Json]) -> bool:
-    changed = False
-    for argument in arguments:
-        if not isinstance(argument, dict):
-            continue
-        match argument["expression"]:
-            case {"class": "CONSTANT" | "LAMBDA"}:
+    def _decoded(self, expression: Node) -> Node:
+        collected = list(self._collected(expression))
+        if not collected:
+            return _call_of_macro(expression)
+        for node in collected:
+            match node:
+                case {"function_name": str(name), "arguments": [dict(first), *_]} if name in CHOOSERS:
+                    self._decode_arguments([first])
+        return expression
+
+    def _collected(self, json_value: Json) -> Iterator[Node]:
+        """The outermost aggregates and windows, which belong to this query and not to one within it."""
+        match json_value:
+            case {"class": "SUBQUERY"}:
                 pass
-            case dict() as expression:
-                argument["expression"] = _decoded(expression)
-                changed = True
-    return changed
+            case dict() if self._is_collected(json_value):
+                yield json_value
+            case dict():
+                for child in json_value.values():
+                    yield from self._collected(child)
+            case list():
+                for child in json_value:
+                    yield from self._collected(child)
+
+    def _is_collected(self, node: Node) -> bool:
+        return node.get("class") == "WINDOW" or node.get("function_name") in self.aggregates
 
 
-def _decoded(expression: Node) -> Node:
-    """A call of the macro."""
+def _call_of_macro(expression: Node) -> Node:
     return {
         "class": "FUNCTION",
         "type": "FUNCTION",
