@@ -53,6 +53,7 @@ def of_policy(name: str, path: str, value: Any) -> Fault:
     return Fault(ONLY, "NetworkPolicy", name, path, value)
 
 
+FORGOTTEN: Final = "front_doors_change_after_old_addresses_are_forgotten"
 MEMORY, LEAVING = "memory_holds_what_the_settings_allow", "leaving_takes_less_than_the_grace"
 ASKED: Final = "who_decides_is_asked_by_front_doors_alone"
 LISTENS, TAKEN = "listens_where_its_ports_are", "settings_are_taken"
@@ -73,8 +74,16 @@ FAULTS: Final = (
     ),
     of_pod(LEAVING, "terminationGracePeriodSeconds", 30),
     of_service(LEAVING, "lifecycle preStop sleep seconds", 25, DOOR),
+    of_service(FORGOTTEN, "env KAFSCALE_FRONTDOOR_ANNOUNCE_AFTER_MS", GONE, DOOR),
     Fault(
-        "front_doors_change_after_old_addresses_are_forgotten",
+        "members_of_etcd_change_after_old_addresses_are_forgotten",
+        "StatefulSet",
+        "etcd",
+        "spec minReadySeconds",
+        30,
+    ),
+    Fault(
+        FORGOTTEN,
         "StatefulSet",
         DOOR,
         "spec minReadySeconds",

@@ -325,11 +325,29 @@ def leaving_takes_less_than_the_grace(objects: Objects) -> list[str]:
 
 
 def front_doors_change_after_old_addresses_are_forgotten(objects: Objects) -> list[str]:
-    """A roll stops a front door only after clients have forgotten the old address of the one before it."""
+    """Clients are told of a front door, and a roll stops the next one, only after its old address is forgotten."""
+    found = []
+    for each in ours(objects):
+        settings = settings_of(objects, each)
+        if isinstance(settings, FrontdoorSettings):
+            announced_s = settings.frontdoor_announce_after_ms / 1000
+            if announced_s <= DNS_TTL_S:
+                found.append(
+                    f"{each.name}: announced after {announced_s} s, addresses are cached {DNS_TTL_S} s"
+                )
+            ready_s = int(each.spec.get("minReadySeconds", 0))
+            if ready_s < DNS_TTL_S + DNS_MARGIN_S or ready_s <= announced_s:
+                found.append(f"{each.name}: the next pod is stopped {ready_s} s after one is ready")
+    return found
+
+
+def members_of_etcd_change_after_old_addresses_are_forgotten(objects: Objects) -> list[str]:
+    """A roll stops a member only when the one before it can be found again, so that a majority is reachable."""
     return [
-        f"{each.name}: the next pod is stopped {ready_s} s after one is ready, addresses are cached {DNS_TTL_S} s"
-        for each in ours(objects)
-        if each.service == "frontdoor"
+        f"{each.name}: the next member is stopped {ready_s} s after one is ready"
+        for each in workloads(objects)
+        if each.kind == "StatefulSet"
+        and each.name == "etcd"
         and (ready_s := int(each.spec.get("minReadySeconds", 0))) < DNS_TTL_S + DNS_MARGIN_S
     ]
 

@@ -22,6 +22,7 @@ _ALL: Final[tuple[Law, ...]] = (
     environment.memory_holds_what_the_settings_allow,
     environment.leaving_takes_less_than_the_grace,
     environment.front_doors_change_after_old_addresses_are_forgotten,
+    environment.members_of_etcd_change_after_old_addresses_are_forgotten,
     network.only_who_must_is_let_through,
     network.only_clients_that_log_in_come_from_the_internet,
 )

@@ -96,11 +96,13 @@ class Deployed:
 
     def story(self) -> str:
         """The pods, what happened to them, and the ends of their logs."""
-        told = self.kubectl(
-            "get", "pods,events", "--output", "wide", "--sort-by", ".metadata.creationTimestamp"
-        )
-        return told + self.kubectl(
-            "logs", "--selector", f"{NAME}=kafscale", "--prefix", "--tail=15", "--ignore-errors"
+        return "\n".join(
+            self.kubectl(*words)
+            for words in (
+                ("get", "pods", "--output", "wide"),
+                ("events",),
+                ("logs", "--selector", f"{NAME}=kafscale", "--prefix", "--tail=15", "--ignore-errors"),
+            )
         )
 
     def patch(self, kind: str, name: str, changes: Mapping[str, Any]) -> None:

@@ -15,10 +15,13 @@ COMMAND_TIMEOUT_S: Final = 600
 
 @dataclass(frozen=True, slots=True)
 class Kubectl:
-    """Call it with the words of a command; it returns what the command prints. A failure is an AssertionError."""
+    """Call it with the words of a command; it returns what the command prints. A failure is an AssertionError.
+
+    With a namespace, kubectl refuses objects that name another one.
+    """
 
     config: str
-    namespace: str = "default"
+    namespace: str | None = None
 
     def within(self, namespace: str) -> Kubectl:
         return replace(self, namespace=namespace)
@@ -56,8 +59,9 @@ class Kubectl:
         return found
 
     def _run(self, words: Sequence[str], stdin: str | None) -> subprocess.CompletedProcess[str]:
+        within = [] if self.namespace is None else ["--namespace", self.namespace]
         return subprocess.run(
-            [kubectl(), "--kubeconfig", self.config, "--namespace", self.namespace, *words],
+            [kubectl(), "--kubeconfig", self.config, *within, *words],
             input=stdin,
             capture_output=True,
             text=True,

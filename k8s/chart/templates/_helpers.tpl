@@ -144,6 +144,8 @@ redis-keys: {secret: kafscale-redis-keys, at: /etc/kafscale/redis-keys}
 - name: OUTSIDE_DOMAIN
   valueFrom: {configMapKeyRef: {name: kafscale-outside, key: domain}}
 {{- end }}
+# Longer than clients and resolvers keep the address that its name had before.
+- {name: KAFSCALE_FRONTDOOR_ANNOUNCE_AFTER_MS, value: "35000"}
 # Without a host: IPv4 and IPv6.
 - {name: KAFSCALE_LISTENERS, value: "PLAINTEXT://:9092{{ if $outside }},OUTSIDE://:9094{{ end }}"}
 - {name: KAFSCALE_ADVERTISED_LISTENERS, value: {{ $advertised | quote }}}

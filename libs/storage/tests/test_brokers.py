@@ -9,9 +9,16 @@ from kafscale.storage.membership.members import Instance, InstanceState, Listene
 STARTING, READY, DRAINING = InstanceState.STARTING, InstanceState.READY, InstanceState.DRAINING
 
 
-def front_door(node_id: int, state: InstanceState, host: str = "") -> Instance:
+def front_door(node_id: int, state: InstanceState, host: str = "", *, unannounced: bool = False) -> Instance:
     where = Listener(name="PLAINTEXT", host=host or f"door-{node_id}", port=9092)
-    return Instance(role="frontdoor", node_id=node_id, boot_id="b", state=state, listeners=(where,))
+    return Instance(
+        role="frontdoor",
+        node_id=node_id,
+        boot_id="b",
+        state=state,
+        listeners=(where,),
+        unannounced=unannounced,
+    )
 
 
 def named(*front_doors: Instance) -> list[int]:
@@ -25,6 +32,13 @@ def test_a_front_door_is_named_while_it_takes_clients(state: InstanceState) -> N
 
 def test_while_none_takes_clients_all_are_named() -> None:
     assert named(front_door(2, STARTING), front_door(1, DRAINING)) == [1, 2]
+
+
+def test_clients_are_not_told_of_one_that_is_not_announced_while_another_takes_clients() -> None:
+    new = front_door(1, READY, unannounced=True)
+    assert named(new, front_door(2, READY)) == [2]
+    assert named(new, front_door(2, DRAINING)) == [1]
+    assert named(new, front_door(2, READY, unannounced=True)) == [1, 2]
 
 
 def test_behind_one_address_the_broker_is_the_lowest_that_takes_clients() -> None:

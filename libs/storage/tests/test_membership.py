@@ -88,6 +88,7 @@ def test_a_record_comes_back_as_it_went_in(keyspace: Keyspace) -> None:
         rack="a",
         http_address="h:2",
         started_ms=5,
+        unannounced=True,
         create_revision=9,
     )
     kv = KeyValue(keyspace.live(ROLE, 7, "b"), encode_live(instance), 9, 9, 1, 0)
@@ -113,6 +114,23 @@ async def test_an_instance_is_seen_from_start_to_leave(etcd: EtcdClient, keyspac
             assert view.by_node(me.node_id) == registration.instance
         await settle(view, lambda: view.instances() == ())
     assert (await etcd.prefix(keyspace.root())).kvs == ()
+
+
+async def test_an_instance_is_announced_later_unless_it_drains_before(
+    etcd: EtcdClient, keyspace: Keyspace
+) -> None:
+    async with live_view(etcd, keyspace) as view, member(etcd, keyspace) as registration:
+        me = registration.instance
+        await registration.set_state(InstanceState.READY, unannounced=True)
+        await settle(view, lambda: len(view.ready()) == 1)
+        assert view.ready()[0].unannounced
+        await registration.announce(0.01)
+        await settle(view, lambda: not view.instances()[0].unannounced)
+        await registration.set_state(InstanceState.DRAINING)
+        await registration.announce(0.01)
+        await settle(view, lambda: view.ready() == ())
+        assert view.by_id(me.id) == registration.instance
+        assert registration.instance.state is InstanceState.DRAINING
 
 
 async def test_node_ids_are_the_lowest_free_ones(etcd: EtcdClient, keyspace: Keyspace) -> None:

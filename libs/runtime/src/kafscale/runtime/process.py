@@ -263,7 +263,7 @@ class _Process(Generic[S]):
                         if runtime.settings.authorizer != "none":
                             self._health.say("waiting for the ACLs in etcd, all of which must be readable")
                             await runtime.access_ready()
-                        await self._until_stopped(parts, registration, tracer)
+                        await self._until_stopped(parts, registration, tasks, tracer)
                 finally:
                     runtime.close()
                 raise _Leaving
@@ -271,7 +271,7 @@ class _Process(Generic[S]):
             await self._health.enter(Phase.STOPPED)
 
     async def _until_stopped(
-        self, parts: ServiceParts, registration: Registration, tracer: Tracer | None
+        self, parts: ServiceParts, registration: Registration, tasks: OwnTasks, tracer: Tracer | None
     ) -> None:
         self._http.worker_metrics = parts.worker_metrics
         self._face.offer(parts, tracer)
@@ -279,14 +279,17 @@ class _Process(Generic[S]):
         calm_collector()
         # From here on other processes may see this one as READY: a signal must drain.
         self._offered = True
+        later = parts.announce_after_s > 0
         await self._wait(
             Need(
                 what="etcd to take the state READY",
                 remedy="look at etcd: it answered a moment ago",
-                probe=lambda: registration.set_state(InstanceState.READY),
+                probe=lambda: registration.set_state(InstanceState.READY, unannounced=later),
                 not_yet=(EtcdError,),
             )
         )
+        if later:
+            tasks.create_task(registration.announce(parts.announce_after_s))
         await self._health.enter(Phase.READY)
         instance = registration.instance
         log.info("ready", grpc=instance.address, http=instance.http_address)

@@ -127,6 +127,7 @@ class ServiceParts:
     before_ready is awaited when requests may already come; the process is READY when it returns.
     drain is awaited after the state DRAINING is published, while requests still come: it hands over
     what the service holds, and returns when it has. worker_metrics: /metrics of worker processes.
+    announce_after_s: how long after READY a front door is announced to clients.
     """
 
     bulk: Mapping[int, Handler] = field(default_factory=dict)
@@ -135,3 +136,4 @@ class ServiceParts:
     before_ready: Callable[[], Awaitable[None]] = _nothing
     drain: Callable[[], Awaitable[None]] = _nothing
     worker_metrics: WorkerMetrics | None = None
+    announce_after_s: float = 0

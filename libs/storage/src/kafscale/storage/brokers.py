@@ -2,8 +2,9 @@
 
 Front doors behind one load balancer advertise one address. They are then one broker, with the lowest of their node
 ids, because a client would otherwise open a connection per node id to the same address. Only READY front doors are
-named: one that starts does not listen yet, and one that drains says so before it closes its port. If none is READY,
-all are named, because some clients fail if there is no broker.
+named: one that starts does not listen yet, and one that drains says so before it closes its port. Those that are not
+announced yet are named only if no other is READY. If none is READY, all are named, because some clients fail if there
+is no broker.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ def brokers_on(listener: str | None, front_doors: Iterable[Instance]) -> tuple[B
     """One broker per address, by rising node id. A front door without that listener uses its first one."""
     seen: dict[tuple[str, int], Broker] = {}
     registered = sorted(front_doors, key=lambda each: each.node_id)
-    for instance in [each for each in registered if each.is_ready] or registered:
+    ready = [each for each in registered if each.is_ready]
+    announced = [each for each in ready if not each.unannounced]
+    for instance in announced or ready or registered:
         if not instance.listeners:
             continue
         chosen = next((one for one in instance.listeners if one.name == listener), instance.listeners[0])

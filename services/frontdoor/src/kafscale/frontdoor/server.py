@@ -284,6 +284,11 @@ async def build(
         await service.listen(doors)
 
     try:
-        yield ServiceParts(before_ready=before_ready, drain=service.drain, peers=peers)
+        yield ServiceParts(
+            before_ready=before_ready,
+            drain=service.drain,
+            peers=peers,
+            announce_after_s=settings.frontdoor_announce_after_ms / 1000,
+        )
     finally:
         await service.close()

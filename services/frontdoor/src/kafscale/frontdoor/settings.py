@@ -123,6 +123,13 @@ class FrontdoorSettings(ServiceSettings):
         description="How long a draining front door still accepts clients after its notice in etcd, so that no client "
         "gets a closed port. Only while another front door is ready.",
     )
+    frontdoor_announce_after_ms: int = Field(
+        0,
+        ge=0,
+        le=600_000,
+        description="How long after its start clients are told of a front door, while another one is ready. Set it "
+        "where a front door that starts again has a new address: longer than clients and resolvers keep the old one.",
+    )
     frontdoor_plaintext_services: bool = Field(
         False,
         description="Also connect to services that have no certificate, although this front door has one. Only while a "

@@ -201,7 +201,11 @@ async def build_workers(
 
     try:
         yield ServiceParts(
-            before_ready=before_ready, drain=drain, worker_metrics=workers.expositions, peers=peers
+            before_ready=before_ready,
+            drain=drain,
+            worker_metrics=workers.expositions,
+            peers=peers,
+            announce_after_s=runtime.settings.frontdoor_announce_after_ms / 1000,
         )
     finally:
         await workers.close()

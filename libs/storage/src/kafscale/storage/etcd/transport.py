@@ -29,6 +29,8 @@ CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.service_config_disable_resolution", 1),
     # Each client has a separate connection: two clients must not fail together.
     ("grpc.use_local_subchannel_pool", 1),
+    # Of a name: else a member that starts again with a new address is looked for at its old one for half a minute.
+    ("grpc.dns_min_time_between_resolutions_ms", 1_000),
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 1_000),  # also the time limit of one connection attempt
     ("grpc.max_reconnect_backoff_ms", 1_000),

@@ -154,17 +154,36 @@ class Registration:
             self.lost_count += 1
             await self._come_back()
 
-    async def set_state(self, state: InstanceState) -> None:
+    async def set_state(self, state: InstanceState, *, unannounced: bool = False) -> None:
         """Raises `EtcdUnknown` if etcd did not confirm; the next registration then writes the state."""
         async with self._changing:
-            self.instance = replace(self.instance, state=state)
+            self.instance = replace(self.instance, state=state, unannounced=unannounced)
+            await self._publish()
+
+    async def announce(self, after_s: float) -> None:
+        """Ends `unannounced` after so many seconds. Retries until etcd confirms, or until the instance drains."""
+        await asyncio.sleep(after_s)
+        backoff = Backoff(first_ms=BACKOFF_FIRST_MS)
+        while True:
             try:
-                await self._etcd.put(self._live_key(), encode_live(self.instance), lease=self.lease_id)
-            except EtcdRejected as rejected:
-                if not rejected.is_lease_gone:
-                    raise
-                # The keepalive will notice as well; the new registration writes the current state.
-                self._lost.set()
+                async with self._changing:
+                    if self.instance.is_ready:
+                        self.instance = replace(self.instance, unannounced=False)
+                        await self._publish()
+                    return
+            except EtcdError as error:
+                if self._trouble is not None:
+                    self._trouble(error)
+            await backoff.sleep()
+
+    async def _publish(self) -> None:
+        try:
+            await self._etcd.put(self._live_key(), encode_live(self.instance), lease=self.lease_id)
+        except EtcdRejected as rejected:
+            if not rejected.is_lease_gone:
+                raise
+            # The keepalive will notice as well; the new registration writes the current state.
+            self._lost.set()
 
     async def leave(self) -> None:
         """Revokes the lease, so that all views see the departure at once."""

@@ -44,6 +44,8 @@ class Instance:
     rack: str = ""
     http_address: str = ""
     started_ms: int = 0
+    unannounced: bool = False
+    """Clients are not told of it while another front door is ready: caches may have an old address of its name."""
     create_revision: int = 0
 
     @property
@@ -72,6 +74,7 @@ def encode_live(instance: Instance) -> bytes:
         rack=instance.rack,
         started_ms=instance.started_ms,
         http_address=instance.http_address,
+        unannounced=instance.unannounced,
     )
     return record.SerializeToString()
 
@@ -94,6 +97,7 @@ def decode_live(kv: KeyValue, keyspace: Keyspace) -> Instance:
         rack=record.rack,
         http_address=record.http_address,
         started_ms=record.started_ms,
+        unannounced=record.unannounced,
         create_revision=kv.create_revision,
     )
 

@@ -8,7 +8,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Live(_message.Message):
-    __slots__ = ("schema", "role", "node_id", "boot_id", "address", "state", "listeners", "rack", "started_ms", "http_address", "tls")
+    __slots__ = ("schema", "role", "node_id", "boot_id", "address", "state", "listeners", "rack", "started_ms", "http_address", "tls", "unannounced")
     class State(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         STATE_UNSPECIFIED: _ClassVar[Live.State]
@@ -30,6 +30,7 @@ class Live(_message.Message):
     STARTED_MS_FIELD_NUMBER: _ClassVar[int]
     HTTP_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     TLS_FIELD_NUMBER: _ClassVar[int]
+    UNANNOUNCED_FIELD_NUMBER: _ClassVar[int]
     schema: int
     role: str
     node_id: int
@@ -41,7 +42,8 @@ class Live(_message.Message):
     started_ms: int
     http_address: str
     tls: bool
-    def __init__(self, schema: _Optional[int] = ..., role: _Optional[str] = ..., node_id: _Optional[int] = ..., boot_id: _Optional[str] = ..., address: _Optional[str] = ..., state: _Optional[_Union[Live.State, str]] = ..., listeners: _Optional[_Iterable[_Union[Listener, _Mapping]]] = ..., rack: _Optional[str] = ..., started_ms: _Optional[int] = ..., http_address: _Optional[str] = ..., tls: _Optional[bool] = ...) -> None: ...
+    unannounced: bool
+    def __init__(self, schema: _Optional[int] = ..., role: _Optional[str] = ..., node_id: _Optional[int] = ..., boot_id: _Optional[str] = ..., address: _Optional[str] = ..., state: _Optional[_Union[Live.State, str]] = ..., listeners: _Optional[_Iterable[_Union[Listener, _Mapping]]] = ..., rack: _Optional[str] = ..., started_ms: _Optional[int] = ..., http_address: _Optional[str] = ..., tls: _Optional[bool] = ..., unannounced: _Optional[bool] = ...) -> None: ...
 
 class Listener(_message.Message):
     __slots__ = ("name", "host", "port")

@@ -12,6 +12,7 @@ from typing import Final
 from kafscale.frontdoor.api import Api, Backend, Forward, Own
 from kafscale.frontdoor.exchange import Exchange
 from kafscale.frontdoor.parts import Parts
+from kafscale.storage.brokers import brokers_on
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode, WireError
@@ -64,14 +65,11 @@ class MetadataHandler:
         self._forwarder.forward(exchange, FORWARD, refuse=known)
 
     def brokers(self, listener: str) -> list[schema.MetadataResponseBroker]:
-        """The front doors that clients of this listener can reach."""
-        found = [(each, each.listener(listener)) for each in self._front_doors.instances() if each.is_ready]
         return [
             schema.MetadataResponseBroker(
-                node_id=each.node_id, host=where.host, port=where.port, rack=each.rack or None
+                node_id=each.node_id, host=each.host, port=each.port, rack=each.rack
             )
-            for each, where in found
-            if where is not None
+            for each in brokers_on(listener, self._front_doors.instances())
         ]
 
 
