@@ -45,7 +45,7 @@ patches:
       - {{op: replace, path: /spec/template/spec/containers/0/resources/requests/cpu, value: 20m}}
       - {{op: replace, path: /spec/template/spec/containers/0/resources/requests/memory, value: 128Mi}}
 """
-ROLLED: Final = Bounds(silence_s=10, group_silence_s=30, errors=60)
+ROLLED: Final = Bounds(silence_s=10, group_silence_s=15, errors=40)
 
 pytestmark = [pytest.mark.k8s, pytest.mark.timeout(1_800)]
 
