@@ -67,7 +67,7 @@ images: ## the images of the services, by the Docker engine that runs (BASE=…,
 	for service in $(ROLES); do docker build $(BUILD_FLAGS) --build-arg BASE=$(BASE) --build-arg SERVICE=$$service -t kafscale-$$service . || exit 1; done
 compose-test: setup-dev ## the images and compose.yaml for real, on an engine of its own where none runs (as root; ten minutes)
 	e2e/containers/run.sh $(PYTEST) e2e/scenarios/test_compose.py e2e/scenarios/test_secure_compose.py -m compose
-k8s-test: setup-dev ## the manifests for real, in a Kubernetes of one node that is built here (as root, in namespaces of its own; forty minutes, once twenty more)
+k8s-test: setup-dev ## the manifests for real, in a Kubernetes of one node that is built here (as root, in namespaces of its own; a quarter of an hour, and once twenty minutes to build)
 	e2e/kubernetes/run.sh $(PYTEST) --log-cli-level info e2e/scenarios/kubernetes -m k8s
 compose-footprint: setup-dev ## what each service's container costs before anybody asks it for anything (as root; eight minutes)
 	e2e/containers/run.sh .venv/bin/python -m bench.footprint_images
