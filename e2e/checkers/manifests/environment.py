@@ -325,7 +325,7 @@ def leaving_takes_less_than_the_grace(objects: Objects) -> list[str]:
 
 
 def front_doors_change_after_old_addresses_are_forgotten(objects: Objects) -> list[str]:
-    """Clients are told of a front door, and a roll stops the next one, only after its old address is forgotten."""
+    """The old address of a front door is forgotten before Metadata lists it again and before a roll stops the next."""
     found = []
     for each in ours(objects):
         settings = settings_of(objects, each)

@@ -34,7 +34,7 @@ def test_while_none_takes_clients_all_are_named() -> None:
     assert named(front_door(2, STARTING), front_door(1, DRAINING)) == [1, 2]
 
 
-def test_clients_are_not_told_of_one_that_is_not_announced_while_another_takes_clients() -> None:
+def test_one_that_is_not_announced_is_not_named_while_another_takes_clients() -> None:
     new = front_door(1, READY, unannounced=True)
     assert named(new, front_door(2, READY)) == [2]
     assert named(new, front_door(2, DRAINING)) == [1]

@@ -9,7 +9,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 from transaction_flaws import FLAWS
-from transaction_world import MOVES, SETTINGS, TROUBLES, Setting, World, first_violation, walk
+from transaction_parts import SETTINGS, Setting
+from transaction_world import MOVES, TROUBLES, World, first_violation, walk
 
 WALKS = 120
 FLAW_SEEDS = range(500)

@@ -24,8 +24,8 @@ from kafscale.storage.transactions import (
     TransactionState,
 )
 from kafscale.wire.errors import ErrorCode
-from transaction_parts import Coordinator
-from transaction_world import SETTINGS, Setting, World
+from transaction_parts import SETTINGS, Coordinator, Setting
+from transaction_world import World
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from kafscale.coordinator.groups import pending
 from kafscale.coordinator.groups.pending import Change, Pending, Place
 from kafscale.coordinator.transactions import machine
 from kafscale.coordinator.transactions.model import (
+    LAST_EPOCH,
     Action,
     Answer,
     Event,
@@ -382,3 +384,20 @@ class GroupLine:
 
 def committed(offset: int) -> CommittedOffset:
     return CommittedOffset(offset=offset, commit_ms=0)
+
+
+class Setting(NamedTuple):
+    """The protocol of the clients, and the epoch at which the story begins."""
+
+    tv: int
+    overlap: bool
+    epoch: int = 0
+
+
+SETTINGS = (
+    Setting(1, False),
+    Setting(1, True),
+    Setting(2, False),
+    Setting(2, True),
+    Setting(2, True, LAST_EPOCH - 2),
+)

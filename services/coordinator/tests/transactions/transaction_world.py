@@ -13,7 +13,6 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import NamedTuple
 
 from kafscale.coordinator.transactions.model import (
     LAST_EPOCH,
@@ -48,12 +47,14 @@ from transaction_parts import (
     P0,
     P1,
     RECORD,
+    SETTINGS,
     Batch,
     Coordinator,
     Etcd,
     GroupLine,
     Log,
     Question,
+    Setting,
     Txn_,
     Violation,
 )
@@ -555,23 +556,6 @@ def walk(world: World, seed: int, moves: int = 300, more: Mapping[str, float] | 
     for name in rng.choices(list(weights), weights=list(weights.values()), k=moves):
         world.move(name, rng.randrange(1 << 30))
     world.leave_alone()
-
-
-class Setting(NamedTuple):
-    """The protocol of the clients, and the epoch at which the story begins."""
-
-    tv: int
-    overlap: bool
-    epoch: int = 0
-
-
-SETTINGS = (
-    Setting(1, False),
-    Setting(1, True),
-    Setting(2, False),
-    Setting(2, True),
-    Setting(2, True, LAST_EPOCH - 2),
-)
 
 
 def first_violation(

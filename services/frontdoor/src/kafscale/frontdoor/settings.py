@@ -127,8 +127,8 @@ class FrontdoorSettings(ServiceSettings):
         0,
         ge=0,
         le=600_000,
-        description="How long after its start clients are told of a front door, while another one is ready. Set it "
-        "where a front door that starts again has a new address: longer than clients and resolvers keep the old one.",
+        description="Metadata lists a front door only this long after its start, if another front door is ready. Set "
+        "it where a front door that restarts gets a new address. Clients and resolvers must forget the old one sooner.",
     )
     frontdoor_plaintext_services: bool = Field(
         False,

@@ -45,7 +45,7 @@ class Instance:
     http_address: str = ""
     started_ms: int = 0
     unannounced: bool = False
-    """Clients are not told of it while another front door is ready: caches may have an old address of its name."""
+    """Metadata does not list it while another front door is ready: caches may have an old address of its name."""
     create_revision: int = 0
 
     @property

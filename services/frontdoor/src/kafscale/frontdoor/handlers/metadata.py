@@ -65,6 +65,7 @@ class MetadataHandler:
         self._forwarder.forward(exchange, FORWARD, refuse=known)
 
     def brokers(self, listener: str) -> list[schema.MetadataResponseBroker]:
+        """The front doors, as the admin service would name them."""
         return [
             schema.MetadataResponseBroker(
                 node_id=each.node_id, host=each.host, port=each.port, rack=each.rack
