@@ -62,7 +62,9 @@ class Page(NamedTuple):
 class _Expiry:
     """A turn that deletes offsets that have not changed since they were read. Its answer is NONE or INVALID_REQUEST."""
 
-    def __init__(self, keyspace: Keyspace, held: Held, group: str, due: Mapping[PartitionKey, Stored]) -> None:
+    def __init__(
+        self, keyspace: Keyspace, held: Held, group: str, due: Mapping[PartitionKey, Stored]
+    ) -> None:
         revisions = {keyspace.committed(held.slot_id, group, *each): due[each].revision for each in due}
         unchanged = [Compare(key, "mod", "=", revision) for key, revision in revisions.items()]
         self._step = Step(
