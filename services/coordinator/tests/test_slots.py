@@ -10,9 +10,10 @@ import grpc
 import pytest
 from kafscale.coordinator.classic.model import Abandon, Token
 from kafscale.coordinator.groups.actor import GroupFailed
-from kafscale.coordinator.slots import Slots, World
+from kafscale.coordinator.server import Coordination
+from kafscale.coordinator.slots import Held, Slots, World
 from kafscale.storage.coordination import decode_owner, encode_owner
-from kafscale.storage.etcd.client import EtcdClient, EtcdRejected
+from kafscale.storage.etcd.client import EtcdClient, EtcdRejected, KeyValue
 from kafscale.storage.etcd.transport import MESSAGE_BYTES_MAX
 from kafscale.storage.groups import ClassicGroup, GroupRecord, encode_group
 from kafscale.storage.keys import Keyspace, SlotId
@@ -174,6 +175,58 @@ async def test_the_groups_of_a_slot_are_read_in_pages_that_fit_into_an_answer_of
     await one.die()
 
 
+class Kind:
+    """Contents that note when they came and went."""
+
+    def __init__(self, keys: Keyspace, name: str, events: list[str]) -> None:
+        self.keys, self.name, self.events = keys, name, events
+
+    def prefix(self, slot_id: SlotId) -> bytes:
+        return self.keys.root() + f"{self.name}/{slot_id}/".encode()
+
+    def load(self, held: Held, kvs: tuple[KeyValue, ...]) -> None:
+        if held.slot_id == 5:
+            assert held.loaded
+            self.events.append(f"load {self.name} {[kv.value for kv in kvs]}")
+
+    def lose(self, slot_id: SlotId) -> None:
+        if slot_id == 5:
+            self.events.append(f"lose {self.name}")
+
+
+async def test_a_slot_counts_as_loaded_when_all_its_kinds_were_read_and_each_is_lost_with_it(
+    etcd: EtcdClient, keyspace: Keyspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kafscale.coordinator.slots.LOAD_RETRY_FIRST_MS", 1)
+    events: list[str] = []
+    kinds = [Kind(keyspace, "a", events), Kind(keyspace, "b", events)]
+    await etcd.put(kinds[0].prefix(SlotId(5)) + b"k", b"1")
+    one = Coordinator(etcd, keyspace)
+    may_read_b, asked_b = asyncio.Event(), asyncio.Event()
+
+    async def prefix(key: bytes, **how: Any) -> Any:
+        if key == kinds[1].prefix(SlotId(5)):
+            if not asked_b.is_set():
+                asked_b.set()
+                raise EtcdRejected(grpc.StatusCode.INTERNAL, "it is away", "etcd")
+            await may_read_b.wait()
+        return await etcd.prefix(key, **how)
+
+    one.door.prefix = prefix  # type: ignore[attr-defined]
+    monkeypatch.setattr(Coordination, "_contents", lambda _self: kinds)
+    await one.start()
+    await one.has(63)
+    await asked_b.wait()
+    assert one.parts.slots.is_loading
+    assert not events
+    may_read_b.set()
+    await one.has(64)
+    assert events == ["load a [b'1']", "load b []"]
+    await one.drain()
+    assert events[2:] == ["lose a", "lose b"]
+    await one.die()
+
+
 async def test_a_claim_that_etcd_refuses_is_not_repeated_with_each_look(
     etcd: EtcdClient, keyspace: Keyspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -215,12 +268,7 @@ async def test_work_that_is_cancelled_before_it_began_leaves_nothing_half_begun(
         committer=one.parts.committer,
         me=one.instance.id,
     )
-    slots = Slots(
-        world,
-        one.parts.groups.load,
-        one.parts.groups.lose,
-        lambda work: begun.append(asyncio.ensure_future(work)),
-    )
+    slots = Slots(world, [one.parts.groups], lambda work: begun.append(asyncio.ensure_future(work)))
     looking = asyncio.ensure_future(slots.run())
     await asyncio.sleep(0)  # it has looked, and what it began comes after us
     for task in (looking, *begun):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from types import FunctionType
 
@@ -22,7 +22,7 @@ from kafscale.coordinator.groups.registry import GROUP_STATES, Groups
 from kafscale.coordinator.groups.running_clock import RunningClock
 from kafscale.coordinator.producer_ids import ProducerIdBlocks
 from kafscale.coordinator.settings import CoordinatorSettings
-from kafscale.coordinator.slots import Slots, World, slot_table
+from kafscale.coordinator.slots import Contents, Slots, World, slot_table
 from kafscale.runtime.authorization import enforced
 from kafscale.runtime.committer import CommitMetrics, Committer
 from kafscale.runtime.etcd_space import EtcdSpace
@@ -66,7 +66,7 @@ class Coordination:
             committer=self.committer,
             me=runtime.registration.instance.id,
         )
-        self.slots = Slots(world, self.groups.load, self.groups.lose, runtime.task_group.create_task)
+        self.slots = Slots(world, self._contents(), runtime.task_group.create_task)
         self.commits = Commits(runtime.etcd, runtime.keyspace, self.committer, self.slots.lost)
         self.context = CoordinatorContext(
             front_doors=front_doors,
@@ -83,6 +83,9 @@ class Coordination:
         self.offset_expiration = OffsetExpiration(self.context)
         runtime.topics.subscribe(self._topic_changed)
         self._watch(runtime.metrics)
+
+    def _contents(self) -> Sequence[Contents]:
+        return (self.groups,)
 
     def _groups(self) -> Groups:
         runtime, settings = self._runtime, self._runtime.settings

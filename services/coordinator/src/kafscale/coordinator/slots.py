@@ -1,6 +1,6 @@
-"""Which slots of groups this instance coordinates: claims, loading, releases.
+"""Which slots this instance coordinates: claims, loading, releases.
 
-The laws. A slot is served from the moment its groups were read under a confirmed claim until it is
+The laws. A slot is served from the moment all its contents were read under a confirmed claim until it is
 released or seen lost; every write under it compares the claim's revision, so a view that is out of date
 costs an error and never an offset. A live owner is never robbed; the coordinator that rendezvous hashing
 over the READY ones prefers has the slot in the end. Giving a slot away is: stop answering, then release;
@@ -10,10 +10,10 @@ what was written before is what the next owner reads.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import structlog
 from kafscale.runtime.committer import Committer, Settled
@@ -92,23 +92,30 @@ class World:
     me: str
 
 
-class Slots:
-    """See the module's law. `run` it once the views are loaded.
+class Contents(Protocol):
+    """One kind of what a slot has: its groups, for example."""
 
-    `load` serves the groups of a slot that is ours. `lose` forgets them and answers NOT_COORDINATOR to waiting
-    requests.
-    """
+    def prefix(self, slot_id: SlotId) -> bytes:
+        """Of the kind's keys in the slot."""
+
+    def load(self, held: Held, kvs: tuple[KeyValue, ...]) -> None:
+        """Serves what was read below the prefix. All kinds of a slot are loaded in one turn of the loop."""
+
+    def lose(self, slot_id: SlotId) -> None:
+        """Forgets the slot, and answers NOT_COORDINATOR to waiting requests. The slot may never have been loaded."""
+
+
+class Slots:
+    """See the module's law. `run` it once the views are loaded. `contents` are loaded in this order."""
 
     def __init__(
         self,
         world: World,
-        load: Callable[[Held, tuple[KeyValue, ...]], None],
-        lose: Callable[[SlotId], None],
+        contents: Sequence[Contents],
         begin: Callable[[Coroutine[Any, Any, None]], object],
     ) -> None:
         self._world = world
-        self._load_groups = load
-        self._lose_groups = lose
+        self._contents = contents
         self._begin = begin
         self._held: dict[SlotId, Held] = {}
         self._given: dict[SlotId, int] = {}  # revisions at which slots were given away
@@ -126,7 +133,7 @@ class Slots:
 
     @property
     def is_loading(self) -> bool:
-        """Some slot is ours whose groups were not read yet."""
+        """Some slot is ours whose contents were not read yet."""
         return not all(held.loaded for held in self._held.values())
 
     @property
@@ -162,7 +169,8 @@ class Slots:
 
     def _drop(self, held: Held) -> None:
         del self._held[held.slot_id]
-        self._lose_groups(held.slot_id)
+        for kind in self._contents:
+            kind.lose(held.slot_id)
         self._changed.set()
 
     # -- who should have what -------------------------------------------------------------------
@@ -267,22 +275,23 @@ class Slots:
     async def _load(self, held: Held) -> None:
         """Read after the claim: no write of an earlier owner can come after it.
 
-        In pages at one revision. All records of the slot are in memory for a moment, as its groups are from
+        Each kind in pages at one revision. All records of the slot are in memory for a moment, as its groups are from
         then on; pages bound the answers and not the sum.
         """
-        prefix = self._world.keyspace.groups_prefix(held.slot_id)
+        found: list[tuple[KeyValue, ...]] = []
         backoff = Backoff(first_ms=LOAD_RETRY_FIRST_MS, cap_ms=LOAD_RETRY_MAX_MS)
-        while self._held.get(held.slot_id) is held:
+        while len(found) < len(self._contents):
+            prefix = self._contents[len(found)].prefix(held.slot_id)
             try:
-                found = await self._world.etcd.prefix(prefix, page_keys=KEYS_PER_PAGE)
+                found.append((await self._world.etcd.prefix(prefix, page_keys=KEYS_PER_PAGE)).kvs)
             except EtcdError as error:
-                log.info("groups of slot not read", slot=held.slot_id, why=str(error))
+                log.info("slot not read", slot=held.slot_id, prefix=repr(prefix), why=str(error))
                 await backoff.sleep()
-                continue
-            if self._held.get(held.slot_id) is held:
-                held.loaded = True
-                self._load_groups(held, found.kvs)
-            return
+            if self._held.get(held.slot_id) is not held:
+                return
+        held.loaded = True
+        for kind, kvs in zip(self._contents, found, strict=True):
+            kind.load(held, kvs)
 
     async def _release(self, held: Held, to: int) -> None:
         """Whatever the answer is, the slot is not ours any more."""

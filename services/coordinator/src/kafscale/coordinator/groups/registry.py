@@ -52,7 +52,7 @@ UNREADABLE = (UnreadableValue, ValueError)
 
 
 class Groups:
-    """See the module's laws. `Slots` calls `load` and `lose`."""
+    """See the module's laws. They are `Contents` of slots."""
 
     def __init__(
         self,
@@ -88,6 +88,9 @@ class Groups:
         )
 
     # -- slots come and go -----------------------------------------------------------------------
+
+    def prefix(self, slot_id: SlotId) -> bytes:
+        return self._keyspace.groups_prefix(slot_id)
 
     def load(self, held: Held, states: tuple[KeyValue, ...]) -> None:
         actors = self._actors[held.slot_id] = {}
