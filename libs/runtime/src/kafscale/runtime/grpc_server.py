@@ -1,4 +1,4 @@
-"""The gRPC side of a service: health and the request streams.
+"""The gRPC side of a service: health, the request streams, and the calls of transactions.
 
 It listens before the service is built, because a registration names the port; until the handlers are
 offered, requests are answered REFUSED, which is definite.
@@ -21,6 +21,7 @@ from kafscale.runtime.stream.inbound import Handler
 from kafscale.runtime.stream.options import SERVER_OPTIONS
 from kafscale.runtime.stream.server import StreamLimits, StreamServer
 from kafscale.runtime.tracing import Tracer
+from kafscale.runtime.transactions.serving import TransactionServer
 
 STOP_GRACE_S: Final = 1.0
 EVERY_INTERFACE: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104  (compared with, not bound)
@@ -49,6 +50,7 @@ class GrpcFace:
             watch=watch,
             limits=StreamLimits(held_bytes_total_max=memory_bytes // 2),
         )
+        self.transactions = TransactionServer()
 
     async def start(self, address: str, identity: GrpcIdentity | None) -> int:
         """The port that it listens on. RuntimeError when it cannot. Without an identity anybody may connect."""
@@ -56,10 +58,12 @@ class GrpcFace:
         self._server = grpc.aio.server(options=SERVER_OPTIONS)
         health_pb2_grpc.add_HealthServicer_to_server(self._health.servicer, self._server)
         self.streams.add_to(self._server)
+        self.transactions.add_to(self._server)
         if identity is None:
             port = self._server.add_insecure_port(address)
         else:
             self.streams.only_front_doors = True
+            self.transactions.checks_roles = True
             port = self._server.add_secure_port(address, identity.server_credentials())
         await self._server.start()
         return port
@@ -71,6 +75,7 @@ class GrpcFace:
             self.streams.count(ApiMetrics(self._metrics, keys))
         self._bulk.update(parts.bulk)
         self._control.update({**parts.control, **parts.peers})
+        self.transactions.offer(parts.joins, parts.ends)
 
     async def stop(self) -> None:
         if self._server is not None:

@@ -16,6 +16,7 @@ from kafscale.runtime.settings import ServiceSettings
 from kafscale.runtime.shared_cache import SharedCache, open_shared_cache
 from kafscale.runtime.stream.inbound import Handler
 from kafscale.runtime.tracing import Tracer
+from kafscale.runtime.transactions.serving import ServesEnds, ServesJoins
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.history.history import History
 from kafscale.storage.keys import Keyspace
@@ -128,6 +129,7 @@ class ServiceParts:
     drain is awaited after the state DRAINING is published, while requests still come: it hands over
     what the service holds, and returns when it has. worker_metrics: /metrics of worker processes.
     announce_after_s: how long after READY a front door is announced to clients.
+    joins, ends: the calls of transactions that other services may make to this one (docs/protocol/transactions.md).
     """
 
     bulk: Mapping[int, Handler] = field(default_factory=dict)
@@ -137,3 +139,5 @@ class ServiceParts:
     drain: Callable[[], Awaitable[None]] = _nothing
     worker_metrics: WorkerMetrics | None = None
     announce_after_s: float = 0
+    joins: ServesJoins | None = None
+    ends: ServesEnds | None = None

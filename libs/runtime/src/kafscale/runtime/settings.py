@@ -195,6 +195,12 @@ class ServiceSettings(BaseSettings):
         description="Longest metadata that a committed offset may carry, in characters (UTF-16 units), as in Kafka.",
     )
 
+    transactions: bool = Field(
+        False,
+        description="Whether producers may have a transactional.id. All front doors, produce instances and "
+        "coordinators need the same value. Transactions are not finished: leave it off.",
+    )
+
     redis_url: SecretStr | None = Field(
         None,
         description="Redis that produce and fetch services share as a segment cache. Default: none.",

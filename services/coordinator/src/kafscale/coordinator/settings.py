@@ -22,6 +22,13 @@ class CoordinatorSettings(ServiceSettings):
         "uniform", description="Assignor of consumer groups (KIP-848) whose members name none."
     )
 
+    transaction_max_timeout_ms: int = Field(
+        900_000, ge=1, description="Longest transaction timeout that a producer may request."
+    )
+    transactional_id_expiration_ms: int = Field(
+        604_800_000, ge=1, description="An unused transactional id is forgotten after this time."
+    )
+
     def classic_rules(self) -> classic.Rules:
         return classic.Rules(
             session_timeout_min_ms=self.group_min_session_timeout_ms,

@@ -136,6 +136,14 @@ class FrontdoorSettings(ServiceSettings):
         "running cluster gets its certificates.",
     )
 
+    transaction_version: int = Field(
+        2,
+        ge=0,
+        le=2,
+        description="Level of the feature transaction.version that clients see, if KAFSCALE_TRANSACTIONS is on. At 2, "
+        "clients of Kafka 4.0 and later use the protocol of KIP-890.",
+    )
+
     sasl_enabled_mechanisms: str = Field(
         "SCRAM-SHA-256,SCRAM-SHA-512",
         description="Mechanisms of listeners with SASL, comma-separated; NAME=A;B sets those of one listener. "

@@ -94,9 +94,11 @@ class OverRequest(_message.Message):
     def __init__(self, producer_id: _Optional[int] = ..., number: _Optional[int] = ...) -> None: ...
 
 class OverReply(_message.Message):
-    __slots__ = ("code", "over")
+    __slots__ = ("code", "over", "slots")
     CODE_FIELD_NUMBER: _ClassVar[int]
     OVER_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
     code: int
     over: bool
-    def __init__(self, code: _Optional[int] = ..., over: _Optional[bool] = ...) -> None: ...
+    slots: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, code: _Optional[int] = ..., over: _Optional[bool] = ..., slots: _Optional[_Iterable[int]] = ...) -> None: ...
