@@ -303,3 +303,22 @@ def test_a_buffer_with_as_many_aborts_as_an_entry_lists_is_sealed() -> None:
     (entry,) = desk.commit().head.tail
     assert not entry.is_slice
     assert len(entry.aborted) == ENTRY_ABORTS_MAX
+
+
+def test_a_marker_does_not_linger_unless_records_of_the_partition_are_on_their_way() -> None:
+    desk = Desk(replace(GATHERING, transactions=True, linger_ms=90))
+    join(desk)
+    append(desk, 1, of_transaction(0))
+    wanted = desk.writer.wants()
+    assert wanted is not None
+    assert (wanted.hold_ms, wanted.markers) == (90, False)
+    flight = desk.seal()
+    end(desk, 2)
+    wanted = desk.writer.wants()
+    assert wanted is not None
+    assert (wanted.hold_ms, wanted.markers) == (250, True)
+    desk.store(flight)
+    desk.commit()
+    wanted = desk.writer.wants()
+    assert wanted is not None
+    assert (wanted.hold_ms, wanted.markers) == (0, True)

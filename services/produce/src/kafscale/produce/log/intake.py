@@ -268,6 +268,7 @@ class Intake:
         ended = End(producer_id=end.producer_id, commit=end.commit, offset=offset)
         self.transactions.take(ended)
         buffer.events.append(ended)
+        buffer.markers += 1
         buffer.transactional = True
         self.producers.record_marker(
             end.producer_id,

@@ -416,6 +416,7 @@ class Want(NamedTuple):
     requests: int
     since_ms: int
     hold_ms: int = 0
+    markers: bool = False  # it ends a transaction
 
     @property
     def held_until_ms(self) -> int:

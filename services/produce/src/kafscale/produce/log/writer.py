@@ -153,8 +153,9 @@ class Pipeline:
             return None
         hold_ms = self._limits.flush_interval_ms
         if not committing and not len(self.uploads):
-            hold_ms = min(self._limits.linger_ms, hold_ms)
-        return Want(buffer.bytes, len(buffer.waiters.items), buffer.opened_ms, hold_ms)
+            hold_ms = 0 if buffer.markers else min(self._limits.linger_ms, hold_ms)
+        requests = len(buffer.waiters.items)
+        return Want(buffer.bytes, requests, buffer.opened_ms, hold_ms, markers=buffer.markers > 0)
 
 
 _WORKING = (State.SERVING, State.DRAINING)
@@ -270,9 +271,12 @@ class PartitionWriter:
             if intake.open.bytes >= self._limits.full_bytes:
                 self._pipeline.seal(now)
 
-    def end_transaction(self, token: Token, end: TransactionEnd, *, deadline_ms: int, now: Instant) -> None:
+    def end_transaction(
+        self, token: Token | None, end: TransactionEnd, *, deadline_ms: int, now: Instant
+    ) -> None:
         """Append the marker of a transaction if it is open up to the last assigned offset. `token` is answered with
-        NONE when it is certain that nothing of it is open in the log any more, and that no batch of it will come."""
+        NONE when it is certain that nothing of it is open in the log any more, and that no batch of it will come.
+        None: nobody waits for that."""
         if self._state is not State.SERVING:
             self._answers.refuse(token, Rejection(ErrorCode.NOT_LEADER_OR_FOLLOWER))
             return
@@ -280,9 +284,11 @@ class PartitionWriter:
         if offset is None:
             offset = self._marker_under_way(end.producer_id)
         if offset is None:
-            self._doubt(token, deadline_ms, ErrorCode.NONE)
+            if token is not None:
+                self._doubt(token, deadline_ms, ErrorCode.NONE)
             return
-        self._waiters_of(offset).add(Waiter(token, offset, NO_TIMESTAMP, deadline_ms))
+        if token is not None:
+            self._waiters_of(offset).add(Waiter(token, offset, NO_TIMESTAMP, deadline_ms))
         buffer = self._intake.open
         if buffer.aborts >= ENTRY_ABORTS_MAX or buffer.bytes >= self._limits.full_bytes:
             self._pipeline.seal(now)
