@@ -26,7 +26,7 @@ from kafscale.wire.schema import delete_groups as delete_schema
 from kafscale.wire.schema import offset_delete as offset_delete_schema
 from kafscale.wire.schema import offset_fetch as fetch_schema
 
-from services.coordinator.tests.shell_harness import SETTINGS, Coordinator, make_topic, running, turns
+from services.coordinator.tests.shell_harness import SETTINGS, Coordinator, make_topic, running, turns, until
 
 T, GONE = TopicId(b"t".ljust(16, b".")), TopicId(b"gone".ljust(16, b"."))
 GROUP, PID, OTHER_PID = "g", 7, 8
@@ -241,14 +241,14 @@ async def test_a_move_in_parts_goes_on_with_the_next_coordinator(
 ) -> None:
     wanted = {where: where + 1 for where in range(2 * MOVED_TOGETHER + 1)}
     last = 2 * MOVED_TOGETHER
+    await make_topic(etcd, keyspace)
     async with running(etcd, keyspace, ON) as first:
         await put(first, wanted)
         first.door.room = 1
         moving = asyncio.ensure_future(end(first))
-        await turns(200)
-        while len(await committed_of(etcd, keyspace)) < MOVED_TOGETHER:
-            await asyncio.sleep(0.01)
+        await until(lambda: first.metric("pending_offsets") == MOVED_TOGETHER + 1)
         moving.cancel()
+        assert len(await committed_of(etcd, keyspace)) == MOVED_TOGETHER
     await first.lease_ends()
     async with running(etcd, keyspace, ON, node_id=2) as second:
         assert second.metric("pending_offsets") == MOVED_TOGETHER + 1
