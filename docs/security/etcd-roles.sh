@@ -26,7 +26,9 @@ etcdctl user grant-role kafscale-default-frontdoor kafscale-default-frontdoor
 etcdctl role add kafscale-default-produce
 etcdctl role grant-permission kafscale-default-produce read /kafscale/default/acl/ /kafscale/default/acl0
 etcdctl role grant-permission kafscale-default-produce read /kafscale/default/cluster
+etcdctl role grant-permission kafscale-default-produce read /kafscale/default/cs/ /kafscale/default/cs0
 etcdctl role grant-permission kafscale-default-produce readwrite /kafscale/default/h/ /kafscale/default/h0
+etcdctl role grant-permission kafscale-default-produce read /kafscale/default/live/coordinator/ /kafscale/default/live/coordinator0
 etcdctl role grant-permission kafscale-default-produce readwrite /kafscale/default/live/produce/ /kafscale/default/live/produce0
 etcdctl role grant-permission kafscale-default-produce readwrite /kafscale/default/m/ /kafscale/default/m0
 etcdctl role grant-permission kafscale-default-produce readwrite /kafscale/default/node/produce/ /kafscale/default/node/produce0
@@ -57,7 +59,9 @@ etcdctl role grant-permission kafscale-default-coordinator readwrite /kafscale/d
 etcdctl role grant-permission kafscale-default-coordinator read /kafscale/default/gc/ /kafscale/default/gc0
 etcdctl role grant-permission kafscale-default-coordinator readwrite /kafscale/default/live/coordinator/ /kafscale/default/live/coordinator0
 etcdctl role grant-permission kafscale-default-coordinator read /kafscale/default/live/frontdoor/ /kafscale/default/live/frontdoor0
+etcdctl role grant-permission kafscale-default-coordinator read /kafscale/default/live/produce/ /kafscale/default/live/produce0
 etcdctl role grant-permission kafscale-default-coordinator readwrite /kafscale/default/node/coordinator/ /kafscale/default/node/coordinator0
+etcdctl role grant-permission kafscale-default-coordinator read /kafscale/default/o/ /kafscale/default/o0
 etcdctl role grant-permission kafscale-default-coordinator readwrite /kafscale/default/pid/ /kafscale/default/pid0
 etcdctl role grant-permission kafscale-default-coordinator read /kafscale/default/t/ /kafscale/default/t0
 etcdctl role grant-permission kafscale-default-coordinator readwrite /kafscale/default/x/ /kafscale/default/x0

@@ -166,6 +166,13 @@ FAULTS: Final = (
     Fault(ONLY, "NetworkPolicy", "kafscale-to-instance-metadata", "spec egress 0 ports 0 port", 1, ACLS),
     Fault(ONLY, "NetworkPolicy", "kafscale-frontdoor-to-frontdoor", "", GONE, ACLS),
     Fault(ONLY, "StatefulSet", DOOR, f"{SERVICE} env KAFSCALE_QUOTA_SCOPE value", "broker", ACLS),
+    Fault(ONLY, "NetworkPolicy", "kafscale-coordinator-in-transactions", "", GONE, ACLS),
+    Fault(ONLY, "NetworkPolicy", "kafscale-produce-in-transactions", "spec egress", [], ACLS),
+    Fault(
+        *(ONLY, "NetworkPolicy", "kafscale-produce-in-transactions"),
+        *("spec ingress 0 from 0 podSelector matchLabels", {NAME: "kafscale"}, ACLS),
+    ),
+    Fault(ONLY, "ConfigMap", "kafscale-settings", "data KAFSCALE_TRANSACTIONS", "0", ACLS),
     Fault(INTERNET, "Service", "kafscale-outside", "spec loadBalancerSourceRanges", GONE, KEDA),
     Fault(INTERNET, "Service", f"{DOOR}-2", "spec loadBalancerSourceRanges 0", "0.0.0.0/0", KEDA),
     Fault(
@@ -211,7 +218,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, list[Manifes
             "production",
             ADDRESS,
             tmp_path_factory.mktemp("overlay"),
-            [*PUBLIC, "instance-metadata", "cluster-quotas", "limits"],
+            [*PUBLIC, "instance-metadata", "cluster-quotas", "limits", "transactions"],
         ),
         ETCD: rendered("production-etcd"),
         JOBS: patched("production", "", tmp_path_factory.mktemp("overlay"), ["backup", "spark-cronjobs"]),

@@ -30,6 +30,14 @@ ASKED: Final = ("produce", "fetch", "coordinator", "admin")
 NAMESPACE: Final = "kubernetes.io/metadata.name"
 MONITORING: Final = "monitoring"
 GRPC, HTTP, KAFKA, OUTSIDE, DNS = 7000, 8000, 9092, 9094, 53
+IN_TRANSACTIONS: Final[frozenset[Edge]] = frozenset(
+    {
+        ("kafscale-produce", "kafscale-coordinator", GRPC),
+        ("kafscale-coordinator", "kafscale-produce", GRPC),
+        ("kafscale-coordinator", "kafscale-coordinator", GRPC),
+    }
+)
+"""Who calls whom with KAFSCALE_TRANSACTIONS: Join and Over, End, and both."""
 RESOLVERS: Final = (
     ("k8s-app=kube-dns|node-local-dns in kube-system", DNS),
     ("169.254.20.10/32", DNS),  # NodeLocal DNSCache
@@ -77,7 +85,8 @@ def only_who_must_is_let_through(objects: Objects) -> list[str]:
 
 
 def needed(objects: Objects) -> set[Edge]:
-    """The needed flows: every pod of KafScale may reach etcd and the store, front doors may reach services."""
+    """The needed flows: every pod of KafScale may reach etcd and the store, front doors may reach services, and with
+    transactions some services each other."""
     pods = _everybody(objects)
     serving = [each.name for each in ours(objects)]
     found = {(name, *resolver) for name in pods for resolver in RESOLVERS}
@@ -88,6 +97,8 @@ def needed(objects: Objects) -> set[Edge]:
         found.add(("anyone", "kafscale-frontdoor", OUTSIDE))
     if any(getattr(settings_of(objects, each), "quota_scope", "") == "cluster" for each in ours(objects)):
         found.add(("kafscale-frontdoor", "kafscale-frontdoor", GRPC))
+    if any(settings_of(objects, each).transactions for each in ours(objects)):
+        found |= IN_TRANSACTIONS
     found |= _needed_stores(objects, pods)
     if "redis" in pods:
         found |= {(f"kafscale-{each}", "redis", 6379) for each in ("produce", "fetch")}

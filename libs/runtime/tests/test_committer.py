@@ -281,6 +281,19 @@ async def test_wide_jobs_share_a_request_only_within_etcds_limit_of_operations(
     assert all(settled(answer).result.succeeded for answer in answers)
 
 
+async def test_operations_of_nested_transactions_count(etcd: EtcdClient, keyspace: Keyspace) -> None:
+    prefix = keyspace.root()
+
+    def nested(number: int) -> Txn:
+        keys = [prefix + b"%d/%d" % (number, one) for one in range(60)]
+        new = tuple(Txn(compare=(Compare(key, "mod", "=", 0),), success=(Put(key, b"v"),)) for key in keys)
+        return Txn(compare=(Compare(keys[0], "mod", "=", 0),), success=new)
+
+    async with running(etcd) as committer:
+        answers = await ask(committer, *(nested(number) for number in range(100)))
+    assert all(settled(answer).result.succeeded for answer in answers)
+
+
 class ScriptedHistory:
     """Good with the fence, until it is `missed`; then until the test gives another."""
 

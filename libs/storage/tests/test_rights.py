@@ -36,10 +36,10 @@ cluster       r         r       r     r           rw    r      r
 t/            r         r       r     r           rw    r      r
 p/            -         rw      r     -           rw    rw     r
 m/            -         rw      r     -           rw    rw     r
-o/            r         rw      r     -           rw    w      r
+o/            r         rw      r     r           rw    w      r
 e/            -         -       -     -           rw    -      -
 pid/          -         -       -     rw          -     -      -
-cs/           r         -       -     rw          -     -      r
+cs/           r         r       -     rw          -     -      r
 g/            -         -       -     rw          -     r      r
 c/            -         -       -     rw          -     r      r
 cp/           -         -       -     rw          -     -      r
@@ -55,9 +55,9 @@ user/         r         -       -     -           rw    -      -
 secret/decoy-key  rw    -       -     -           -     -      -
 h/            -         rw      -     -           rw    rw     r
 live/frontdoor/   rw    -       -     r           r     -      r
-live/produce/     r     rw      -     -           -     r      r
+live/produce/     r     rw      -     r           -     r      r
 live/fetch/       r     -       rw    -           -     -      r
-live/coordinator/ r     -       -     rw          -     -      r
+live/coordinator/ r     r       -     rw          -     -      r
 live/admin/       r     -       -     -           rw    -      r
 live/upkeep/      -     -       -     -           -     rw     r
 node/frontdoor/   rw    -       r     -           -     -      -

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from kafscale.coordinator.groups import commits as commits_module
-from kafscale.coordinator.groups.commits import KEYS_WAITING_MAX, Stored
+from kafscale.coordinator.groups.commits import Stored
+from kafscale.coordinator.groups.line import KEYS_WAITING_MAX
 from kafscale.storage.etcd.client import Delete, EtcdClient, EtcdUnknown, Put, Txn, UnknownKind
 from kafscale.storage.groups import CommittedOffset
 from kafscale.storage.keys import Keyspace, TopicId

@@ -176,6 +176,7 @@ class Desk:
             member_id=self.ids.get(name, NO_MEMBER_ID),
             instance_id=self.instances.get(name),
             names_missing_groups=flags.get("names_missing_groups", False),
+            transactional=flags.get("transactional", False),
         )
         return self._answered(event, StatusReply).error
 

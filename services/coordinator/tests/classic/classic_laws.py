@@ -172,6 +172,8 @@ class Judge:
                     assert request.generation == before.generation, "L10"
                 case Commit(), StatusReply():
                     simple = request.generation < 0 and before.phase is Phase.EMPTY
+                    has_none = request.generation < 0 and not request.member_id
+                    simple = simple or (request.transactional and has_none)
                     assert simple or request.generation == before.generation, "L10"
         held = [m.joining for m in done.group.members.values()] + [
             m.syncing for m in done.group.members.values()

@@ -205,6 +205,37 @@ def test_what_was_consumed_before_a_rebalance_can_still_be_committed_while_other
     assert desk.commit("a") is ErrorCode.REBALANCE_IN_PROGRESS
 
 
+def test_a_transactional_commit_of_a_member_passes_in_its_generation_whatever_the_rebalance() -> None:
+    desk = Desk()
+    desk.stable("a")
+    assert desk.commit("a", transactional=True) is ErrorCode.NONE
+    assert desk.commit("a", generation=0, transactional=True) is ErrorCode.ILLEGAL_GENERATION
+    assert desk.commit("a", generation=-1, transactional=True) is ErrorCode.ILLEGAL_GENERATION
+    assert desk.commit("x", generation=1, transactional=True) is ErrorCode.UNKNOWN_MEMBER_ID
+    desk.join("b")
+    desk.join("a")
+    assert desk.phase is Phase.COMPLETING_REBALANCE
+    assert desk.commit("a") is ErrorCode.REBALANCE_IN_PROGRESS
+    assert desk.commit("a", transactional=True) is ErrorCode.NONE
+
+
+def test_a_transactional_commit_without_a_member_passes_beside_members() -> None:
+    desk = Desk()
+    assert desk.commit("a", generation=3, transactional=True) is ErrorCode.ILLEGAL_GENERATION
+    assert desk.commit("nobody", generation=-1, transactional=True) is ErrorCode.NONE
+    desk.stable("a")
+    assert desk.commit("nobody", generation=-1, transactional=True) is ErrorCode.NONE
+    assert desk.commit("nobody", generation=1, transactional=True) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_transactional_commit_is_no_heartbeat() -> None:
+    desk = Desk()
+    desk.stable("a")
+    before = desk.group
+    assert desk.commit("a", transactional=True) is ErrorCode.NONE
+    assert desk.group.members == before.members
+
+
 def test_a_commit_is_a_heartbeat_too() -> None:
     desk = Desk()
     desk.stable("a", "b")

@@ -73,6 +73,32 @@ def test_without_members_an_admin_client_may_commit() -> None:
     assert (desk.commit("", -1), desk.commit("one", 1)) == (NONE, UNKNOWN)
 
 
+@pytest.mark.parametrize(
+    ("member_id", "epoch", "instance_id", "error"),
+    [
+        ("one", 2, None, NONE),
+        ("one", 1, None, ErrorCode.ILLEGAL_GENERATION),
+        ("one", -1, None, ErrorCode.ILLEGAL_GENERATION),
+        ("who", 2, None, UNKNOWN),
+        ("", 2, None, UNKNOWN),
+        ("", -1, "static", UNKNOWN),
+        ("", -1, None, NONE),
+    ],
+)
+def test_a_transactional_commit_has_a_member_or_none(
+    member_id: str, epoch: int, instance_id: str | None, error: ErrorCode
+) -> None:
+    """The version says nothing of members, and another epoch is the error that its clients know."""
+    desk = pair_sharing_a()
+    assert desk.commit(member_id, epoch, instance_id=instance_id, version=3, transactional=True) is error
+
+
+def test_a_transactional_commit_of_a_group_that_does_not_exist() -> None:
+    desk = Desk()
+    assert desk.commit("one", 1, transactional=True) is ErrorCode.ILLEGAL_GENERATION
+    assert desk.commit("", -1, transactional=True) is NONE
+
+
 def test_a_member_commits_by_a_version_that_knows_member_epochs() -> None:
     desk = pair_sharing_a()
     assert desk.commit("one", 2, version=8) is ErrorCode.UNSUPPORTED_VERSION

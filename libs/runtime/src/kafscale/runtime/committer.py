@@ -42,7 +42,7 @@ log = structlog.get_logger(__name__)
 JOBS_PER_REQUEST_MAX = 100
 REQUEST_BYTES_MAX = 1 << 20
 OPERATIONS_MAX = 128
-"""etcd's default of --max-txn-ops: the number of jobs plus the longest branch of any job."""
+"""etcd's default of --max-txn-ops: the number of jobs plus the width of the widest job."""
 REQUESTS_IN_FLIGHT_MAX = 4
 RETRY_FIRST_MS = 20
 TRANSACTION = "commit txn"
@@ -84,7 +84,7 @@ class _Job:
     key: bytes  # the key that it puts; a request may write a key only once
     txn: Txn
     bytes: int
-    width: int  # operations of its longest branch
+    width: int  # operations, as etcd counts them
     submitted_ms: int
     done: Callable[[Answer], None]
     span: Span | None
@@ -247,7 +247,9 @@ def _settle(nested: object, revision: int, ambiguous: bool) -> Settled:
 
 
 def _width(txn: Txn) -> int:
-    return max(len(txn.compare), len(txn.success), len(txn.failure))
+    """As etcd counts: the longest list of the transaction, and that of the widest transaction in it."""
+    nested = [_width(op) for op in (*txn.success, *txn.failure) if isinstance(op, Txn)]
+    return max(len(txn.compare), len(txn.success), len(txn.failure)) + max(nested, default=0)
 
 
 def _size(txn: Txn) -> int:

@@ -17,6 +17,7 @@ from kafscale.coordinator.groups.classic_type import ClassicGroupType
 from kafscale.coordinator.groups.commits import Commits
 from kafscale.coordinator.groups.consumer_type import ConsumerGroupType
 from kafscale.coordinator.groups.group_configs import GroupConfigView
+from kafscale.coordinator.groups.line import Lines
 from kafscale.coordinator.groups.offset_expiration import OffsetExpiration
 from kafscale.coordinator.groups.registry import GROUP_STATES, Groups
 from kafscale.coordinator.groups.running_clock import RunningClock
@@ -70,7 +71,8 @@ class Coordination:
         self.producer_ids = ProducerIdBlocks(runtime.etcd, runtime.keyspace, runtime.clock)
         self.transactions = self._transactions(world)
         self.slots = Slots(world, self._contents(), runtime.task_group.create_task)
-        self.commits = Commits(runtime.etcd, runtime.keyspace, self.committer, self.slots.lost)
+        self.lines = Lines(runtime.keyspace, self.committer, self.slots.lost)
+        self.commits = Commits(runtime.etcd, runtime.keyspace, self.lines, self.slots.lost)
         self.context = CoordinatorContext(
             front_doors=front_doors,
             producer_ids=self.producer_ids,

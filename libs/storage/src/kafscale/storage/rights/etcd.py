@@ -90,16 +90,21 @@ TABLE: Final[Mapping[Role, Row]] = MappingProxyType(
                 Kind.HEADS,
                 Kind.METAS,
                 Kind.OWNERS,
+                # It asks the coordinators of transactional ids.
+                Kind.SLOT_CLAIMS,
                 Kind.SETTLE_REQUESTS,
                 Kind.ACLS,
                 Kind.WITNESSES,
             ),
             writes=(Kind.HEADS, Kind.METAS, Kind.OWNERS, Kind.WITNESSES),
+            live=(Role.COORDINATOR,),
         ),
         Role.FETCH: Row(reads=(Kind.TOPICS, Kind.ACLS), span=(Kind.METAS, Kind.HEADS)),
         Role.COORDINATOR: Row(
             reads=(
                 Kind.TOPICS,
+                # It ends transactions at the owners of partitions.
+                Kind.OWNERS,
                 Kind.PRODUCER_IDS,
                 Kind.SLOT_CLAIMS,
                 Kind.GROUPS,
@@ -117,7 +122,7 @@ TABLE: Final[Mapping[Role, Row]] = MappingProxyType(
                 Kind.PENDING_OFFSETS,
                 Kind.TRANSACTIONS,
             ),
-            live=(Role.FRONTDOOR,),
+            live=(Role.FRONTDOOR, Role.PRODUCE),
         ),
         Role.ADMIN: Row(
             reads=(

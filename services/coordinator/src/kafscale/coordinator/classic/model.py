@@ -124,13 +124,18 @@ class Leave:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """Asks whether this OffsetCommit may be written. It does not contain the offsets."""
+    """Asks whether this OffsetCommit may be written. It does not contain the offsets.
+
+    `transactional`: a TxnOffsetCommit. Its offsets are pending until the transaction is over, so no state of a
+    rebalance refuses it, and it is no heartbeat. The member is checked if the request has one.
+    """
 
     token: Token
     generation: Generation = NO_GENERATION
     member_id: MemberId = NO_MEMBER_ID
     instance_id: InstanceId | None = None
     names_missing_groups: bool = False  # OffsetCommit v9+: GROUP_ID_NOT_FOUND, before ILLEGAL_GENERATION
+    transactional: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

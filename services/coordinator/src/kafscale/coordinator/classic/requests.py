@@ -1,7 +1,7 @@
 """The requests that are answered at once: Heartbeat, LeaveGroup, the check of a commit, DeleteGroups.
 
 The law: a request with another generation than the current one never succeeds. A heartbeat changes deadlines
-only, and so does a commit, which counts as a heartbeat. Neither costs a write.
+only, and so does a commit, which counts as a heartbeat (a transactional one does not). Neither costs a write.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def commit(group: WorkingGroup, event: Commit) -> None:
     if error is ErrorCode.NONE:
         if group.phase is Phase.EMPTY:
             group.known = True
-        else:
+        elif not event.transactional:
             group.extend_session(group.members[event.member_id])
     group.replies.append(StatusReply(token=event.token, error=error))
 
@@ -88,14 +88,20 @@ def _commit_refusal(group: WorkingGroup, event: Commit) -> ErrorCode:
         if not group.known and not group.pending:
             missing = event.names_missing_groups
             return ErrorCode.GROUP_ID_NOT_FOUND if missing else ErrorCode.ILLEGAL_GENERATION
+    if event.transactional and _has_no_member(event):
+        return ErrorCode.NONE  # a producer that knows nothing of the group's members (before KIP-447)
     error = group.check(event.member_id, event.instance_id)
     if error is not ErrorCode.NONE:
         return error
     if event.generation != group.generation:
         return ErrorCode.ILLEGAL_GENERATION
-    if group.phase is Phase.COMPLETING_REBALANCE:
+    if group.phase is Phase.COMPLETING_REBALANCE and not event.transactional:
         return ErrorCode.REBALANCE_IN_PROGRESS
     return ErrorCode.NONE
+
+
+def _has_no_member(event: Commit) -> bool:
+    return event.generation < 0 and event.member_id == NO_MEMBER_ID and event.instance_id is None
 
 
 def delete(group: WorkingGroup, event: Delete) -> None:

@@ -268,12 +268,24 @@ def _commit_error(group: Group, request: Commit) -> ErrorCode:
     persisted = group.persisted
     if request.member_epoch < 0 and not persisted.members:
         return ErrorCode.NONE  # an admin client, or a consumer without a group
+    if request.transactional:
+        return _transactional_error(persisted, request)
     if persisted.epoch == 0:
         return ErrorCode.GROUP_ID_NOT_FOUND
     error = _epoch_error(persisted, request.member_id, request.member_epoch)
     if error is ErrorCode.UNKNOWN_MEMBER_ID or request.version >= MEMBER_EPOCH_COMMIT_VERSION:
         return error
     return ErrorCode.UNSUPPORTED_VERSION
+
+
+def _transactional_error(persisted: PersistedGroup, request: Commit) -> ErrorCode:
+    """Kafka's errors of a TxnOffsetCommit, in the words of the classic protocol."""
+    if persisted.epoch == 0:
+        return ErrorCode.ILLEGAL_GENERATION
+    if request.member_epoch < 0 and not request.member_id and request.instance_id is None:
+        return ErrorCode.NONE  # a producer that knows nothing of the group's members (before KIP-447)
+    error = _epoch_error(persisted, request.member_id, request.member_epoch)
+    return ErrorCode.ILLEGAL_GENERATION if error is ErrorCode.STALE_MEMBER_EPOCH else error
 
 
 def _fetch_error(group: Group, request: Fetch) -> ErrorCode:

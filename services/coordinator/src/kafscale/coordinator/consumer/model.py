@@ -114,12 +114,17 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """Asks whether this OffsetCommit is allowed."""
+    """Asks whether this OffsetCommit is allowed.
+
+    `transactional`: a TxnOffsetCommit. The member is checked if the request has one, whatever the version is.
+    """
 
     token: Token
     member_id: str
     member_epoch: int
+    instance_id: str | None = None
     version: int = 9
+    transactional: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,9 +2,8 @@
 
 The laws:
 
-- Commits of one group are written in order of arrival. Commits that arrive during a write share the next transaction,
-  in which the last offset of each partition wins. Each commit is acknowledged after its transaction. A commit whose
-  client leaves before it is sent is not sent.
+- Commits of one group are written in order of arrival (`line`). Commits that arrive during a write share the next
+  transaction. Each commit is acknowledged after its transaction.
 - Nothing is cached. A read is linearizable and compares the claim, so neither a stale owner nor a new one returns an
   old offset.
 - A read waits for the commits that arrived before it (`settled`). A member may commit and give up a partition without
@@ -19,12 +18,13 @@ from __future__ import annotations
 import asyncio
 import weakref
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import structlog
+from kafscale.coordinator.groups.line import CHANGES_PER_TXN_MAX, Lines, Step
 from kafscale.coordinator.slots import Held
-from kafscale.runtime.committer import Answer, Committer, Settled
+from kafscale.runtime.committer import Settled
 from kafscale.storage.etcd.client import Compare, Delete, EtcdClient, EtcdError, KeyValue, Put, Range, Txn
 from kafscale.storage.etcd.ops import range_at
 from kafscale.storage.groups import CommittedOffset, decode_committed, encode_committed
@@ -35,16 +35,9 @@ from kafscale.wire.errors import ErrorCode
 
 log = structlog.get_logger(__name__)
 
-CHANGES_PER_TXN_MAX = 100
-CHANGES_BYTES_MAX = 512 << 10
-KEYS_WAITING_MAX = 100_000
-"""Of one group. More commits are refused until these are written."""
-
 OFFSETS_PER_PAGE = 500
 """Of one read: at most 4 MiB, with the longest group ids and the default limit of metadata."""
 UNREADABLE_LOGGED_MAX = 1_000
-
-Write = Put | Delete
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,34 +59,46 @@ class Page(NamedTuple):
     rest: bytes | None
 
 
-class _Waiter(NamedTuple):
-    answer: asyncio.Future[ErrorCode]
-    changes: Mapping[bytes, Write]
+class _Expiry:
+    """A turn that deletes offsets that have not changed since they were read. Its answer is NONE or INVALID_REQUEST."""
 
+    def __init__(
+        self, keyspace: Keyspace, held: Held, group: str, due: Mapping[PartitionKey, Stored]
+    ) -> None:
+        revisions = {keyspace.committed(held.slot_id, group, *each): due[each].revision for each in due}
+        unchanged = [Compare(key, "mod", "=", revision) for key, revision in revisions.items()]
+        self._step = Step(
+            Txn(
+                compare=(slot_fence(keyspace, held.slot_id, held.revision), *unchanged),
+                success=tuple(map(Delete, revisions)),
+            ),
+            frozenset(revisions),
+        )
+        self._gone: bool | None = None
+        self.key = keyspace.commits_prefix(held.slot_id, group)
+        self.size = len(revisions)
 
-@dataclass(slots=True)
-class _Queue:
-    """The commits of one group that wait for the present transaction."""
+    def step(self) -> Step | ErrorCode:
+        if self._gone is None:
+            return self._step
+        return ErrorCode.NONE if self._gone else ErrorCode.INVALID_REQUEST
 
-    waiting: list[_Waiter] = field(default_factory=list)
-    keys: int = 0
+    def made(self, settled: Settled) -> bool:
+        """The pass goes on with the next page, which compares the claim."""
+        self._gone = settled.result.succeeded
+        return True
 
 
 class Commits:
     """See the module's laws. `fenced` is called with a lost claim."""
 
     def __init__(
-        self,
-        etcd: EtcdClient,
-        keyspace: Keyspace,
-        committer: Committer,
-        fenced: Callable[[Held], None],
+        self, etcd: EtcdClient, keyspace: Keyspace, lines: Lines, fenced: Callable[[Held], None]
     ) -> None:
         self._etcd = etcd
         self._keyspace = keyspace
-        self._committer = committer
+        self._lines = lines
         self._fenced = fenced
-        self._queues: dict[tuple[Held, str], _Queue] = {}
         self._logged: set[tuple[bytes, int]] = set()
         self.unreadable_met = 0
         """How often an offset was read that could not be decoded."""
@@ -113,13 +118,13 @@ class Commits:
 
     def is_writing(self, held: Held, group: str) -> bool:
         """Whether a write of the group's offsets is queued or in progress."""
-        return (held, group) in self._queues
+        return self._lines.is_busy(held, group)
 
     def write(
         self, held: Held, group: str, offsets: Mapping[PartitionKey, CommittedOffset]
     ) -> asyncio.Future[ErrorCode]:
         """Queued when this returns. NONE after the write; NOT_COORDINATOR if another instance has the slot."""
-        return self._change(
+        return self._lines.change(
             held,
             group,
             {
@@ -132,7 +137,7 @@ class Commits:
 
     async def delete(self, held: Held, group: str, where: Iterable[PartitionKey]) -> ErrorCode:
         keys = [self._keyspace.committed(held.slot_id, group, *each) for each in where]
-        return await self._change(held, group, {key: Delete(key) for key in keys})
+        return await self._lines.change(held, group, {key: Delete(key) for key in keys})
 
     async def expire(self, held: Held, group: str, due: Mapping[PartitionKey, Stored]) -> bool:
         """Deletes offsets that have not changed since they were read. False if one has changed: then the other offsets
@@ -140,34 +145,22 @@ class Commits:
         all_gone = True
         where = list(due)
         for start in range(0, len(where), CHANGES_PER_TXN_MAX // 2):
-            part = where[start : start + CHANGES_PER_TXN_MAX // 2]
-            keys = [self._keyspace.committed(held.slot_id, group, *each) for each in part]
-            unchanged = [
-                Compare(key, "mod", "=", due[each].revision) for key, each in zip(keys, part, strict=True)
-            ]
-            txn = Txn(
-                compare=(slot_fence(self._keyspace, held.slot_id, held.revision), *unchanged),
-                success=tuple(map(Delete, keys)),
-            )
-            key = self._keyspace.commits_prefix(held.slot_id, group)
-            answer = await self._committer.ask(txn, key=key)
-            all_gone &= isinstance(answer, Settled) and answer.result.succeeded
+            part = {each: due[each] for each in where[start : start + CHANGES_PER_TXN_MAX // 2]}
+            turn = _Expiry(self._keyspace, held, group, part)
+            all_gone &= await self._lines.take(held, group, turn) is ErrorCode.NONE
         return all_gone
 
     def delete_all(self, held: Held, group: str) -> asyncio.Future[ErrorCode]:
         """Deletes every offset of the group. Queued when this returns."""
         prefix = self._keyspace.commits_prefix(held.slot_id, group)
-        return self._change(held, group, {prefix: Delete(prefix, prefix_end(prefix))})
+        return self._lines.change(held, group, {prefix: Delete(prefix, prefix_end(prefix))})
 
     async def settled(self, held: Held, group: str) -> None:
         """Returns after each commit of the group that has arrived by now is written or refused."""
         async with self.order_lock(group):
-            queue = self._queues.get((held, group))
-            if queue is None:
-                return
-            settled: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
-            queue.waiting.append(_Waiter(settled, {}))
-        await settled
+            settled = self._lines.settled(held, group)
+        if settled is not None:
+            await settled
 
     async def read(
         self, held: Held, group: str
@@ -231,79 +224,3 @@ class Commits:
                 self._logged.clear()
             self._logged.add(seen)
             log.error("committed offset unreadable", key=repr(kv.key), why=str(error))
-
-    # -- writing in order -----------------------------------------------------------------------
-
-    def _change(self, held: Held, group: str, changes: Mapping[bytes, Write]) -> asyncio.Future[ErrorCode]:
-        answer: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
-        if not changes:
-            answer.set_result(ErrorCode.NONE)
-            return answer
-        queue = self._queues.get((held, group))
-        in_progress = queue is not None
-        if queue is None:
-            queue = self._queues[(held, group)] = _Queue()
-        if in_progress and queue.keys + len(changes) > KEYS_WAITING_MAX:
-            answer.set_result(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-            return answer
-        queue.waiting.append(_Waiter(answer, changes))
-        queue.keys += len(changes)
-        if not in_progress:
-            self._next(held, group)
-        return answer
-
-    def _next(self, held: Held, group: str) -> None:
-        """Writes all waiting commits whose clients still wait, in as many transactions as etcd's limits need."""
-        queue = self._queues[(held, group)]
-        wanted = [waiter for waiter in queue.waiting if not waiter.answer.done()]
-        queue.waiting, queue.keys = [], 0
-        changes: dict[bytes, Write] = {}
-        for waiter in wanted:
-            for key, change in waiter.changes.items():
-                changes.pop(key, None)  # the last change of a key is written last
-                changes[key] = change
-        if not changes:
-            del self._queues[(held, group)]
-            for waiter in wanted:
-                waiter.answer.set_result(ErrorCode.NONE)
-            return
-        self._send_from(held, group, list(changes.values()), [waiter.answer for waiter in wanted])
-
-    def _send_from(
-        self, held: Held, group: str, changes: list[Write], waiting: list[asyncio.Future[ErrorCode]]
-    ) -> None:
-        size = _txn_size(changes)
-        now, rest = changes[:size], changes[size:]
-
-        def done(answer: Answer) -> None:
-            error = self._error_of(held, answer)
-            if error is ErrorCode.NONE and rest:
-                self._send_from(held, group, rest, waiting)
-                return
-            for each in waiting:
-                if not each.done():
-                    each.set_result(error)
-            self._next(held, group)
-
-        txn = Txn(compare=(slot_fence(self._keyspace, held.slot_id, held.revision),), success=tuple(now))
-        self._committer.submit(txn, done, key=self._keyspace.commits_prefix(held.slot_id, group))
-
-    def _error_of(self, held: Held, answer: Answer) -> ErrorCode:
-        if not isinstance(answer, Settled):
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        if answer.result.succeeded:
-            return ErrorCode.NONE
-        self._fenced(held)
-        return ErrorCode.NOT_COORDINATOR
-
-
-def _txn_size(changes: list[Write]) -> int:
-    """How many of the first changes may share a transaction. etcd needs the delete of a range to be alone."""
-    room = CHANGES_BYTES_MAX
-    for number, change in enumerate(changes[:CHANGES_PER_TXN_MAX]):
-        if isinstance(change, Delete) and change.range_end is not None:
-            return max(number, 1)
-        room -= len(change.key) + (len(change.value) if isinstance(change, Put) else 0)
-        if room < 0:
-            return max(number, 1)
-    return min(len(changes), CHANGES_PER_TXN_MAX)
