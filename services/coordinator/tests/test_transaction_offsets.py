@@ -185,10 +185,11 @@ async def test_a_move_with_an_unknown_outcome_is_made_once(one: Coordinator) -> 
 async def test_an_end_that_takes_too_long_is_not_confirmed_and_goes_on(
     one: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ends_module, "ANSWER_S", 0.05)
     await put(one, {0: 1})
     one.door.gate.clear()
-    assert not await end(one)
+    with monkeypatch.context() as patch:
+        patch.setattr(ends_module, "ANSWER_S", 0.05)
+        assert not await end(one)
     one.door.gate.set()
     assert await end(one)
     assert await committed(one) == {0: 1}
@@ -314,6 +315,22 @@ async def test_a_consumer_waits_for_offsets_that_are_pending(one: Coordinator, v
     assert await fetched(one, version, stable=False) == {0: (5, 0), 1: (6, 0), 2: (-1, 0)}
     await end(one)
     assert await fetched(one, version, stable=True) == {0: (7, 0), 1: (6, 0), 2: (8, 0)}
+
+
+async def test_a_move_between_two_looks_shows_no_old_offset_as_stable(
+    one: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await commit(one, {0: 5})
+    await put(one, {0: 7})
+    honest = one.parts.commits.read
+
+    async def read(held: Held, group: str) -> object:
+        found = await honest(held, group)
+        assert await end(one)
+        return found
+
+    monkeypatch.setattr(one.parts.commits, "read", read)
+    assert (await fetched(one, 8, stable=True))[0] == (-1, ErrorCode.UNSTABLE_OFFSET_COMMIT)
 
 
 async def test_of_all_topics_the_pending_partitions_are_unstable(one: Coordinator) -> None:

@@ -143,6 +143,7 @@ class Node:
             await server.start()
             async with asyncio.TaskGroup() as tasks:
                 self.service = ProduceService(self._runtime(tasks))
+                stack.push_async_callback(self.service.close)
                 tasks.create_task(self.registration.run())
                 await self.service.start()
                 await self.registration.set_state(InstanceState.READY)
@@ -184,6 +185,15 @@ class Node:
             registry_of(self.runtime.metrics.read()).get_sample_value(f"kafscale_produce_{name}", labels)
             or 0.0
         )
+
+    def labels(self, name: str) -> list[dict[str, str]]:
+        """Of each value of a metric."""
+        return [
+            sample.labels
+            for metric in registry_of(self.runtime.metrics.read()).collect()
+            for sample in metric.samples
+            if sample.name == f"kafscale_produce_{name}"
+        ]
 
     def send(
         self,

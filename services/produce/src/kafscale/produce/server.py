@@ -14,6 +14,7 @@ from kafscale.produce.bundles.cleaner import Cleaner
 from kafscale.produce.bundles.deletion import OwnBundles
 from kafscale.produce.bundles.gather import Gather, TokenBucket
 from kafscale.produce.checkpoint import Checkpointer, Merges
+from kafscale.produce.coordinators import Coordinators
 from kafscale.produce.handlers.describe_producers import DescribeProducersHandler
 from kafscale.produce.handlers.produce import ProduceHandler
 from kafscale.produce.handoff import Handoffs
@@ -61,7 +62,11 @@ fresh_id = partial(os.urandom, 16)
 @asynccontextmanager
 async def build(runtime: Runtime[ProduceSettings]) -> AsyncIterator[ServiceParts]:
     """The parts of one instance; their tasks live in the runtime's group."""
-    yield ProduceService(runtime).parts()
+    service = ProduceService(runtime)
+    try:
+        yield service.parts()
+    finally:
+        await service.close()
 
 
 class ProduceService:
@@ -74,6 +79,7 @@ class ProduceService:
         self._producer_budget = ProducerBudget(runtime.settings.produce_producer_bytes)
         self.live = LiveView(runtime.etcd, runtime.keyspace, ROLE)
         self.owners = OwnersView(runtime.etcd, runtime.keyspace)
+        self.coordinators = Coordinators(runtime) if runtime.settings.transactions else None
         self.log_starts = LogStarts(runtime.etcd, runtime.keyspace, lambda: self.ownership.partitions)
         self.settle_requests = SettleRequests(runtime.etcd, runtime.keyspace)
         self.committer = self._committer()
@@ -236,6 +242,7 @@ class ProduceService:
             owners=self.owners,
             live_produce=self.live.view,
             settle_requests=self.settle_requests.view,
+            **({} if self.coordinators is None else self.coordinators.views),
         )
         watch("owned_partitions", self.ownership.owned_count)
         watch("head_tokens_waiting", lambda: self.ownership.tools.bundler.head_tokens_waiting)
@@ -273,6 +280,8 @@ class ProduceService:
         tasks.create_task(self.owners.run(), name="owners-view")
         await self.live.loaded()
         await self.owners.ready()
+        if self.coordinators is not None:
+            await self.coordinators.start()
         await self._runtime.topics.ready()
         await self._runtime.history.judged()
         for name, work in (
@@ -301,3 +310,7 @@ class ProduceService:
         if self._runtime.history.stopped is not None:
             return  # nothing can be handed over
         await self.handoffs.drain(self._runtime.settings.drain_timeout_ms / 1000)
+
+    async def close(self) -> None:
+        if self.coordinators is not None:
+            await self.coordinators.close()
