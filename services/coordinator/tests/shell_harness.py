@@ -129,6 +129,7 @@ class Coordinator:
                 topics=self.topics,
                 task_group=tasks,
                 authorization=Authorization(self.authorizer, self.metrics),
+                identity=None,
             )
             front_doors = LiveView(self.etcd, self.keys, "frontdoor")
             self.parts = Coordination(cast("Runtime[CoordinatorSettings]", runtime), front_doors)

@@ -11,6 +11,7 @@ from kafscale.coordinator.groups.running_clock import RunningClock
 from kafscale.coordinator.producer_ids import ProducerIdBlocks
 from kafscale.coordinator.settings import CoordinatorSettings
 from kafscale.coordinator.slots import Slots
+from kafscale.coordinator.transactions.registry import TransactionalIds
 from kafscale.runtime.authorization import Authorization
 from kafscale.runtime.stream.frame import RequestMeta
 from kafscale.storage.membership.members import LiveView
@@ -30,6 +31,8 @@ class CoordinatorContext:
     authorization: Authorization
     follow_acls: Callable[[], None]
     """To be called with each heartbeat of a consumer group: regular expressions follow the ACLs."""
+    transactional_ids: TransactionalIds | None
+    """None: transactions are off."""
 
 
 def client_host(meta: RequestMeta) -> str:

@@ -24,6 +24,7 @@ from kafscale.coordinator.groups.running_clock import RunningClock
 from kafscale.coordinator.producer_ids import ProducerIdBlocks
 from kafscale.coordinator.settings import CoordinatorSettings
 from kafscale.coordinator.slots import Contents, Slots, World, slot_table
+from kafscale.coordinator.transactions.service import Transactions, watch_transactions
 from kafscale.runtime.authorization import enforced
 from kafscale.runtime.committer import CommitMetrics, Committer
 from kafscale.runtime.etcd_space import EtcdSpace
@@ -67,12 +68,14 @@ class Coordination:
             committer=self.committer,
             me=runtime.registration.instance.id,
         )
+        self.producer_ids = ProducerIdBlocks(runtime.etcd, runtime.keyspace, runtime.clock)
+        self.transactions = self._transactions(world)
         self.slots = Slots(world, self._contents(), runtime.task_group.create_task)
         self.lines = Lines(runtime.keyspace, self.committer, self.slots.lost)
         self.commits = Commits(runtime.etcd, runtime.keyspace, self.lines, self.slots.lost)
         self.context = CoordinatorContext(
             front_doors=front_doors,
-            producer_ids=ProducerIdBlocks(runtime.etcd, runtime.keyspace, runtime.clock),
+            producer_ids=self.producer_ids,
             topics=runtime.topics,
             clock=self.clock,
             slots=self.slots,
@@ -81,13 +84,28 @@ class Coordination:
             settings=settings,
             authorization=runtime.authorization,
             follow_acls=self.expressions.follow_acls,
+            transactional_ids=None if self.transactions is None else self.transactions.ids,
         )
         self.offset_expiration = OffsetExpiration(self.context)
         runtime.topics.subscribe(self._topic_changed)
         self._watch(runtime.metrics)
 
+    def _transactions(self, world: World) -> Transactions | None:
+        if not self._runtime.settings.transactions:
+            return None
+        return Transactions(
+            self._runtime,
+            world,
+            space=self.space,
+            producer_ids=self.producer_ids,
+            held=lambda slot_id: self.slots.held(slot_id),
+            fenced=lambda held: self.slots.lost(held),
+            is_fresh=self._is_fresh,
+            group_ends=None,
+        )
+
     def _contents(self) -> Sequence[Contents]:
-        return (self.groups,)
+        return (self.groups,) if self.transactions is None else (self.groups, self.transactions.ids)
 
     def _groups(self) -> Groups:
         runtime, settings = self._runtime, self._runtime.settings
@@ -116,6 +134,7 @@ class Coordination:
         metrics.watch("rebalances_total", lambda: self.groups.rebalances)
         metrics.watch("offsets_unreadable_total", lambda: self.commits.unreadable_met)
         metrics.watch("groups_unreadable", lambda: self.groups.unreadable_count)
+        watch_transactions(metrics, self.transactions)
 
     def _by_state(self) -> Iterator[Row]:
         """Reports every state, also those without groups: a missing metric would not say 0."""
@@ -137,6 +156,8 @@ class Coordination:
         await self.group_configs.view.ready()
         await self._runtime.topics.ready()
         self._topics = _active_topics(self._runtime.topics)
+        if self.transactions is not None:
+            await self.transactions.start()
         tasks.create_task(self.slots.run(), name="slots")
         tasks.create_task(self.offset_expiration.run(), name="offset-expiration")
 
@@ -170,6 +191,7 @@ def _active_topics(topics: TopicsView) -> Topics:
 async def build(runtime: Runtime[CoordinatorSettings]) -> AsyncIterator[ServiceParts]:
     front_doors = LiveView(runtime.etcd, runtime.keyspace, "frontdoor")
     coordination = Coordination(runtime, front_doors)
+    transactions = coordination.transactions
     watch_views(
         runtime.metrics,
         topics=runtime.topics.view,
@@ -177,6 +199,7 @@ async def build(runtime: Runtime[CoordinatorSettings]) -> AsyncIterator[ServiceP
         live_coordinator=coordination.live.view,
         live_frontdoor=front_doors.view,
         **runtime.access.views,
+        **({} if transactions is None else transactions.views),
     )
     watching = runtime.task_group.create_task(front_doors.run(), name="front-doors")
 
@@ -195,6 +218,13 @@ async def build(runtime: Runtime[CoordinatorSettings]) -> AsyncIterator[ServiceP
     }
     enforced(handlers, control)
     try:
-        yield ServiceParts(control=control, before_ready=ready, drain=coordination.drain)
+        yield ServiceParts(
+            control=control,
+            before_ready=ready,
+            drain=coordination.drain,
+            joins=None if transactions is None else transactions.joins,
+        )
     finally:
         watching.cancel()
+        if transactions is not None:
+            await transactions.close()
