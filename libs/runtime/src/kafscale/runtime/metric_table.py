@@ -355,6 +355,11 @@ COORDINATOR: Final = (
     counter("offsets_unreadable_total", "Times that a committed offset could not be read"),
     gauge("groups_unreadable", "Groups that are not served because their records cannot be read"),
     *TRANSACTIONS,
+    gauge("pending_offsets", "Offsets of groups that wait for the end of a transaction"),
+    gauge(
+        "pending_offsets_unreadable",
+        "Values of pending offsets that cannot be read; the transactions cannot end in these groups",
+    ),
 )
 
 ADMIN: Final = (
