@@ -37,7 +37,8 @@ def called(address: str, dial: Dial, method: Method[Message, Message], timeout_s
     async def ask() -> grpc.StatusCode:
         async with dial(address, ()) as channel:
             try:
-                await channel.unary_unary(method.path)(b"", timeout=timeout_s)
+                call: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(method.path)
+                await call(b"", timeout=timeout_s)
             except grpc.aio.AioRpcError as error:
                 return error.code()
             return grpc.StatusCode.OK
