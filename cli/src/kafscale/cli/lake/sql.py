@@ -89,7 +89,8 @@ async def _query(text: str, output: Output, isolation: Isolation, lake: Lake) ->
 
 def _dicts(part: pa.RecordBatch | pa.Table) -> list[dict[str, Any]]:
     """Rows. A map is an object in JSON, not a list of pairs; DuckDB's maps have each key once."""
-    return part.to_pylist(maps_as_pydicts="lossy")
+    rows: list[dict[str, Any]] = part.to_pylist(maps_as_pydicts="lossy")
+    return rows
 
 
 def _counting(show: Progress) -> Callable[[int], None]:
