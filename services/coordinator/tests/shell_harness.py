@@ -129,6 +129,7 @@ class Coordinator:
                 topics=self.topics,
                 task_group=tasks,
                 authorization=Authorization(self.authorizer, self.metrics),
+                identity=None,
             )
             front_doors = LiveView(self.etcd, self.keys, "frontdoor")
             self.parts = Coordination(cast("Runtime[CoordinatorSettings]", runtime), front_doors)
@@ -236,9 +237,10 @@ async def running(
     keys: Keyspace,
     settings: CoordinatorSettings = SETTINGS,
     authorizer: Authorizer | None = None,
+    node_id: int = 1,
 ) -> AsyncIterator[Coordinator]:
     """One instance that has all slots."""
-    one = await Coordinator(etcd, keys, settings=settings, authorizer=authorizer).start()
+    one = await Coordinator(etcd, keys, node_id, settings, authorizer).start()
     try:
         await one.has(64)
         yield one

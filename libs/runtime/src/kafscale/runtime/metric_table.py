@@ -269,6 +269,22 @@ PRODUCE: Final = (
     counter(
         "producer_ids_evicted_total", "Producers forgotten before they expired, because the table was full"
     ),
+    counter(
+        "transaction_joins_total",
+        "Questions to coordinators whether a transaction takes batches here; `unanswered`: none came in time",
+        "answer",
+    ),
+    histogram("transaction_join_seconds", "Time until a coordinator answered such a question"),
+    gauge("transaction_joins_waiting", "Partitions of requests that wait for the answer to such a question"),
+    counter(
+        "transaction_ends_total",
+        "Ends of transactions that coordinators sent, by partition; `later`: not carried out in time, or not here",
+        "answer",
+    ),
+    counter(
+        "marker_bundles_total",
+        "Bundles sealed for the ends of transactions with their budget, because that of bundles was used up",
+    ),
 )
 
 FETCH: Final = (
@@ -314,6 +330,34 @@ ETCD_SPACE: Final = (
     counter("etcd_space_refusals_total", "Groups, offsets and topics refused because etcd is filling up"),
 )
 
+TRANSACTIONS: Final = (
+    counter(
+        "transactions_decided_total",
+        "Transactions that were decided. The cause is tv1 or tv2 (an EndTxn of such a client), timeout or fence",
+        "outcome",
+        "cause",
+    ),
+    gauge(
+        "transactions", "Transactions that are not over, by Kafka's name of the state of their id", "state"
+    ),
+    gauge("transactions_closing", "Transactions that are decided and not ended everywhere"),
+    gauge(
+        "transactions_closing_oldest_seconds",
+        "For how long this instance has known the oldest transaction that is decided and not ended everywhere",
+    ),
+    counter(
+        "transaction_ends_total",
+        "Ends that were sent to partitions and groups. done: confirmed. later and failed: to be sent again. "
+        "dropped: the topic is deleted",
+        "answer",
+    ),
+    gauge("transactional_ids", "Transactional ids in memory"),
+    gauge(
+        "transactional_ids_unreadable",
+        "Transactional ids that are not served because their records cannot be read",
+    ),
+)
+
 COORDINATOR: Final = (
     *APIS,
     *DENIALS,
@@ -326,6 +370,12 @@ COORDINATOR: Final = (
     gauge("groups", "Groups in memory, by Kafka's name of the state", "state"),
     counter("offsets_unreadable_total", "Times that a committed offset could not be read"),
     gauge("groups_unreadable", "Groups that are not served because their records cannot be read"),
+    *TRANSACTIONS,
+    gauge("pending_offsets", "Offsets of groups that wait for the end of a transaction"),
+    gauge(
+        "pending_offsets_unreadable",
+        "Values of pending offsets that cannot be read; the transactions cannot end in these groups",
+    ),
 )
 
 ADMIN: Final = (

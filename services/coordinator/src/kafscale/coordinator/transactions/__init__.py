@@ -1,2 +1,6 @@
-"""The transactions of transactional ids: a pure machine for each id (`machine`), the ends of what it has decided
-(`closer`), and proofs that a slot is still ours (`proofs`). No service uses them yet."""
+"""The transactions of transactional ids.
+
+Pure: a machine for each id (`machine`), and which ends are sent when (`closer`). Around it: an actor for each id at
+work (`actor`), the ids of this instance (`registry`), proofs that a slot is still ours (`proofs`), the ends on their
+way (`closing`), and what other services ask (`serving`). `service` puts them together.
+"""

@@ -8,13 +8,14 @@ The laws:
   owner that moves, costs a repeat and never a transaction.
 - A participant is under way to one instance at a time. If it did not confirm, it waits from FIRST_PAUSE_MS to
   LAST_PAUSE_MS, or until the views show a change (an owner has moved). Who has no instance now waits in the same way.
-- One message to an instance has the ends of all ids, up to ENDS_TOGETHER.
+- One message to an instance has the ends of all ids, up to ENDS_TOGETHER. Ends for a busy instance stay due, and share
+  the next message to it.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
@@ -81,8 +82,14 @@ class Closer:
             if state.due_ms is not None:
                 state.due_ms, state.pause_ms = now_ms, FIRST_PAUSE_MS
 
-    def sends(self, now_ms: int, target_of: Callable[[Participant], str | None]) -> list[Send]:
-        """The messages that are due. Their ends are under way until `answered` or `unanswered`."""
+    def sends(
+        self,
+        now_ms: int,
+        target_of: Callable[[Participant], str | None],
+        busy: Collection[str] = (),
+    ) -> list[Send]:
+        """The messages that are due, except to `busy` instances. Their ends are under way until `answered` or
+        `unanswered`."""
         by_target: dict[str, list[End]] = defaultdict(list)
         for end, state in self._ends.items():
             if state.due_ms is None or state.due_ms > now_ms:
@@ -90,7 +97,7 @@ class Closer:
             target = target_of(end.participant)
             if target is None:
                 _pause(state, now_ms)
-            else:
+            elif target not in busy:
                 state.due_ms = None
                 by_target[target].append(end)
         return [
