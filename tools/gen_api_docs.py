@@ -6,7 +6,7 @@ import sys
 
 from kafscale.access.rules import Denial, Need, When, needs_of
 from kafscale.frontdoor.api import Api, Backend
-from kafscale.frontdoor.apis import DEFERRED, REFUSED, SERVED, NotServed
+from kafscale.frontdoor.apis import DEFERRED, OFF, REFUSED, SERVED, NotServed
 
 from tools.generated import ROOT, write_or_check
 
@@ -24,9 +24,13 @@ an unknown version with a body of version 0.
 "Order" says what a request waits for, if a client sends several on one connection without waiting for the answers
 ([wire.md](wire.md#order-of-requests)).
 """
-SERVED_HEAD = (
-    "## Served\n\n| key | API | versions | answered by | stream | order |\n|---|---|---|---|---|---|"
-)
+SERVED_HEAD = "| key | API | versions | answered by | stream | order |\n|---|---|---|---|---|---|"
+WITH_TRANSACTIONS = """
+## Served while transactions are on
+
+KAFSCALE_TRANSACTIONS is off by default ([settings.md](../settings.md)). Then ApiVersions shows these APIs as -1/-1 too,
+and InitProducerId and Produce refuse a transactional id.
+"""
 NOT_SERVED_HEAD = "| key | API | versions in Kafka 4.3 | {} |\n|---|---|---|---|"
 
 
@@ -46,6 +50,10 @@ def versions(low: int, high: int) -> str:
 
 def row(api: Api | NotServed, *more: str) -> str:
     return "| " + " | ".join([str(int(api.key)), api.name, versions(*api.versions), *more]) + " |"
+
+
+def served_row(api: Api) -> str:
+    return row(api, api.backend.value, stream(api), order(api))
 
 
 def stream(api: Api) -> str:
@@ -72,8 +80,11 @@ def rights_row(api: Api, need: Need) -> str:
 
 
 def page() -> str:
-    parts = [HEAD, SERVED_HEAD]
-    parts += [row(api, api.backend.value, stream(api), order(api)) for api in SERVED.values()]
+    off = {one.key for one in OFF}
+    parts = [HEAD, "## Served", "", SERVED_HEAD]
+    parts += [served_row(api) for api in SERVED.values() if api.key not in off]
+    parts += [WITH_TRANSACTIONS, SERVED_HEAD]
+    parts += [served_row(api) for api in SERVED.values() if api.key in off]
     for title, reason, apis in (("Not yet", "comes with", DEFERRED), ("Never", "why", REFUSED)):
         parts += ["", f"## {title}", "", NOT_SERVED_HEAD.format(reason)]
         parts += [row(api, api.why) for api in apis]

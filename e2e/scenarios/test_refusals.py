@@ -13,7 +13,7 @@ from typing import Final
 
 import kafscale.wire.schema
 import pytest
-from kafscale.frontdoor.api import Api, Forward, ToGroups, ToSlot
+from kafscale.frontdoor.api import Api, Forward, ToSlot, ToSlots
 from kafscale.frontdoor.apis import SERVED
 from kafscale.testkit.requests import nulls, one_of_each
 from kafscale.wire.apis import ApiKey
@@ -39,7 +39,7 @@ def codes(api: Api) -> set[ErrorCode]:
     match api.dispatch:
         case Forward(unavailable=unavailable, unknown=unknown):
             return {unavailable, unknown}
-        case ToSlot(codes=both) | ToGroups(codes=both):
+        case ToSlot(codes=both) | ToSlots(codes=both):
             return {both.not_executed, both.unknown}
         case _:
             return {ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.REQUEST_TIMED_OUT}

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
+from kafscale.wire.errors import ERROR_CODES
 from kafscale.wire.schema import MODULES, module_of
 from kio.schema.errors import ErrorCode as KioErrorCode
 
@@ -126,7 +127,7 @@ def _field(case: Case, field: dict[str, Any]) -> st.SearchStrategy[Any]:
 
 
 def _scalar(kind: str, name: str) -> st.SearchStrategy[Any]:
-    if name == "error_code":
+    if name in ERROR_CODES:
         return st.sampled_from([int(code) for code in KioErrorCode])  # kio knows no others
     if kind == "int64" and name.endswith(("_ms", "timestamp")):
         return st.just(-1) | st.integers(0, 1 << 41)  # a date or a duration to kio

@@ -239,9 +239,10 @@ async def running(
     keys: Keyspace,
     settings: CoordinatorSettings = SETTINGS,
     authorizer: Authorizer | None = None,
+    node_id: int = 1,
 ) -> AsyncIterator[Coordinator]:
     """One instance that has all slots."""
-    one = await Coordinator(etcd, keys, settings=settings, authorizer=authorizer).start()
+    one = await Coordinator(etcd, keys, node_id, settings, authorizer).start()
     try:
         await one.has(64)
         yield one

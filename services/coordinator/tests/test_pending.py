@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import pytest
 from kafscale.coordinator.groups import pending
 from kafscale.coordinator.groups.pending import MOVED_TOGETHER, Change, Pending, Place, Unstable
-from kafscale.storage.etcd.client import EtcdClient, KeyValue, Put, Txn
+from kafscale.storage.etcd.client import EtcdClient, Put, Txn
 from kafscale.storage.groups import CommittedOffset, decode_committed, encode_committed
 from kafscale.storage.keys import Keyspace, PartitionKey, SlotId, TopicId
+from kafscale.storage.schema import CorruptValue
 from kafscale.storage.transactions import decode_pending
 from kafscale.wire.errors import ErrorCode
 
@@ -220,11 +221,37 @@ async def test_partitions_with_a_pending_offset_are_unstable(line: Line) -> None
     kv = await line.etcd.get(line.held.place.key)
     assert kv is not None
     assert decode_pending(kv.value) == line.held.value
-    found = pending.unstable([kv])
+    found = pending.unstable([line.held])
     assert [where in found for where in ((TOPIC, 0), (OTHER, 1), (TOPIC, 1))] == [True, True, False]
     assert pending.unstable([]) == Unstable(frozenset(), False)
 
 
-async def test_a_damaged_value_makes_the_whole_group_unstable(line: Line) -> None:
-    damaged = KeyValue(line.held.place.key, b"\xff", 1, 1, 1, 0)
-    assert (TOPIC, 0) in pending.unstable([damaged])
+async def test_a_damaged_value_makes_the_whole_group_unstable_and_goes_with_it(line: Line) -> None:
+    await line.etcd.put(line.held.place.key, b"\xff")
+    kv = await line.etcd.get(line.held.place.key)
+    assert kv is not None
+    with pytest.raises(CorruptValue):
+        pending.loaded(line.held.place, kv)
+    line.held = pending.unreadable(line.held.place, kv)
+    assert (TOPIC, 0) in pending.unstable([line.held])
+    await line.make(pending.dropped(line.held))
+    assert await line.etcd.get(line.held.place.key) is None
+    assert line.held == Pending(place=line.held.place)
+
+
+async def test_all_that_is_pending_goes_with_the_group(line: Line) -> None:
+    await line.put({(TOPIC, 0): 1, (OTHER, 1): 2})
+    await line.make(pending.dropped(line.held))
+    assert await line.etcd.get(line.held.place.key) is None
+    assert pending.dropped(line.held) is None
+
+
+async def test_a_change_says_which_partitions_it_concerns(line: Line) -> None:
+    await line.put({(TOPIC, number): number for number in range(MOVED_TOGETHER + 1)})
+    first = pending.end(line.held, 1, commit=True)
+    assert first is not None
+    assert first.where == {(TOPIC, number) for number in range(MOVED_TOGETHER)}
+    await line.make(first)
+    last = pending.end(line.held, 1, commit=True)
+    assert last is not None
+    assert last.where == {(TOPIC, MOVED_TOGETHER)}

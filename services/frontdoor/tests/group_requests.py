@@ -9,7 +9,10 @@ from door_harness import Cluster, FakeClient
 from kafscale.frontdoor.api import Backend
 from kafscale.storage.slots import slot_of
 from kafscale.wire.schema import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
     consumer_group_heartbeat,
+    end_txn,
     heartbeat,
     join_group,
     leave_group,
@@ -18,6 +21,7 @@ from kafscale.wire.schema import (
     offset_delete,
     offset_fetch,
     sync_group,
+    txn_offset_commit,
 )
 
 CONTROL = "control"
@@ -55,6 +59,38 @@ def about(key: int, group: str, version: int) -> Any:
             return offset_delete.OffsetDeleteRequest(group_id=group)
         case _:
             return consumer_group_heartbeat.ConsumerGroupHeartbeatRequest(group_id=group, member_id="m")
+
+
+def of_transaction(key: int, version: int, transaction: str, group: str) -> Any:
+    """A request of this transactional id, with something in it. `group`: if the API names one."""
+    match key:
+        case 24:
+            schema = add_partitions_to_txn
+            topics = [schema.AddPartitionsToTxnRequestTopic(name="t", partitions=[3, 5])]
+            if version < 4:
+                return schema.AddPartitionsToTxnRequest(
+                    v3_and_below_transactional_id=transaction,
+                    v3_and_below_producer_id=7,
+                    v3_and_below_topics=topics,
+                )
+            entry = schema.AddPartitionsToTxnRequestTransaction(
+                transactional_id=transaction, producer_id=7, topics=topics
+            )
+            return schema.AddPartitionsToTxnRequest(transactions=[entry])
+        case 25:
+            return add_offsets_to_txn.AddOffsetsToTxnRequest(
+                transactional_id=transaction, producer_id=7, producer_epoch=2, group_id=group
+            )
+        case 26:
+            return end_txn.EndTxnRequest(transactional_id=transaction, producer_id=7, committed=True)
+        case _:
+            partition = txn_offset_commit.TxnOffsetCommitRequestPartition(
+                partition_index=3, committed_offset=9
+            )
+            topic = txn_offset_commit.TxnOffsetCommitRequestTopic(name="t", partitions=[partition])
+            return txn_offset_commit.TxnOffsetCommitRequest(
+                transactional_id=transaction, group_id=group, producer_id=7, topics=[topic]
+            )
 
 
 ONE_GROUP = [

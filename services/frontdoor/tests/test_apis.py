@@ -14,7 +14,7 @@ import pytest
 from door_fakes import instance
 from door_harness import Cluster, FakeClient, topic_id, until
 from kafscale.frontdoor.api import Api, Backend
-from kafscale.frontdoor.apis import DEFERRED, REFUSED, SERVED, advertised
+from kafscale.frontdoor.apis import DEFERRED, OFF, REFUSED, SERVED, advertised
 from kafscale.frontdoor.assembly import ROLES
 from kafscale.runtime.stream.client import StreamClient
 from kafscale.runtime.stream.options import SERVER_OPTIONS, Stream
@@ -22,6 +22,7 @@ from kafscale.runtime.stream.server import InboundRequest, StreamServer
 from kafscale.storage.membership.members import Instance
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.schema import (
+    add_partitions_to_txn,
     consumer_group_describe,
     delete_groups,
     describe_groups,
@@ -85,10 +86,19 @@ def test_every_api_of_kafka_is_listed_once_with_its_versions() -> None:
     assert all(api.why for api in (*DEFERRED, *REFUSED))
 
 
-def test_only_served_apis_are_advertised_in_the_order_of_their_keys() -> None:
-    shown = advertised()
+@pytest.mark.parametrize("transactions", [False, True])
+def test_only_served_apis_are_advertised_in_the_order_of_their_keys(transactions: bool) -> None:
+    shown = advertised(transactions=transactions)
     assert list(shown) == sorted(kafka_versions())
-    assert {key for key, versions in shown.items() if versions != (-1, -1)} == set(SERVED)
+    off = set() if transactions else {int(one.key) for one in OFF}
+    assert {key for key, versions in shown.items() if versions != (-1, -1)} == set(SERVED) - off
+
+
+def test_what_is_off_without_transactions_has_its_versions_all_the_same() -> None:
+    assert [one.versions for one in OFF] == [SERVED[int(one.key)].versions for one in OFF]
+    assert {one.key.name for one in OFF} == {name for name in ApiKey.__members__ if "TXN" in name} - {
+        "WRITE_TXN_MARKERS"
+    }
 
 
 @pytest.mark.parametrize("api", SERVED.values(), ids=lambda api: api.name)
@@ -127,6 +137,9 @@ REQUESTS: dict[int, Any] = {
     ApiKey.DESCRIBE_GROUPS: describe_groups.DescribeGroupsRequest(groups=[GROUP]),
     ApiKey.DELETE_GROUPS: delete_groups.DeleteGroupsRequest(groups_names=[GROUP]),
     ApiKey.CONSUMER_GROUP_DESCRIBE: consumer_group_describe.ConsumerGroupDescribeRequest(group_ids=[GROUP]),
+    ApiKey.ADD_PARTITIONS_TO_TXN: add_partitions_to_txn.AddPartitionsToTxnRequest(
+        transactions=[add_partitions_to_txn.AddPartitionsToTxnRequestTransaction(transactional_id=GROUP)]
+    ),
 }
 """What has to name a topic or a group; any other API travels with a request of defaults."""
 Arrival = tuple[Backend, Stream, int]

@@ -11,13 +11,25 @@ from typing import Any
 import pytest
 from door_fakes import Sent
 from door_harness import Cluster, FakeClient, settled
-from group_requests import ONE, ONE_GROUP, TWO, about, answered, ask, code_of, coordinators, joined, sent_to
+from group_requests import (
+    ONE,
+    ONE_GROUP,
+    TWO,
+    about,
+    answered,
+    ask,
+    code_of,
+    coordinators,
+    joined,
+    of_transaction,
+    sent_to,
+)
 from kafscale.access.acl import ResourceType
 from kafscale.access.authorizer import Authorizer
-from kafscale.access.rules import Need, NotEnforced, Side, needs_of
+from kafscale.access.rules import Need, NotEnforced, Side, When, needs_of
 from kafscale.frontdoor.api import Backend, Own
 from kafscale.frontdoor.apis import SERVED
-from kafscale.frontdoor.authorization import asked_needs, check_apis, whole_needs
+from kafscale.frontdoor.authorization import asked_needs, check_apis, in_version, whole_needs
 from kafscale.runtime.stream.frame import ReplyStatus
 from kafscale.testkit.acls import ALICE, VARIANTS, acl, allowing, authorizer, right_of, variant
 from kafscale.wire.apis import ApiKey
@@ -81,6 +93,8 @@ def request_about(key: int, version: int) -> Any:
             return alter_user_scram_credentials.AlterUserScramCredentialsRequest(deletions=[deletion])
         case 22:
             return init_producer_id.InitProducerIdRequest(transactional_id=None)
+        case 24 | 25 | 26 | 28:
+            return of_transaction(key, version, "tx", ONE)
         case _ if (key, version) in ONE_GROUP:
             return about(key, ONE, version)
         case _:
@@ -108,7 +122,8 @@ async def test_a_denied_request_has_its_error_and_no_service_gets_it(key: int, v
         await settled()
         assert all_sent(cluster) == []
         response = answered(client)
-        code = int(whole_needs(SERVED[key])[-1].code)
+        asked = [need for need in whole_needs(SERVED[key]) if in_version(need, version)]
+        code = next(int(need.code) for need in asked if need.when is not When.TRANSACTIONAL_ID)
         if key == ApiKey.DESCRIBE_LOG_DIRS and version < 3:
             assert response.results == []  # clients read this as the error
         else:
@@ -209,12 +224,73 @@ async def test_a_producer_id_needs_what_its_producer_writes(
     transaction: str | None, right: str, code: int, version: int
 ) -> None:
     async with running(allowing(right)) as cluster:
+        cluster.slots.set("tx", "1/a")
         client = cluster.client(ALICE)
         ask(client, 22, version, init_producer_id.InitProducerIdRequest(transactional_id=transaction))
         await settled()
         assert bool(all_sent(cluster)) is (code == 0)
         if code:
             assert answered(client).error_code == code
+
+
+# ---- transactions
+
+BOTH = ("TRANSACTIONAL_ID tx WRITE", f"GROUP {ONE} READ")
+
+
+@pytest.mark.parametrize(
+    ("key", "version"), [(25, version) for version in range(5)] + [(28, version) for version in range(6)]
+)
+@pytest.mark.parametrize(
+    ("rights", "code"),
+    [
+        (BOTH, 0),
+        (BOTH[:1], 30),
+        (BOTH[1:], 53),
+        ((BOTH[0], f"GROUP {TWO} READ", "GROUP tx READ"), 30),
+        ((f"TRANSACTIONAL_ID {ONE} WRITE", BOTH[1]), 53),
+    ],
+)
+async def test_offsets_of_a_transaction_need_the_right_to_its_id_and_to_read_the_group(
+    key: int, version: int, rights: tuple[str, ...], code: int
+) -> None:
+    async with running(allowing(*rights)) as cluster:
+        cluster.slots.set("tx", "2/a")
+        client = cluster.client(ALICE)
+        ask(client, key, version, of_transaction(key, version, "tx", ONE))
+        await settled()
+        assert bool(all_sent(cluster)) is (code == 0)
+        if code:
+            assert set(error_codes(answered(client))) == {code}
+
+
+@pytest.mark.parametrize("version", range(6))
+@pytest.mark.parametrize("right", ["TRANSACTIONAL_ID tx WRITE", "CLUSTER kafka-cluster CLUSTER_ACTION"])
+async def test_partitions_are_added_by_clients_with_a_right_to_the_id_and_by_brokers_of_the_cluster(
+    version: int, right: str
+) -> None:
+    allowed = right.startswith("TRANSACTIONAL_ID") is (version < 4)
+    async with running(allowing(right)) as cluster:
+        cluster.slots.set("tx", "2/a")
+        client = cluster.client(ALICE)
+        ask(client, 24, version, of_transaction(24, version, "tx", ONE))
+        await settled()
+        assert bool(all_sent(cluster)) is allowed
+        if not allowed:
+            assert set(error_codes(answered(client))) == {53 if version < 4 else 31}
+
+
+@pytest.mark.parametrize(("right", "code"), [("WRITE", 0), ("DESCRIBE", 53)])
+async def test_a_transaction_is_ended_by_those_who_may_write_with_its_id(right: str, code: int) -> None:
+    async with running(allowing(f"TRANSACTIONAL_ID tx {right}")) as cluster:
+        cluster.slots.set("tx", "2/a")
+        client = cluster.client(ALICE)
+        ask(client, 26, 5, of_transaction(26, 5, "tx", ONE))
+        await settled()
+        assert bool(all_sent(cluster)) is (code == 0)
+        if code:
+            answer = answered(client)
+            assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (code, -1, -1)
 
 
 # ---- several groups

@@ -6,7 +6,7 @@ import pytest
 from door_fakes import FakeStream
 from door_harness import Cluster, FakeClient, settled, until
 from kafscale.frontdoor.api import Backend
-from kafscale.frontdoor.apis import DEFERRED, REFUSED, SERVED
+from kafscale.frontdoor.apis import DEFERRED, OFF, REFUSED, SERVED
 from kafscale.frontdoor.forwarding import LOSSES_MAX
 from kafscale.runtime.stream.frame import ReplyStatus
 from kafscale.wire.apis import ApiKey
@@ -55,16 +55,20 @@ async def test_an_api_versions_request_from_the_future_is_answered_in_version_0(
     assert not client.hung_up
 
 
-async def test_what_is_not_served_is_listed_as_not_offered(cluster: Cluster) -> None:
-    client = cluster.client()
-    client.ask(18, 4, joined(api_versions.encode_request(api_versions.ApiVersionsRequest("probe", "1"), 4)))
-    await settled()
-    response = api_versions.decode_response(client.answers[0].body, 4)
+@pytest.mark.parametrize("transactions", [False, True])
+async def test_what_is_not_served_is_listed_as_not_offered(transactions: bool) -> None:
+    async with Cluster.running(transactions=transactions) as cluster:
+        client = cluster.client()
+        request = api_versions.ApiVersionsRequest("probe", "1")
+        client.ask(18, 4, joined(api_versions.encode_request(request, 4)))
+        await settled()
+        response = api_versions.decode_response(client.answers[0].body, 4)
     shown = {key.api_key: (key.min_version, key.max_version) for key in response.api_keys}
     offered = {key: api.versions for key, api in SERVED.items()}
-    assert shown == offered | {int(api.key): (-1, -1) for api in (*DEFERRED, *REFUSED)}
+    absent = (*DEFERRED, *REFUSED) if transactions else (*OFF, *DEFERRED, *REFUSED)
+    assert shown == offered | {int(api.key): (-1, -1) for api in absent}
     assert shown[ApiKey.PRODUCE] == (0, 13)
-    assert shown[ApiKey.ADD_PARTITIONS_TO_TXN] == (-1, -1)
+    assert shown[ApiKey.ADD_PARTITIONS_TO_TXN] == ((0, 5) if transactions else (-1, -1))
 
 
 @pytest.mark.parametrize(("name", "code"), [("kafka-python", 0), ("", 42), ("-x", 42), ("a b", 42)])

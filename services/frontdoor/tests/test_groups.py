@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 from door_harness import Cluster, settled, until
 from group_requests import ONE, ONE_GROUP, TWO, about, answered, ask, code_of, coordinators, joined, sent_to
-from kafscale.frontdoor import assembly
+from kafscale.frontdoor import apis
 from kafscale.frontdoor.api import ToSlot
 from kafscale.frontdoor.apis import SERVED
 from kafscale.frontdoor.group_calls import GRACE_MS
-from kafscale.frontdoor.handlers.offset_commit import AGE_MS_MAX
 from kafscale.frontdoor.handlers.sync_group import WAIT_MS
 from kafscale.frontdoor.key_fields import group_of, text_field
+from kafscale.runtime.stream.age import AGE_MS_MAX
 from kafscale.runtime.stream.frame import ReplyStatus
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.errors import WireError
@@ -81,7 +81,7 @@ async def test_a_call_goes_to_the_slot_of_the_key_that_its_registration_reads(
         return text_field(body, 1, flexible=flexible) or ""
 
     heartbeat = replace(SERVED[ApiKey.HEARTBEAT], dispatch=ToSlot(key_of=second))
-    monkeypatch.setattr(assembly, "SERVED", {**SERVED, int(ApiKey.HEARTBEAT): heartbeat})
+    monkeypatch.setattr(apis, "SERVED", {**SERVED, int(ApiKey.HEARTBEAT): heartbeat})
     async with Cluster.running() as cluster:
         coordinators(cluster, g1=1, g2=2)
         cluster.client().ask(int(ApiKey.HEARTBEAT), 4, b"\4g-1\4g-2")

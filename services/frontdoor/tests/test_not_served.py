@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+
 import pytest
+import pytest_asyncio
 from door_harness import Cluster, settled
-from kafscale.frontdoor.apis import DEFERRED, REFUSED, NotServed
+from kafscale.frontdoor.apis import NotServed, not_served
 from kafscale.wire.errors import ErrorCode
 from kio.index import load_response_schema
 from kio.serial import entity_reader
 
+ABSENT = not_served(transactions=False)
 CASES = [
     pytest.param(api, version, id=f"{api.name}-v{version}")
-    for api in (*DEFERRED, *REFUSED)
+    for api in ABSENT
     for version in range(api.versions[0], api.versions[1] + 1)
 ]
+
+
+@pytest_asyncio.fixture
+async def cluster() -> AsyncIterator[Cluster]:
+    async with Cluster.running(transactions=False) as running:
+        yield running
 
 
 def has_error_of_the_whole(api: NotServed, version: int) -> bool:
@@ -42,7 +52,7 @@ async def test_it_is_answered_if_the_answer_has_an_error_for_the_whole(
     assert not client.hung_up
 
 
-@pytest.mark.parametrize("api", [*DEFERRED, *REFUSED], ids=lambda api: api.name)
+@pytest.mark.parametrize("api", ABSENT, ids=lambda api: api.name)
 async def test_a_version_that_kafka_does_not_know_ends_the_connection(
     cluster: Cluster, api: NotServed
 ) -> None:

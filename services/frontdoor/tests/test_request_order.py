@@ -15,6 +15,7 @@ from kafscale.frontdoor.apis import SERVED
 from kafscale.frontdoor.assembly import ROLES
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.schema import (
+    add_partitions_to_txn,
     consumer_group_describe,
     delete_groups,
     delete_records,
@@ -42,6 +43,9 @@ REQUESTS: dict[int, Any] = {
     K.DESCRIBE_GROUPS: describe_groups.DescribeGroupsRequest(groups=[GROUP]),
     K.DELETE_GROUPS: delete_groups.DeleteGroupsRequest(groups_names=[GROUP]),
     K.CONSUMER_GROUP_DESCRIBE: consumer_group_describe.ConsumerGroupDescribeRequest(group_ids=[GROUP]),
+    K.ADD_PARTITIONS_TO_TXN: add_partitions_to_txn.AddPartitionsToTxnRequest(
+        transactions=[add_partitions_to_txn.AddPartitionsToTxnRequestTransaction(transactional_id=GROUP)]
+    ),
 }
 """What has to name a topic or a group; any other API is asked with a request of defaults."""
 
@@ -57,7 +61,9 @@ CHANGES: Final = frozenset(
 READS_RECORDS: Final = frozenset(
     (K.FETCH, K.LIST_OFFSETS, K.OFFSET_FOR_LEADER_EPOCH, K.DESCRIBE_PRODUCERS, K.DESCRIBE_LOG_DIRS)
 )
-WRITES_GROUPS: Final = frozenset((K.OFFSET_COMMIT, K.HEARTBEAT, K.LEAVE_GROUP, K.CONSUMER_GROUP_HEARTBEAT))
+WRITES_GROUPS: Final = frozenset(
+    (K.OFFSET_COMMIT, K.TXN_OFFSET_COMMIT, K.HEARTBEAT, K.LEAVE_GROUP, K.CONSUMER_GROUP_HEARTBEAT)
+)
 READS_GROUPS: Final = frozenset((K.OFFSET_FETCH, K.LIST_GROUPS, K.DESCRIBE_GROUPS, K.CONSUMER_GROUP_DESCRIBE))
 TRAVELLING = [api for api in SERVED.values() if api.backend is not Backend.FRONTDOOR]
 

@@ -37,6 +37,8 @@ class When(Enum):
     ALWAYS = "always"
     TRANSACTIONAL_ID = "the request has a transactional id"
     NO_TRANSACTIONAL_ID = "the request has no transactional id"
+    OF_CLIENT = "versions 0-3, which clients send"
+    OF_BROKER = "versions 4 and later, which brokers send"
     TWO_PHASE_COMMIT = "the request enables two-phase commit (KIP-939)"
     CLIENT = "the reader is a client"
     REPLICA = "the reader is a follower: it has a replica id"
@@ -149,7 +151,7 @@ def _topic(
     return _need(operation, ResourceType.TOPIC, side, denial, when, instead=instead)
 
 
-def _transaction(operation: Operation, when: When) -> Need:
+def _transaction(operation: Operation, when: When = When.ALWAYS) -> Need:
     return _need(operation, ResourceType.TRANSACTIONAL_ID, _F, Denial.FAILS_REQUEST, when)
 
 
@@ -239,6 +241,14 @@ ROWS: Final[Mapping[ApiKey, tuple[Need, ...]]] = MappingProxyType(
         ),
         # CLUSTER_ACTION is what brokers have; clients ask this API since KIP-320.
         _K.OFFSET_FOR_LEADER_EPOCH: (_topic(_O.DESCRIBE, instead=_on_cluster(_O.CLUSTER_ACTION)),),
+        _K.ADD_PARTITIONS_TO_TXN: (
+            _transaction(_O.WRITE, When.OF_CLIENT),
+            _need(_O.CLUSTER_ACTION, ResourceType.CLUSTER, _F, Denial.FAILS_REQUEST, When.OF_BROKER),
+            _topic(_O.WRITE, when=When.OF_CLIENT),
+        ),
+        _K.ADD_OFFSETS_TO_TXN: (_transaction(_O.WRITE), _group(_O.READ)),
+        _K.END_TXN: (_transaction(_O.WRITE),),
+        _K.TXN_OFFSET_COMMIT: (_transaction(_O.WRITE), _group(_O.READ), _topic(_O.READ)),
         _K.DESCRIBE_ACLS: _cluster(_O.DESCRIBE),
         _K.CREATE_ACLS: _cluster(_O.ALTER),
         _K.DELETE_ACLS: _cluster(_O.ALTER),

@@ -269,6 +269,22 @@ PRODUCE: Final = (
     counter(
         "producer_ids_evicted_total", "Producers forgotten before they expired, because the table was full"
     ),
+    counter(
+        "transaction_joins_total",
+        "Questions to coordinators whether a transaction takes batches here; `unanswered`: none came in time",
+        "answer",
+    ),
+    histogram("transaction_join_seconds", "Time until a coordinator answered such a question"),
+    gauge("transaction_joins_waiting", "Partitions of requests that wait for the answer to such a question"),
+    counter(
+        "transaction_ends_total",
+        "Ends of transactions that coordinators sent, by partition; `later`: not carried out in time, or not here",
+        "answer",
+    ),
+    counter(
+        "marker_bundles_total",
+        "Bundles sealed for the ends of transactions with their budget, because that of bundles was used up",
+    ),
 )
 
 FETCH: Final = (
@@ -355,6 +371,11 @@ COORDINATOR: Final = (
     counter("offsets_unreadable_total", "Times that a committed offset could not be read"),
     gauge("groups_unreadable", "Groups that are not served because their records cannot be read"),
     *TRANSACTIONS,
+    gauge("pending_offsets", "Offsets of groups that wait for the end of a transaction"),
+    gauge(
+        "pending_offsets_unreadable",
+        "Values of pending offsets that cannot be read; the transactions cannot end in these groups",
+    ),
 )
 
 ADMIN: Final = (

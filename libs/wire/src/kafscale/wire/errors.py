@@ -422,16 +422,17 @@ def error_name(code: int) -> str:
     return _NAMES.get(code, str(code))
 
 
-ERROR_CODE: Final = "error_code"
+ERROR_CODES: Final = ("error_code", "partition_error_code")
+"""The names of the field. The second is that of AddPartitionsToTxn alone."""
 
 
 def error_codes(message: msgspec.Struct) -> Iterator[int]:
     """All error codes of a response that are not zero, at any depth, each as often as it occurs.
 
-    Every generated response names such a field `error_code`.
+    A struct has at most one such field.
     """
-    code = getattr(message, ERROR_CODE, 0)
-    if code:
+    field = _code_field(type(message))
+    if field is not None and (code := getattr(message, field)):
         yield code
     for name in _parts(type(message)):
         part = getattr(message, name)
@@ -443,8 +444,10 @@ def error_codes(message: msgspec.Struct) -> Iterator[int]:
 
 def _codes_of(entries: Sequence[msgspec.Struct]) -> Iterator[int]:
     """A large Metadata response has one per partition, so the innermost level is one list comprehension."""
-    if not _parts(type(entries[0])):
-        yield from [code for entry in entries if (code := getattr(entry, ERROR_CODE))]
+    kind = type(entries[0])
+    field = _code_field(kind)
+    if field is not None and not _parts(kind):
+        yield from [code for entry in entries if (code := getattr(entry, field))]
         return
     for entry in entries:
         yield from error_codes(entry)
@@ -461,7 +464,12 @@ def _parts(kind: type[msgspec.Struct]) -> tuple[str, ...]:
 
 
 def _has_codes(kind: type[msgspec.Struct]) -> bool:
-    return ERROR_CODE in kind.__struct_fields__ or bool(_parts(kind))
+    return _code_field(kind) is not None or bool(_parts(kind))
+
+
+@cache
+def _code_field(kind: type[msgspec.Struct]) -> str | None:
+    return next((name for name in ERROR_CODES if name in kind.__struct_fields__), None)
 
 
 def _struct_in(hint: Any) -> type[msgspec.Struct] | None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from kafscale.coordinator.groups.commits import Commits
 from kafscale.coordinator.groups.registry import Groups
 from kafscale.coordinator.groups.running_clock import RunningClock
+from kafscale.coordinator.groups.transaction_offsets import TransactionOffsets
 from kafscale.coordinator.producer_ids import ProducerIdBlocks
 from kafscale.coordinator.settings import CoordinatorSettings
 from kafscale.coordinator.slots import Slots
@@ -27,6 +28,8 @@ class CoordinatorContext:
     slots: Slots
     groups: Groups
     commits: Commits
+    transaction_offsets: TransactionOffsets
+    """Has nothing while transactions are off."""
     settings: CoordinatorSettings
     authorization: Authorization
     follow_acls: Callable[[], None]

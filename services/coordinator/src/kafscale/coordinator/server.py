@@ -16,14 +16,17 @@ from kafscale.coordinator.context import CoordinatorContext
 from kafscale.coordinator.groups.classic_type import ClassicGroupType
 from kafscale.coordinator.groups.commits import Commits
 from kafscale.coordinator.groups.consumer_type import ConsumerGroupType
+from kafscale.coordinator.groups.ends import GroupEnds
 from kafscale.coordinator.groups.group_configs import GroupConfigView
 from kafscale.coordinator.groups.line import Lines
 from kafscale.coordinator.groups.offset_expiration import OffsetExpiration
 from kafscale.coordinator.groups.registry import GROUP_STATES, Groups
 from kafscale.coordinator.groups.running_clock import RunningClock
+from kafscale.coordinator.groups.transaction_offsets import TransactionOffsets
 from kafscale.coordinator.producer_ids import ProducerIdBlocks
 from kafscale.coordinator.settings import CoordinatorSettings
 from kafscale.coordinator.slots import Contents, Slots, World, slot_table
+from kafscale.coordinator.transactions.proofs import Proofs
 from kafscale.coordinator.transactions.service import Transactions, watch_transactions
 from kafscale.runtime.authorization import enforced
 from kafscale.runtime.committer import CommitMetrics, Committer
@@ -79,11 +82,13 @@ class Coordination:
             committer=self.committer,
             me=runtime.registration.instance.id,
         )
+        lines = Lines(runtime.keyspace, self.committer, lambda held: self.slots.lost(held))
+        self.transaction_offsets = self._transaction_offsets(lines)
+        self.group_ends = GroupEnds(self.groups, self.transaction_offsets)
         self.producer_ids = ProducerIdBlocks(runtime.etcd, runtime.keyspace, runtime.clock)
         self.transactions = self._transactions(world)
         self.slots = Slots(world, self._contents(), runtime.task_group.create_task)
-        self.lines = Lines(runtime.keyspace, self.committer, self.slots.lost)
-        self.commits = Commits(runtime.etcd, runtime.keyspace, self.lines, self.slots.lost)
+        self.commits = Commits(runtime.etcd, runtime.keyspace, lines, self.slots.lost)
         self.context = CoordinatorContext(
             front_doors=front_doors,
             producer_ids=self.producer_ids,
@@ -92,6 +97,7 @@ class Coordination:
             slots=self.slots,
             groups=self.groups,
             commits=self.commits,
+            transaction_offsets=self.transaction_offsets,
             settings=settings,
             authorization=runtime.authorization,
             follow_acls=self.expressions.follow_acls,
@@ -112,11 +118,23 @@ class Coordination:
             held=lambda slot_id: self.slots.held(slot_id),
             fenced=lambda held: self.slots.lost(held),
             is_fresh=self._is_fresh,
-            group_ends=None,
+            group_ends=self.group_ends,
         )
 
     def _contents(self) -> Sequence[Contents]:
-        return (self.groups,) if self.transactions is None else (self.groups, self.transactions.ids)
+        if self.transactions is None:
+            return (self.groups,)
+        return (self.groups, self.transaction_offsets, self.transactions.ids)
+
+    def _transaction_offsets(self, lines: Lines) -> TransactionOffsets:
+        runtime = self._runtime
+        proofs = Proofs(
+            runtime.etcd,
+            runtime.keyspace,
+            lambda held: self.slots.lost(held),
+            runtime.task_group.create_task,
+        )
+        return TransactionOffsets(runtime.keyspace, lines, proofs, runtime.topics)
 
     def _groups(self) -> Groups:
         runtime, settings = self._runtime, self._runtime.settings
@@ -145,6 +163,8 @@ class Coordination:
         metrics.watch("rebalances_total", lambda: self.groups.rebalances)
         metrics.watch("offsets_unreadable_total", lambda: self.commits.unreadable_met)
         metrics.watch("groups_unreadable", lambda: self.groups.unreadable_count)
+        metrics.watch("pending_offsets", lambda: self.transaction_offsets.count)
+        metrics.watch("pending_offsets_unreadable", lambda: self.transaction_offsets.unreadable_count)
         watch_transactions(metrics, self.transactions)
 
     def _by_state(self) -> Iterator[Row]:
@@ -234,6 +254,7 @@ async def build(runtime: Runtime[CoordinatorSettings]) -> AsyncIterator[ServiceP
             control=control,
             before_ready=ready,
             drain=coordination.drain,
+            ends=None if transactions is None else coordination.group_ends,
             joins=None if transactions is None else transactions.joins,
         )
     finally:

@@ -5,12 +5,14 @@ read them, and nothing else says which service answers an API or on which stream
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, NamedTuple, Protocol, assert_never
 
+from kafscale.access.acl import ResourceType
 from kafscale.access.rules import Need
-from kafscale.frontdoor.key_fields import group_of
+from kafscale.frontdoor.key_fields import group_of, transactional_id_of
+from kafscale.runtime.stream.age import AGE_MS_MAX
 from kafscale.runtime.stream.frame import Outcome
 from kafscale.runtime.stream.options import Stream
 from kafscale.wire.apis import ApiKey, api_label
@@ -102,7 +104,8 @@ class KeyOf(Protocol):
 class ToSlot:
     """A call about what lies in one slot: at most once, in order, to the coordinator of the slot (group_calls.py).
 
-    `wait_ms`: how long the answer may take by design. `age_ms_max`: an older call must not take effect.
+    `wait_ms`: how long the answer may take by design. `age_ms_max`: an older call must not take effect. What is left of
+    it is the age budget of the request, so the coordinator knows how old the request is (runtime/stream/age.py).
     """
 
     key_of: KeyOf = group_of
@@ -112,19 +115,22 @@ class ToSlot:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToGroups:
-    """A call about several groups: split by coordinator, and the answers joined (group_calls.py).
+class ToSlots:
+    """A call about several groups or transactional ids: split by coordinator, and the answers joined (group_calls.py).
 
-    `asked` and `results` are the lists of groups in the request and in the answer, `entry` makes an entry of the
-    latter. Both kinds of entries are a group id, or have it as `group_id`.
+    `asked` and `results` are the lists of them in the request and in the answer. Both kinds of entries are such a key,
+    or have it as `key`. `failed` makes an entry of the answer, with an error, from one of the request.
+    `age_ms_max`: as in ToSlot.
     """
 
     schema: Codec
     asked: str
     response: Callable[..., Any]
     results: str
-    entry: Callable[..., Any]
+    failed: Callable[[Any, ErrorCode], Any]
+    key: str = "group_id"
     codes: Codes = Codes()
+    age_ms_max: int | None = None
 
 
 class Place(NamedTuple):
@@ -163,6 +169,7 @@ class Api:
     """`refuse` writes the front door's own answer for an error. `large_answer`: the answer may be much larger than the
     request, so a connection has one such request at a time; Fetch has its own turns (fetch_turns.py). `asks`: the needs
     of `kafscale.access.rules` that the API's own handler asks; authorization.py asks those of a whole request.
+    `names`: where the request has the name of a resource, if not in its first field; by the type of the resource.
     `patient`: the request may wait a few milliseconds, so that many share a message to the service (stream/client.py).
     `writes` and `reads`: a request that reads waits for the earlier ones of its connection that write the same area.
     `exclusive`: it changes what any other request may read or need (topics, configs, rights, log starts, whole groups).
@@ -171,11 +178,12 @@ class Api:
     key: ApiKey
     versions: tuple[int, int]
     backend: Backend
-    dispatch: Forward | ToSlot | ToGroups | ToOwners | Own
+    dispatch: Forward | ToSlot | ToSlots | ToOwners | Own
     refuse: Refuse
     stream: Stream = Stream.CONTROL
     large_answer: bool = False
     asks: tuple[Need, ...] = ()
+    names: Mapping[ResourceType, KeyOf] = field(default_factory=dict, hash=False)
     patient: bool = False
     writes: Area | None = None
     reads: Area | None = None
@@ -247,4 +255,25 @@ def to_group(
         patient=patient,
         writes=writes,
         exclusive=exclusive,
+    )
+
+
+def to_transaction(
+    key: ApiKey,
+    versions: tuple[int, int],
+    refuse: Refuse,
+    *,
+    names: Mapping[ResourceType, KeyOf] | None = None,
+) -> Api:
+    """Of one transactional id, and only while it is young: an EndTxn of the older protocol does not say which
+    transaction it ends. So a copy that comes late must not take effect (docs/protocol/transactions.md, Age).
+
+    The codes are those of a group's calls. On both, clients ask for the coordinator again and repeat the request."""
+    return Api(
+        key=key,
+        versions=versions,
+        backend=Backend.COORDINATOR,
+        dispatch=ToSlot(key_of=transactional_id_of, age_ms_max=AGE_MS_MAX),
+        refuse=refuse,
+        names=names or {},
     )

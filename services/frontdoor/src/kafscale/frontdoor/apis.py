@@ -97,14 +97,18 @@ TELEMETRY: Final = "client telemetry"
 NO_REPLICAS: Final = "object storage is the replication: there are no replicas to move"
 
 SERVED: Final[Mapping[int, Api]] = exported(handlers, "API", Api)
-"""By key, in the order of the keys."""
+"""By key, in the order of the keys. Those in `OFF` only while transactions are on."""
 
-DEFERRED: Final = (
+OFF: Final = (
     NotServed(_K.ADD_PARTITIONS_TO_TXN, (0, 5), TRANSACTIONS, {4: "tea"}),
     NotServed(_K.ADD_OFFSETS_TO_TXN, (0, 4), TRANSACTIONS, {0: "te"}),
     NotServed(_K.END_TXN, (0, 5), TRANSACTIONS, {0: "te", 5: "teph"}),
-    NotServed(_K.WRITE_TXN_MARKERS, (1, 2), TRANSACTIONS),
     NotServed(_K.TXN_OFFSET_COMMIT, (0, 5), TRANSACTIONS),
+)
+"""What takes the place of served APIs while KAFSCALE_TRANSACTIONS is off."""
+
+DEFERRED: Final = (
+    NotServed(_K.WRITE_TXN_MARKERS, (1, 2), TRANSACTIONS),
     NotServed(_K.CREATE_DELEGATION_TOKEN, (1, 3), SECURITY, {1: "essqqqsyt", 3: "essssqqqsyt"}),
     NotServed(_K.RENEW_DELEGATION_TOKEN, (1, 2), SECURITY, {1: "eqt"}),
     NotServed(_K.EXPIRE_DELEGATION_TOKEN, (1, 2), SECURITY, {1: "eqt"}),
@@ -141,8 +145,19 @@ REFUSED: Final = (
 NOT_OFFERED: Final = (-1, -1)
 
 
-def advertised() -> dict[int, tuple[int, int]]:
+def not_served(*, transactions: bool) -> tuple[NotServed, ...]:
+    """`transactions`: whether they are on. This is the one place that decides which APIs that changes."""
+    return (*(() if transactions else OFF), *DEFERRED, *REFUSED)
+
+
+def served(*, transactions: bool) -> dict[int, Api]:
+    """By key, in the order of the keys."""
+    absent = {one.key for one in not_served(transactions=transactions)}
+    return {key: api for key, api in SERVED.items() if api.key not in absent}
+
+
+def advertised(*, transactions: bool) -> dict[int, tuple[int, int]]:
     """The versions in ApiVersions, by key."""
-    shown = {key: api.versions for key, api in SERVED.items()}
-    shown.update((int(api.key), NOT_OFFERED) for api in (*DEFERRED, *REFUSED))
+    shown = {key: api.versions for key, api in served(transactions=transactions).items()}
+    shown.update((int(api.key), NOT_OFFERED) for api in not_served(transactions=transactions))
     return dict(sorted(shown.items()))

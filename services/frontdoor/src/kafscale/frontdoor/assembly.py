@@ -8,8 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, assert_never
 
 from kafscale.frontdoor.access import AccessMeans
-from kafscale.frontdoor.api import Api, Backend, Forward, Own, ToGroups, ToOwners, ToSlot
-from kafscale.frontdoor.apis import DEFERRED, REFUSED, SERVED, advertised
+from kafscale.frontdoor.api import Api, Backend, Forward, Own, ToOwners, ToSlot, ToSlots
+from kafscale.frontdoor.apis import SERVED, advertised, not_served, served
 from kafscale.frontdoor.authentication.credentials import CredentialSource
 from kafscale.frontdoor.authentication.machine import Versions
 from kafscale.frontdoor.authorization import RequestAuthorizer, check_apis, need_of_each
@@ -137,11 +137,11 @@ def assemble(settings: FrontdoorSettings, views: Views, means: Means) -> FrontDo
     gateway = Gateway(
         served={
             key: Served(api, parts.authorizer.guarded(api, handler_of(api, parts)), *api.versions)
-            for key, api in SERVED.items()
+            for key, api in served(transactions=settings.transactions).items()
         }
         | {
             int(one.key): Served(api, handler_of(api, parts), *api.versions)
-            for one in (*DEFERRED, *REFUSED)
+            for one in not_served(transactions=settings.transactions)
             for api in [one.as_api()]
         },
         left=sender.left,
@@ -209,7 +209,8 @@ def parts_of(
         turns=FetchTurns(AnswerMemory(int(means.budget.bytes_max * (1 - REQUESTS_SHARE)))),
         metering=_metering(settings, means, metrics),
         authorizer=authorizer,
-        advertised=advertised(),
+        advertised=advertised(transactions=settings.transactions),
+        transaction_version=settings.transaction_version if settings.transactions else None,
         produce_timeout_min_ms=settings.produce_timeout_min_ms,
     )
 
@@ -232,7 +233,7 @@ def handler_of(api: Api, parts: Parts) -> Handler:
             return partial(parts.forwarder.forward, how=how)
         case ToSlot():
             return partial(parts.slots.call, how=how)
-        case ToGroups():
+        case ToSlots():
             return partial(parts.slots.call_several, how=how, need=need_of_each(api.key))
         case ToOwners():
             return partial(parts.owners.call, how=how, need=need_of_each(api.key))

@@ -1,7 +1,8 @@
 """Asks the authorizer before a request leaves the front door.
 
 Laws: this module is the one place that looks up a connection's rights. Needs that fail a whole request are asked here,
-from the API's row, before its handler sees the request: no handler can forget them. Calls about several groups or
+from the API's row, before its handler sees the request: no handler can forget them. The name that a need is about is
+the request's first field, or where the API's registration says (`Api.names`). Calls about several groups or
 partitions are asked where they are split (group_calls.py, owner_calls.py). The handler of an API asks all other needs,
 and names them in its registration (`Api.asks`). A need that nobody asks ends the process at its start. Without an
 authorizer, handlers are called directly.
@@ -13,7 +14,7 @@ from typing import Final
 from kafscale.access.acl import ResourceType
 from kafscale.access.principals import Principal, peer_host
 from kafscale.access.rules import ROWS, Denial, Need, Side, When, check_enforced, needs_of
-from kafscale.frontdoor.api import Api, ToGroups, ToOwners
+from kafscale.frontdoor.api import Api, ToOwners, ToSlots
 from kafscale.frontdoor.exchange import Exchange
 from kafscale.frontdoor.key_fields import text_field
 from kafscale.frontdoor.refusals import refuse_exchange
@@ -23,12 +24,16 @@ from kafscale.wire.apis import ApiKey
 Handler = Callable[[Exchange], None]
 TWO_PHASE_COMMIT_FROM: Final = 6
 """The first version of InitProducerId with the flag. It is not served; the flag is not in the first field."""
+OF_BROKERS_FROM: Final = 4
+"""The first version of AddPartitionsToTxn that brokers of Kafka send. Its first field is no text."""
 APPLIES: Final[Mapping[When, Callable[[str | None], bool]]] = {
     When.ALWAYS: lambda _: True,
-    When.TRANSACTIONAL_ID: lambda first: first is not None,
-    When.NO_TRANSACTIONAL_ID: lambda first: first is None,
+    When.TRANSACTIONAL_ID: lambda name: name is not None,
+    When.NO_TRANSACTIONAL_ID: lambda name: name is None,
+    When.OF_CLIENT: lambda _: True,
+    When.OF_BROKER: lambda _: True,
 }
-"""The cases that the first field decides."""
+"""The cases that a name in the request decides, in the versions that have the case."""
 
 
 class RequestAuthorizer:
@@ -63,22 +68,38 @@ class RequestAuthorizer:
 
     def _meets(self, exchange: Exchange, needs: tuple[Need, ...]) -> bool:
         """False: the exchange has its answer. Raises WireError."""
-        first: str | None = None
-        if any(reads_name(need) for need in needs):
-            flexible = exchange.version >= exchange.api.key.flexible_from
-            first = text_field(exchange.request.body, flexible=flexible)
         asker = self.rights_of(exchange)
         for need in needs:
-            if APPLIES[need.when](first) and not asker.allows(need, first or ""):
+            if not in_version(need, exchange.version):
+                continue
+            name = name_in(exchange, need) if reads_name(need) else None
+            if APPLIES[need.when](name) and not asker.allows(need, name or ""):
                 refuse_exchange(exchange, need.code)
                 return False
         return True
 
 
+def in_version(need: Need, version: int) -> bool:
+    match need.when:
+        case When.OF_CLIENT:
+            return version < OF_BROKERS_FROM
+        case When.OF_BROKER:
+            return version >= OF_BROKERS_FROM
+        case _:
+            return True
+
+
 def reads_name(need: Need) -> bool:
-    """True if the request's first field says what the need is about, or whether it applies."""
+    """True if a field of the request says what the need is about, or whether it applies."""
     on_cluster = all(right.resource_type is ResourceType.CLUSTER for right in need.any_of)
-    return need.when is not When.ALWAYS or not on_cluster
+    return need.when in (When.TRANSACTIONAL_ID, When.NO_TRANSACTIONAL_ID) or not on_cluster
+
+
+def name_in(exchange: Exchange, need: Need) -> str | None:
+    """What the need is about. None if the field is null. Raises WireError."""
+    flexible = exchange.version >= exchange.api.key.flexible_from
+    read = exchange.api.names.get(need.any_of[0].resource_type, text_field)
+    return read(exchange.request.body, flexible=flexible)
 
 
 def whole_needs(api: Api) -> tuple[Need, ...]:
@@ -93,7 +114,7 @@ def whole_needs(api: Api) -> tuple[Need, ...]:
 def asked_needs(api: Api) -> tuple[Need, ...]:
     """All needs that are asked at the front door for this API."""
     needs = needs_of(api.key, Side.FRONT_DOOR)
-    split = tuple(need for need in needs if isinstance(api.dispatch, ToGroups | ToOwners))
+    split = tuple(need for need in needs if isinstance(api.dispatch, ToSlots | ToOwners))
     absent = tuple(
         need
         for need in needs

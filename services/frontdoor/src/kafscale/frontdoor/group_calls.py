@@ -7,9 +7,9 @@ COORDINATOR_NOT_AVAILABLE, after a loss NOT_COORDINATOR (perhaps executed), and 
 retries. A coordinator's answer passes unread. Calls of one connection take one lane of the stream to an instance, so
 they arrive in the order of the socket. When a slot moves between two of them, the old owner's fence keeps the first
 from taking effect after the second.
-A call that names several groups is split by coordinator. The answers are joined in the order of the request, each
-group once; a group whose coordinator did not answer has the error in its own entry, and so has one that the client may
-not use. No coordinator is asked about the latter.
+A call that names several groups or transactional ids is split by coordinator. The answers are joined in the order of
+the request, each key once; one whose coordinator did not answer has the error in its own entry, and so has one that the
+client may not use. No coordinator is asked about the latter.
 """
 
 from collections.abc import Collection, Sequence
@@ -19,12 +19,12 @@ from typing import Any, Final
 import msgspec
 import structlog
 from kafscale.access.rules import Need
-from kafscale.frontdoor.api import Codes, Refuse, ToGroups, ToSlot
+from kafscale.frontdoor.api import Codes, Refuse, ToSlot, ToSlots
 from kafscale.frontdoor.authorization import RequestAuthorizer
 from kafscale.frontdoor.backends import Channel
 from kafscale.frontdoor.exchange import Exchange
 from kafscale.frontdoor.fan_out import Share, fan_out
-from kafscale.frontdoor.refusals import failed, refuse_exchange
+from kafscale.frontdoor.refusals import key_in, refuse_exchange
 from kafscale.frontdoor.routing import Routing
 from kafscale.runtime.clock import Clock, LoopWatch
 from kafscale.runtime.stream.frame import Outcome, Reply
@@ -65,15 +65,20 @@ class SlotCaller:
             return
         self._pass_on(exchange, self._routing.coordinator(key), how.codes)
 
-    def call_several(self, exchange: Exchange, how: ToGroups, need: Need) -> None:
-        """`need`: asked for each group."""
-        batch = GroupBatch(how, exchange.request.body, exchange.version)
-        denied = self._authorizer.rights_of(exchange).denied(need, batch.groups)
-        batch.deny(denied, need.code)
+    def call_several(self, exchange: Exchange, how: ToSlots, need: Need | None) -> None:
+        """`need`: asked for each key."""
+        batch = Batch(how, exchange.request.body, exchange.version)
+        if how.age_ms_max is not None and not self._in_time(exchange, how.age_ms_max):
+            refuse_exchange(exchange, how.codes.not_executed)
+            return
+        denied: Collection[str] = ()
+        if need is not None:
+            denied = self._authorizer.rights_of(exchange).denied(need, batch.keys)
+            batch.deny(denied, need.code)
         places: dict[Channel | None, list[int]] = {}
-        for place, group in enumerate(batch.groups):
-            if group not in denied:
-                places.setdefault(self._routing.coordinator(group), []).append(place)
+        for place, key in enumerate(batch.keys):
+            if key not in denied:
+                places.setdefault(self._routing.coordinator(key), []).append(place)
         if len(places) == 1 and not denied:
             self._pass_on(exchange, next(iter(places)), how.codes)
             return
@@ -87,7 +92,7 @@ class SlotCaller:
 
     @staticmethod
     def _join(
-        exchange: Exchange, batch: "GroupBatch", places: Sequence[Sequence[int]], replies: Sequence[Reply]
+        exchange: Exchange, batch: "Batch", places: Sequence[Sequence[int]], replies: Sequence[Reply]
     ) -> None:
         body, exchange.error = batch.join(places, replies)
         exchange.answer(body)
@@ -98,12 +103,13 @@ class SlotCaller:
         exchange.deadline_ms = max(exchange.deadline_ms, exchange.request.arrived_ms + bounded_ms + GRACE_MS)
 
     def _in_time(self, exchange: Exchange, age_ms_max: int) -> bool:
-        """A call that may have waited unread while this process was stopped is as old as the stop."""
+        """A call that may have waited unread while this process was stopped is as old as the stop. Its deadline is the
+        age limit and nothing sooner: the coordinator learns the age from what is left."""
         now_ms = self._clock.now_ms()
         stalled_ms = None if self._watch is None else self._watch.stalled_since_ms(now_ms)
         arrived_ms = exchange.request.arrived_ms
         came_ms = arrived_ms if stalled_ms is None else min(arrived_ms, stalled_ms)
-        exchange.deadline_ms = min(exchange.deadline_ms, came_ms + age_ms_max)
+        exchange.deadline_ms = came_ms + age_ms_max
         return exchange.deadline_ms > now_ms
 
     def _pass_on(self, exchange: Exchange, channel: Channel | None, codes: Codes) -> None:
@@ -124,36 +130,32 @@ def pass_back(exchange: Exchange, codes: Codes, replies: Sequence[Reply]) -> Non
         refuse_exchange(exchange, codes.of(outcome))
 
 
-def name_of(entry: Any) -> str:
-    """The group of an entry of a request or of an answer."""
-    return entry if isinstance(entry, str) else str(entry.group_id)
-
-
-def refuse_groups(how: ToGroups) -> Refuse:
-    """An answer with the error for each group of the request."""
+def refuse_keys(how: ToSlots) -> Refuse:
+    """An answer with the error for each group or transactional id of the request."""
 
     def refuse(body: memoryview, version: int, code: ErrorCode) -> Sequence[Buffer]:
         asked = getattr(how.schema.decode_request(body, version), how.asked)
-        entries = [failed(how.entry, code, group_id=name_of(each)) for each in asked]
+        entries = [how.failed(each, code) for each in asked]
         return how.schema.encode_response(how.response(**{how.results: entries}), version)
 
     return refuse
 
 
-class GroupBatch:
-    """A request about several groups, and the one answer that several coordinators give together."""
+class Batch:
+    """A request about several keys, and the one answer that several coordinators give together."""
 
-    def __init__(self, how: ToGroups, body: memoryview, version: int) -> None:
+    def __init__(self, how: ToSlots, body: memoryview, version: int) -> None:
         self._how = how
         self._version = version
         self._request = how.schema.decode_request(body, version)
         self._asked = getattr(self._request, how.asked)
-        self.groups = [name_of(each) for each in self._asked]
-        self._codes = dict.fromkeys(self.groups, how.codes.not_executed)
+        self.keys = [key_in(each, how.key) for each in self._asked]
+        self._first = dict(zip(reversed(self.keys), reversed(self._asked), strict=True))
+        self._codes = dict.fromkeys(self.keys, how.codes.not_executed)
 
-    def deny(self, groups: Collection[str], code: ErrorCode) -> None:
-        """These groups have the error, and are in no share."""
-        self._codes.update(dict.fromkeys(groups, code))
+    def deny(self, keys: Collection[str], code: ErrorCode) -> None:
+        """These have the error, and are in no share."""
+        self._codes.update(dict.fromkeys(keys, code))
 
     def share(self, places: Sequence[int]) -> Sequence[Buffer]:
         """The request for these entries alone."""
@@ -162,35 +164,35 @@ class GroupBatch:
         return self._how.schema.encode_request(share, self._version)
 
     def join(self, places: Sequence[Sequence[int]], replies: Sequence[Reply]) -> tuple[Sequence[Buffer], int]:
-        """The answer, with each group once, where the request names it first; and an error code in it, or 0.
+        """The answer, with each key once, where the request names it first; and an error code in it, or 0.
 
         `places`: for each reply the entries that its coordinator was asked about.
         """
         how, codes, throttle_time_ms = self._how, self._codes, 0
         found: dict[str, Any] = {}
         for own, reply in zip(places, replies, strict=True):
-            asked, outcome = [self.groups[place] for place in own], reply.status.outcome
+            asked, outcome = [self.keys[place] for place in own], reply.status.outcome
             if outcome is not Outcome.ANSWERED:
                 codes.update(dict.fromkeys(asked, how.codes.of(outcome)))
                 continue
             codes.update(dict.fromkeys(asked, how.codes.unknown))
             entries, waited_ms = self._read(reply.body)
             throttle_time_ms = max(throttle_time_ms, waited_ms)
-            found.update((group, entries[group]) for group in asked if group in entries)
-        missing = [group for group in codes if group not in found]
-        found.update((group, failed(how.entry, codes[group], group_id=group)) for group in missing)
+            found.update((key, entries[key]) for key in asked if key in entries)
+        missing = [key for key in codes if key not in found]
+        found.update((key, how.failed(self._first[key], codes[key])) for key in missing)
         answer = how.response(
-            throttle_time_ms=throttle_time_ms, **{how.results: [found[group] for group in codes]}
+            throttle_time_ms=throttle_time_ms, **{how.results: [found[key] for key in codes]}
         )
         error = int(codes[missing[-1]]) if missing else 0
         return how.schema.encode_response(answer, self._version), error
 
     def _read(self, body: memoryview) -> tuple[dict[str, Any], int]:
-        """The entries of a coordinator's answer by group, and its throttle time."""
+        """The entries of a coordinator's answer by key, and its throttle time."""
         try:
             response = self._how.schema.decode_response(body, self._version)
         except WireError as error:
             log.error("invalid answer of a coordinator", reason=str(error))
             return {}, 0
         entries = getattr(response, self._how.results)
-        return {name_of(each): each for each in entries}, response.throttle_time_ms
+        return {key_in(each, self._how.key): each for each in entries}, response.throttle_time_ms

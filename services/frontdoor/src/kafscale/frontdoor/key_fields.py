@@ -1,5 +1,5 @@
-"""The texts at the beginning of a request that say where it goes: a group id, a transactional id. The service reads the
-rest.
+"""The texts at the beginning of a request that say where it goes and whom it concerns: a group id, a transactional id.
+The service reads the rest.
 
 Pure.
 """
@@ -8,12 +8,14 @@ from kafscale.wire.errors import WireError
 from kafscale.wire.varints import uvarint
 
 
-def text_field(body: memoryview, place: int = 0, *, flexible: bool) -> str | None:
-    """The field at `place`, where it and all fields before it are texts. None if it is null. `flexible`: the version
-    writes lengths as varints. Raises WireError."""
+def text_field(body: memoryview, place: int = 0, *, flexible: bool, gap_bytes: int = 0) -> str | None:
+    """The text at `place`, where all fields before it are texts too, but for `gap_bytes` of numbers right before it.
+    None if it is null. `flexible`: the version writes lengths as varints. Raises WireError."""
     try:
         start = 0
-        for _ in range(place + 1):
+        for left in range(place, -1, -1):
+            if not left:
+                start += gap_bytes
             is_null, start, end = _span(body, start, flexible=flexible)
             if not is_null and not start <= end <= len(body):
                 raise WireError("first fields", "cut short")
@@ -40,3 +42,11 @@ def group_of(body: memoryview, *, flexible: bool) -> str:
     if group is None:
         raise WireError("group id", "null")
     return group
+
+
+def transactional_id_of(body: memoryview, *, flexible: bool) -> str:
+    """The transactional id, which is the first field of every call about one transaction. Raises WireError."""
+    transactional_id = text_field(body, flexible=flexible)
+    if transactional_id is None:
+        raise WireError("transactional id", "null")
+    return transactional_id

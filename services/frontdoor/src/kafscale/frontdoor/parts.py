@@ -20,6 +20,7 @@ from kafscale.storage.topics import TopicsView
 class Parts:
     """`advertised`: the versions that ApiVersions shows, by API key. `front_doors`: the brokers that clients see.
     `cluster_id`: the last known id, empty before the first start of an admin.
+    `transaction_version`: the level of the feature `transaction.version` that clients see; None: transactions are off.
     `produce_timeout_min_ms`: the shortest timeout of a Produce with acks=all.
     """
 
@@ -37,4 +38,5 @@ class Parts:
     metering: Metering
     authorizer: RequestAuthorizer
     advertised: Mapping[int, tuple[int, int]]
+    transaction_version: int | None
     produce_timeout_min_ms: int

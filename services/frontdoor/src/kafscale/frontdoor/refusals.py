@@ -45,6 +45,16 @@ def failed(struct: Struct, code: ErrorCode, **fields: object) -> Any:
     return struct(error_code=int(code), **fields)
 
 
+def key_in(entry: Any, field: str) -> str:
+    """The group or the transactional id of an entry, which is the id itself or has it in the field."""
+    return entry if isinstance(entry, str) else str(getattr(entry, field))
+
+
+def failed_key(struct: Struct, field: str = "group_id") -> Callable[[Any, ErrorCode], Any]:
+    """Makes an entry of an answer about several keys, with an error, from one of the request."""
+    return lambda asked, code: failed(struct, code, **{field: key_in(asked, field)})
+
+
 def whole(schema: Codec, response: Struct, **fields: object) -> Refuse:
     """An answer with one error for all of it. `fields`: what else it says."""
 

@@ -135,9 +135,10 @@ class Commits:
             },
         )
 
-    async def delete(self, held: Held, group: str, where: Iterable[PartitionKey]) -> ErrorCode:
+    def delete(self, held: Held, group: str, where: Iterable[PartitionKey]) -> asyncio.Future[ErrorCode]:
+        """Queued when this returns."""
         keys = [self._keyspace.committed(held.slot_id, group, *each) for each in where]
-        return await self._lines.change(held, group, {key: Delete(key) for key in keys})
+        return self._lines.change(held, group, {key: Delete(key) for key in keys})
 
     async def expire(self, held: Held, group: str, due: Mapping[PartitionKey, Stored]) -> bool:
         """Deletes offsets that have not changed since they were read. False if one has changed: then the other offsets

@@ -8,6 +8,7 @@ The laws (KIP-211):
 - A topic counts as deleted only if etcd, read after the offset was read, does not have it: a view may lag behind a new
   topic. While any topic's record cannot be read, no topic counts as deleted.
 - An offset that was committed again since it was read is not removed.
+- A group with offsets that a transaction has pending stays, and so do its other offsets.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ class OffsetExpiration:
         self._slots = context.slots
         self._groups = context.groups
         self._commits = context.commits
+        self._pending = context.transaction_offsets
         self._topics = context.topics
         self._clock = context.clock
         self._retention_ms = context.settings.offsets_retention_ms
@@ -88,7 +90,7 @@ class OffsetExpiration:
     async def _page(self, held: Held, page: Page, kept: set[str]) -> None:
         deleted = await self._deleted({where[0] for offsets in page.groups.values() for where in offsets})
         for name, offsets in page.groups.items():
-            empty_since_ms = self._empty_since_ms(name)
+            empty_since_ms = self._empty_since_ms(held, name)
             due = {
                 where: stored
                 for where, stored in offsets.items()
@@ -104,9 +106,9 @@ class OffsetExpiration:
             return set()  # the unreadable record may belong to any of these ids
         return {topic_id for topic_id in topic_ids if self._topics.by_id(topic_id) is None}
 
-    def _empty_since_ms(self, name: str) -> int | None:
-        """None: the group has members, or may have some. Raises `GroupFailed`."""
-        if self._groups.is_unreadable(name):
+    def _empty_since_ms(self, held: Held, name: str) -> int | None:
+        """None: the group has members, or may have some, or a transaction. Raises `GroupFailed`."""
+        if self._groups.is_unreadable(name) or self._pending.has_pending(held, name):
             return None
         actor = self._groups.find(name)
         return NO_GROUP_MS if actor is None else self._groups.empty_since_ms(actor)
@@ -117,6 +119,7 @@ class OffsetExpiration:
             empty_since_ms = self._groups.empty_since_ms(actor)
             if (
                 actor.name not in kept
+                and not self._pending.has_pending(held, actor.name)
                 and empty_since_ms is not None
                 and empty_since_ms + self._retention_ms <= now_ms
             ):
@@ -126,6 +129,8 @@ class OffsetExpiration:
         """Under the commits' lock and after another read: a commit may have arrived since the offsets were read."""
         async with self._commits.order_lock(actor.name):
             if self._commits.is_writing(held, actor.name) or await self._commits.read(held, actor.name) != {}:
+                return
+            if self._pending.has_pending(held, actor.name):
                 return
             log.info("empty group removed", group=actor.name)
             await self._groups.delete(actor)

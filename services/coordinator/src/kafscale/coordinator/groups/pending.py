@@ -9,7 +9,8 @@ The laws (T9 in docs/protocol/transactions.md):
   So a coordinator that stops in the middle loses nothing, and the same end continues.
 - Nothing is put after the end of its transaction. The question whether the group belongs to it (a join) may be out when
   the end comes; then the put is refused, and the client asks again.
-- All changes are made one after another in the line of the group (`commits`), under the slot's claim.
+- All changes are made one after another in the line of the group (`line`), under the slot's claim.
+- A value that this version cannot read is not changed, except that it goes with its group.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ from kafscale.storage.etcd.client import Compare, Delete, KeyValue, Put, Range, 
 from kafscale.storage.etcd.ops import range_at
 from kafscale.storage.groups import CommittedOffset, encode_committed
 from kafscale.storage.keys import Keyspace, PartitionKey, SlotId, TopicId
-from kafscale.storage.schema import UnreadableValue
 from kafscale.storage.slots import slot_fence
 from kafscale.storage.transactions import PendingOffset, PendingOffsets, decode_pending, encode_pending
 from kafscale.wire.errors import ErrorCode
@@ -53,11 +53,15 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pending:
-    """What the line knows of one place. `revision`: of the key; 0 if there is none."""
+    """What the line knows of one place. `revision`: of the key; 0 if there is none.
+
+    `unreadable`: there is a key, and its value is damaged or of a newer version. Such a place is only `dropped`.
+    """
 
     place: Place
     value: PendingOffsets | None = None
     revision: int = 0
+    unreadable: bool = False
     # of the questions whether the group belongs to a transaction of the producer
     questions: int = 0  # out, or answered and not put yet
     crossed: int = 0  # the highest number whose end came meanwhile
@@ -65,15 +69,20 @@ class Pending:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One transaction of the line, and the value that the key has after it."""
+    """One transaction of the line, and the value that the key has after it. `where`: what it puts, moves or removes."""
 
     txn: Txn
     value: PendingOffsets | None
+    where: frozenset[PartitionKey] = frozenset()
 
 
 def loaded(place: Place, kv: KeyValue) -> Pending:
     """Raises UnreadableValue."""
     return Pending(place=place, value=decode_pending(kv.value), revision=kv.mod_revision)
+
+
+def unreadable(place: Place, kv: KeyValue) -> Pending:
+    return Pending(place=place, revision=kv.mod_revision, unreadable=True)
 
 
 # --- questions ------------------------------------------------------------------------------------
@@ -121,7 +130,7 @@ def put(
     )
     if len(after.offsets) > OFFSETS_MAX or len(encode_pending(after)) > BYTES_MAX:
         return ErrorCode.INVALID_COMMIT_OFFSET_SIZE
-    return _change(pending, after)
+    return _change(pending, after, offsets)
 
 
 def end(pending: Pending, number: int, *, commit: bool, deleted: Collection[TopicId] = ()) -> Change | None:
@@ -134,10 +143,12 @@ def end(pending: Pending, number: int, *, commit: bool, deleted: Collection[Topi
     if value is None or value.number != number:
         return None
     if not commit:
-        return _change(pending, None)
+        return dropped(pending)
     first, rest = _kept(pending)[:MOVED_TOGETHER], _kept(pending)[MOVED_TOGETHER:]
-    moves = [_move(pending.place, each) for each in first if each.topic_id not in deleted]
-    return _change(pending, replace(value, offsets=tuple(rest)) if rest else None, *moves)
+    moved = [each for each in first if each.topic_id not in deleted]
+    after = replace(value, offsets=tuple(rest)) if rest else None
+    moves = [_move(pending.place, each) for each in moved]
+    return _change(pending, after, [each.where for each in moved], *moves)
 
 
 def without(pending: Pending, where: Collection[PartitionKey]) -> Change | None:
@@ -145,7 +156,12 @@ def without(pending: Pending, where: Collection[PartitionKey]) -> Change | None:
     value, kept = pending.value, [each for each in _kept(pending) if each.where not in where]
     if value is None or len(kept) == len(value.offsets):
         return None
-    return _change(pending, replace(value, offsets=tuple(kept)) if kept else None)
+    return _change(pending, replace(value, offsets=tuple(kept)) if kept else None, where)
+
+
+def dropped(pending: Pending) -> Change | None:
+    """For DeleteGroups, and after an abort. None: nothing is pending."""
+    return _change(pending, None) if pending.revision else None
 
 
 def after_change(
@@ -153,15 +169,21 @@ def after_change(
 ) -> Pending | None:
     """With `revision`, the request's. `ambiguous`: the transaction was sent more than once. None: the claim is lost."""
     if result.succeeded:
-        return replace(pending, value=change.value, revision=0 if change.value is None else revision)
+        return _after(pending, change, revision)
     claims, values = range_at(result, 0).kvs, range_at(result, 1).kvs
     if not ambiguous or not claims or claims[0].mod_revision != pending.place.claim:
         return None
     if change.value is None:
-        return None if values else replace(pending, value=None, revision=0)
+        return None if values else _after(pending, change, 0)
     if not values or values[0].value != encode_pending(change.value):
         return None
-    return replace(pending, value=change.value, revision=values[0].mod_revision)
+    return _after(pending, change, values[0].mod_revision)
+
+
+def _after(pending: Pending, change: Change, revision: int) -> Pending:
+    return replace(
+        pending, value=change.value, revision=0 if change.value is None else revision, unreadable=False
+    )
 
 
 def _kept(pending: Pending) -> list[PendingOffset]:
@@ -178,7 +200,9 @@ def _move(place: Place, each: PendingOffset) -> Txn:
     )
 
 
-def _change(pending: Pending, value: PendingOffsets | None, *moves: Txn) -> Change:
+def _change(
+    pending: Pending, value: PendingOffsets | None, where: Iterable[PartitionKey] = (), *moves: Txn
+) -> Change:
     place = pending.place
     last = Delete(place.key) if value is None else Put(place.key, encode_pending(value))
     txn = Txn(
@@ -189,7 +213,7 @@ def _change(pending: Pending, value: PendingOffsets | None, *moves: Txn) -> Chan
         success=(*moves, last),
         failure=(Range(place.keyspace.slot_claim(place.slot_id), keys_only=True), Range(place.key)),
     )
-    return Change(txn=txn, value=value)
+    return Change(txn=txn, value=value, where=frozenset(where))
 
 
 # --- readers --------------------------------------------------------------------------------------
@@ -207,13 +231,12 @@ class Unstable:
         return self.all or where in self.partitions
 
 
-def unstable(kvs: Iterable[KeyValue]) -> Unstable:
-    """From the pending offsets of the group, which are read before its committed ones or with them. After them, a
-    commit in between would show the old offset as stable."""
+def unstable(of_group: Iterable[Pending]) -> Unstable:
+    """From all places of the group, which are looked at before its committed offsets are read. After them, a move in
+    between would show the old offset as stable."""
     partitions: set[PartitionKey] = set()
-    for kv in kvs:
-        try:
-            partitions |= {each.where for each in decode_pending(kv.value).offsets}
-        except UnreadableValue:
+    for pending in of_group:
+        if pending.unreadable:
             return Unstable(frozenset(), True)
+        partitions |= {each.where for each in _kept(pending)}
     return Unstable(frozenset(partitions), False)

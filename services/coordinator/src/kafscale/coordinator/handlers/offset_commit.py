@@ -17,7 +17,7 @@ those of every group call.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from kafscale.access.rules import Side, needs_of
 from kafscale.coordinator.classic.model import NO_MEMBER_ID, Generation, InstanceId, MemberId, Token
@@ -26,13 +26,12 @@ from kafscale.coordinator.consumer.model import Commit as ConsumerCommit
 from kafscale.coordinator.context import CoordinatorContext
 from kafscale.coordinator.groups.actor import GroupFailed
 from kafscale.coordinator.groups.topic_lookup import TopicLookup
+from kafscale.coordinator.offset_checks import need_room, refusal_of
 from kafscale.runtime.authorization import Asker
-from kafscale.runtime.etcd_space import Use
 from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
 from kafscale.storage.groups import NO_EXPIRY, CommittedOffset
 from kafscale.storage.keys import PartitionKey
-from kafscale.storage.topics import Topic
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode
@@ -46,7 +45,6 @@ DEFAULT_RETENTION = -1
 LATEST_MS = 2**63 - 1
 """The latest expiry that can be stored."""
 NOW = -1
-SMALL_METADATA_BYTES = 64
 
 
 def handler(context: CoordinatorContext) -> AsyncHandler:
@@ -81,7 +79,7 @@ async def _checked(
         answered_topic = api.OffsetCommitResponseTopic(name=asked.name, topic_id=asked.topic_id)
         answer.topics.append(answered_topic)
         for partition in asked.partitions:
-            error = _refusal(context, topic, partition)
+            error = refusal_of(context, topic, partition)
             answered_topic.partitions.append(
                 api.OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=error)
             )
@@ -89,25 +87,6 @@ async def _checked(
                 where = (topic.topic_id, partition.partition_index)
                 offsets[where] = _offset(partition, request.retention_time_ms, now_ms)
     return answer, offsets
-
-
-def _refusal(
-    context: CoordinatorContext, topic: Topic | ErrorCode, partition: api.OffsetCommitRequestPartition
-) -> ErrorCode:
-    if topic is ErrorCode.KAFKA_STORAGE_ERROR:  # Java's consumer throws on it, but retries on this error
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if isinstance(topic, ErrorCode):
-        return topic
-    if not 0 <= partition.partition_index < topic.partitions:
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if _java_length(partition.committed_metadata or "") > context.settings.offset_metadata_max_bytes:
-        return ErrorCode.OFFSET_METADATA_TOO_LARGE
-    return ErrorCode.NONE
-
-
-def _java_length(text: str) -> int:
-    """In UTF-16 units. Kafka compares this number with `offset.metadata.max.bytes`, which is no count of bytes."""
-    return len(text) if text.isascii() else len(text.encode("utf-16-le")) // 2
 
 
 def _offset(partition: api.OffsetCommitRequestPartition, retention_ms: int, now_ms: int) -> CommittedOffset:
@@ -144,17 +123,10 @@ async def _write(
     if inbound.expired(context.clock.real_ms()):
         return ErrorCode.NOT_COORDINATOR
     try:
-        _need_room(context, request.group_id, offsets.values())
+        need_room(context, request.group_id, offsets.values())
     except GroupFailed as failed:
         return failed.error
     return context.commits.write(actor.held, request.group_id, offsets)
-
-
-def _need_room(context: CoordinatorContext, group: str, offsets: Collection[CommittedOffset]) -> None:
-    """Small metadata is accepted as long as offsets are, because Kafka Streams stores its stream time in it."""
-    metadata = [len(offset.metadata.encode()) for offset in offsets]
-    use = Use.NEW if max(metadata, default=0) > SMALL_METADATA_BYTES else Use.KNOWN
-    context.groups.need_room(use, sum(metadata) + len(group) * len(offsets), len(offsets))
 
 
 def _classic(request: api.OffsetCommitRequest, version: int, token: int) -> ClassicCommit:

@@ -1,10 +1,14 @@
 """OffsetDelete (47): v0.   KIP-496
 
+Offsets that a transaction has pending are deleted too: their partitions get nothing from its commit.
+
 GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP (members of another protocol type) for the call;
 GROUP_SUBSCRIBED_TO_TOPIC, UNKNOWN_TOPIC_OR_PARTITION, TOPIC_AUTHORIZATION_FAILED by partition.
 """
 
 from __future__ import annotations
+
+import asyncio
 
 from kafscale.access.rules import Side, needs_of
 from kafscale.coordinator.classic import queries as classic
@@ -40,8 +44,12 @@ async def handler(
         if refusal is not ErrorCode.NONE:
             return api.OffsetDeleteResponse(error_code=refusal)
     answer, where = await _checked(context, request, actor, context.authorization.of(meta))
-    error = await context.commits.delete(actor.held, request.group_id, where)
-    return answer if error is ErrorCode.NONE else api.OffsetDeleteResponse(error_code=error)
+    deletes = [
+        *context.transaction_offsets.delete(actor.held, request.group_id, where),
+        context.commits.delete(actor.held, request.group_id, where),
+    ]
+    errors = [error for error in await asyncio.gather(*deletes) if error is not ErrorCode.NONE]
+    return api.OffsetDeleteResponse(error_code=errors[0]) if errors else answer
 
 
 async def _checked(

@@ -1,16 +1,16 @@
 """OffsetFetch (9): v0-10.   v2 all topics · v5 leader epochs · v7 require_stable · v8 several groups · v9 member epochs
 · v10 topic ids
 
-An offset that was never committed is -1 without an error, also for an unknown group (never GROUP_ID_NOT_FOUND, at
-which clients stop). In v0 it is -1 with UNKNOWN_TOPIC_OR_PARTITION, as in the protocol guide and every Kafka with v0:
-clients of v0 read this as no offset, but might seek to -1 without the error. Each read of etcd proves that this
-instance still owns the slot. If a group's record cannot be read, its offsets are returned, and only its members are
-not checked. Without transactions every offset is stable. A group's error is in its partitions in v0-1, and above them
-from v2. UNSTABLE_OFFSET_COMMIT for a partition whose offset or topic record cannot be read: consumers wait and retry,
-while -1 would make them start over. A new commit replaces an unreadable offset. INVALID_REQUEST for a group whose
-offsets do not fit into the answer. TOPIC_AUTHORIZATION_FAILED for topics that the client may not describe; if it asks
-for all topics, they are left out. Never COORDINATOR_NOT_AVAILABLE, on which Java's consumer throws; NOT_COORDINATOR
-makes it retry.
+An offset that was never committed is -1 without an error, also for an unknown group (never GROUP_ID_NOT_FOUND, at which
+clients stop). In v0 it is -1 with UNKNOWN_TOPIC_OR_PARTITION, as in the protocol guide and every Kafka with v0: clients
+of v0 read this as no offset, but might seek to -1 without the error. Each read of etcd proves that this instance still
+owns the slot. If a group's record cannot be read, its offsets are returned, and only its members are not checked. A
+group's error is in its partitions in v0-1, and above them from v2. UNSTABLE_OFFSET_COMMIT for a partition for which a
+transaction has an offset pending, if the request requires stable offsets; and for one whose offset or topic record
+cannot be read: consumers wait and retry, while -1 would make them start over. A new commit replaces an unreadable
+offset. INVALID_REQUEST for a group whose offsets do not fit into the answer. TOPIC_AUTHORIZATION_FAILED for topics that
+the client may not describe; if it asks for all topics, they are left out. Never COORDINATOR_NOT_AVAILABLE, on which
+Java's consumer throws; NOT_COORDINATOR makes it retry.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from kafscale.coordinator.consumer.model import Fetch
 from kafscale.coordinator.context import CoordinatorContext
 from kafscale.coordinator.groups.actor import GroupFailed
 from kafscale.coordinator.groups.commits import UnreadableOffset
+from kafscale.coordinator.groups.pending import Unstable
 from kafscale.coordinator.groups.topic_lookup import TopicLookup
 from kafscale.runtime.answer_room import ENTRY_BYTES, TOO_LARGE, AnswerRoom
 from kafscale.runtime.authorization import Asker
@@ -41,9 +42,20 @@ GROUP_ERRORS_ABOVE_FROM = 2
 NO_OFFSET_IS_NO_ERROR_FROM = 1
 TOPIC_IDS_FROM = 10
 NO_OFFSET = -1
+NONE_UNSTABLE = Unstable(frozenset(), False)
 
 Found = CommittedOffset | UnreadableOffset
-Offsets = Mapping[PartitionKey, Found]
+
+
+@dataclass(frozen=True, slots=True)
+class Offsets:
+    """Of one group. `unstable`: the partitions that the request must not get, for it requires stable offsets."""
+
+    committed: Mapping[PartitionKey, Found]
+    unstable: Unstable
+
+    def of(self, where: PartitionKey) -> Found | None:
+        return UnreadableOffset() if where in self.unstable else self.committed.get(where)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +65,7 @@ class _Reading:
     topics: TopicLookup
     asker: Asker
     room: AnswerRoom
+    stable: bool
 
 
 @answering_with_meta(api)
@@ -62,7 +75,9 @@ async def handler(
     version = meta.api_version
     asker = context.authorization.of(meta)
     topics = TopicLookup(context.topics, asker, OF_NAMED, by_id=version >= TOPIC_IDS_FROM)
-    reading = _Reading(context, version, topics, asker, AnswerRoom(context.settings.answer_bytes_max))
+    reading = _Reading(
+        context, version, topics, asker, AnswerRoom(context.settings.answer_bytes_max), request.require_stable
+    )
     if version >= SEVERAL_GROUPS_FROM:
         groups = [await _group(reading, asked) for asked in _once(request.groups)]
         return api.OffsetFetchResponse(groups=groups)
@@ -107,7 +122,7 @@ async def _group(reading: _Reading, asked: api.OffsetFetchRequestGroup) -> api.O
     if asked.topics is not None:
         asked.topics = _topics_once(asked.topics)
     try:
-        offsets = await _offsets(reading.context, asked)
+        offsets = await _offsets(reading, asked)
         if asked.topics is None:
             topics = await _all(reading, offsets)
         else:
@@ -123,8 +138,9 @@ async def _group(reading: _Reading, asked: api.OffsetFetchRequestGroup) -> api.O
     return api.OffsetFetchResponseGroup(group_id=asked.group_id, topics=topics)
 
 
-async def _offsets(context: CoordinatorContext, asked: api.OffsetFetchRequestGroup) -> Offsets:
+async def _offsets(reading: _Reading, asked: api.OffsetFetchRequestGroup) -> Offsets:
     """Raises GroupFailed."""
+    context = reading.context
     held = context.groups.slot(asked.group_id)
     unreadable = context.groups.is_unreadable(asked.group_id)
     actor = None if unreadable else context.groups.find(asked.group_id)
@@ -135,10 +151,13 @@ async def _offsets(context: CoordinatorContext, asked: api.OffsetFetchRequestGro
         if reply.error is not ErrorCode.NONE:
             raise GroupFailed(reply.error)
     await context.commits.settled(held, asked.group_id)
+    unstable = NONE_UNSTABLE
+    if reading.stable:  # looked at before the read, which compares the claim
+        unstable = context.transaction_offsets.unstable(held, asked.group_id)
     found = await context.commits.read(held, asked.group_id)
     if isinstance(found, ErrorCode):
         raise GroupFailed(found)
-    return found
+    return Offsets(found, unstable)
 
 
 def _reserve(room: AnswerRoom, offsets: Collection[Found | None]) -> None:
@@ -163,7 +182,7 @@ async def _topic(
         none = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     indexes = asked.partition_indexes
     found = [
-        None if isinstance(topic, ErrorCode) else offsets.get((topic.topic_id, index)) for index in indexes
+        None if isinstance(topic, ErrorCode) else offsets.of((topic.topic_id, index)) for index in indexes
     ]
     _reserve(reading.room, found)
     return api.OffsetFetchResponseTopics(
@@ -188,10 +207,10 @@ def _refused(asked: api.OffsetFetchRequestTopics, error: ErrorCode) -> api.Offse
 
 async def _all(reading: _Reading, offsets: Offsets) -> list[api.OffsetFetchResponseTopics]:
     """Every offset of every existing topic that the client may describe."""
-    _reserve(reading.room, offsets.values())
+    _reserve(reading.room, offsets.committed.values())
     lookup = TopicLookup(reading.context.topics, reading.asker, OF_ALL, by_id=True)
     topics: dict[bytes, api.OffsetFetchResponseTopics] = {}
-    for (topic_id, index), offset in sorted(offsets.items()):
+    for topic_id, index in sorted(offsets.committed):
         topic = await lookup.find("", topic_id)
         if topic is ErrorCode.COORDINATOR_NOT_AVAILABLE:
             raise GroupFailed(topic)
@@ -200,7 +219,7 @@ async def _all(reading: _Reading, offsets: Offsets) -> list[api.OffsetFetchRespo
         answered_topic = topics.setdefault(
             topic_id, api.OffsetFetchResponseTopics(name=topic.name, topic_id=topic_id)
         )
-        answered_topic.partitions.append(_partition(index, offset))
+        answered_topic.partitions.append(_partition(index, offsets.of((topic_id, index))))
     return list(topics.values())
 
 

@@ -2,6 +2,8 @@
 The front door answers from the collection of APIs. A version that this server does not know gets UNSUPPORTED_VERSION
 in a body of version 0, which every client can read, and the connection stays open. The response header is
 version 0 in every version. Returns INVALID_REQUEST for a client software name that Kafka would refuse.
+While transactions are on, the answer names the feature `transaction.version` (KIP-584). Java's producer learns from it
+which protocol of transactions to use (KIP-890).
 """
 
 import re
@@ -18,6 +20,12 @@ from kafscale.wire.schema import api_versions as schema
 
 SOFTWARE_NAME: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 SOFTWARE_FROM: Final = 3
+TRANSACTION_VERSION: Final = "transaction.version"
+TRANSACTION_VERSIONS: Final = (0, 2)
+FEATURES_EPOCH: Final = 1
+"""Clients take the features with the highest epoch that they have seen. Every front door says the same."""
+SUPPORTED_FROM_0_FROM: Final = 4
+"""Clients of older versions cannot read a supported version of 0 (KAFKA-17011), so they see no supported feature."""
 
 
 def _body(parts: Parts, version: int, code: ErrorCode) -> bytes:
@@ -26,7 +34,27 @@ def _body(parts: Parts, version: int, code: ErrorCode) -> bytes:
         for key, (low, high) in parts.advertised.items()
     ]
     response = schema.ApiVersionsResponse(error_code=int(code), api_keys=keys)
+    if parts.transaction_version is not None:
+        _add_feature(response, version, parts.transaction_version)
     return b"".join(bytes(part) for part in schema.encode_response(response, version))
+
+
+def _add_feature(response: schema.ApiVersionsResponse, version: int, level: int) -> None:
+    """Level 0 is none in Kafka's words: it is in no list of finalized features."""
+    low, high = TRANSACTION_VERSIONS
+    if version >= SUPPORTED_FROM_0_FROM:
+        response.supported_features = [
+            schema.ApiVersionsResponseSupportedFeatureKey(
+                name=TRANSACTION_VERSION, min_version=low, max_version=high
+            )
+        ]
+    response.finalized_features_epoch = FEATURES_EPOCH
+    if level:
+        response.finalized_features = [
+            schema.ApiVersionsResponseFinalizedFeatureKey(
+                name=TRANSACTION_VERSION, max_version_level=level, min_version_level=level
+            )
+        ]
 
 
 class ApiVersionsHandler:

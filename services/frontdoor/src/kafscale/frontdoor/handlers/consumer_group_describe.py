@@ -5,24 +5,25 @@ have COORDINATOR_NOT_AVAILABLE, those whose answer was lost NOT_COORDINATOR; too
 
 from typing import Final
 
-from kafscale.frontdoor.api import Api, Area, Backend, ToGroups
-from kafscale.frontdoor.group_calls import refuse_groups
+from kafscale.frontdoor.api import Api, Area, Backend, ToSlots
+from kafscale.frontdoor.group_calls import refuse_keys
+from kafscale.frontdoor.refusals import failed_key
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.schema import consumer_group_describe as schema
 
-GROUPS: Final = ToGroups(
+GROUPS: Final = ToSlots(
     schema=schema,
     asked="group_ids",
     response=schema.ConsumerGroupDescribeResponse,
     results="groups",
-    entry=schema.ConsumerGroupDescribeResponseDescribed,
+    failed=failed_key(schema.ConsumerGroupDescribeResponseDescribed),
 )
 API: Final = Api(
     key=ApiKey.CONSUMER_GROUP_DESCRIBE,
     versions=(0, 1),
     backend=Backend.COORDINATOR,
     dispatch=GROUPS,
-    refuse=refuse_groups(GROUPS),
+    refuse=refuse_keys(GROUPS),
     large_answer=True,
     reads=Area.GROUPS,
 )

@@ -6,23 +6,24 @@ group whose deletion was done but lost is then GROUP_ID_NOT_FOUND, as it is with
 
 from typing import Final
 
-from kafscale.frontdoor.api import Api, Backend, ToGroups
-from kafscale.frontdoor.group_calls import refuse_groups
+from kafscale.frontdoor.api import Api, Backend, ToSlots
+from kafscale.frontdoor.group_calls import refuse_keys
+from kafscale.frontdoor.refusals import failed_key
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.schema import delete_groups as schema
 
-GROUPS: Final = ToGroups(
+GROUPS: Final = ToSlots(
     schema=schema,
     asked="groups_names",
     response=schema.DeleteGroupsResponse,
     results="results",
-    entry=schema.DeleteGroupsResponseGroupResult,
+    failed=failed_key(schema.DeleteGroupsResponseGroupResult),
 )
 API: Final = Api(
     key=ApiKey.DELETE_GROUPS,
     versions=(0, 2),
     backend=Backend.COORDINATOR,
     dispatch=GROUPS,
-    refuse=refuse_groups(GROUPS),
+    refuse=refuse_keys(GROUPS),
     exclusive=True,
 )

@@ -5,24 +5,25 @@ have COORDINATOR_NOT_AVAILABLE, those whose answer was lost NOT_COORDINATOR; too
 
 from typing import Final
 
-from kafscale.frontdoor.api import Api, Area, Backend, ToGroups
-from kafscale.frontdoor.group_calls import refuse_groups
+from kafscale.frontdoor.api import Api, Area, Backend, ToSlots
+from kafscale.frontdoor.group_calls import refuse_keys
+from kafscale.frontdoor.refusals import failed_key
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.schema import describe_groups as schema
 
-GROUPS: Final = ToGroups(
+GROUPS: Final = ToSlots(
     schema=schema,
     asked="groups",
     response=schema.DescribeGroupsResponse,
     results="groups",
-    entry=schema.DescribeGroupsResponseDescribedGroup,
+    failed=failed_key(schema.DescribeGroupsResponseDescribedGroup),
 )
 API: Final = Api(
     key=ApiKey.DESCRIBE_GROUPS,
     versions=(0, 6),
     backend=Backend.COORDINATOR,
     dispatch=GROUPS,
-    refuse=refuse_groups(GROUPS),
+    refuse=refuse_keys(GROUPS),
     large_answer=True,
     reads=Area.GROUPS,
 )

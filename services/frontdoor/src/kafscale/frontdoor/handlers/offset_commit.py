@@ -10,11 +10,9 @@ from typing import Final
 
 from kafscale.frontdoor.api import to_group
 from kafscale.frontdoor.refusals import each_partition
+from kafscale.runtime.stream.age import AGE_MS_MAX
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.schema import offset_commit as schema
-
-AGE_MS_MAX: Final = 5_000
-"""Kafka's offsets.commit.timeout.ms."""
 
 API: Final = to_group(
     ApiKey.OFFSET_COMMIT,

@@ -6,12 +6,12 @@ throws on COORDINATOR_NOT_AVAILABLE. The error is at the top, in v0-1 with each 
 
 from typing import Final
 
-from kafscale.frontdoor.api import Api, Area, Backend, Codes, Own, ToGroups, ToSlot
+from kafscale.frontdoor.api import Api, Area, Backend, Codes, Own, ToSlot, ToSlots
 from kafscale.frontdoor.authorization import need_of_each
 from kafscale.frontdoor.exchange import Exchange
 from kafscale.frontdoor.key_fields import group_of
 from kafscale.frontdoor.parts import Parts
-from kafscale.frontdoor.refusals import failed, refuse_exchange
+from kafscale.frontdoor.refusals import failed, failed_key, refuse_exchange
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode
@@ -48,12 +48,12 @@ def _unserved_topic(
 DESCRIBE: Final = need_of_each(ApiKey.OFFSET_FETCH)
 CODES: Final = Codes(not_executed=ErrorCode.NOT_COORDINATOR)
 GROUP: Final = ToSlot(codes=CODES)
-GROUPS: Final = ToGroups(
+GROUPS: Final = ToSlots(
     schema=schema,
     asked="groups",
     response=schema.OffsetFetchResponse,
     results="groups",
-    entry=schema.OffsetFetchResponseGroup,
+    failed=failed_key(schema.OffsetFetchResponseGroup),
     codes=CODES,
 )
 
