@@ -428,7 +428,7 @@ async def test_a_participant_of_a_deleted_topic_is_dropped_after_a_read_of_the_t
     await join(one, who, gone)
     await end(one, who)
     await until_record(one, lambda state: state is not None and state.closing is None)
-    assert reads == 1
+    assert reads >= 1
     assert one.metric("transaction_ends_total", "dropped") == 1
 
 
