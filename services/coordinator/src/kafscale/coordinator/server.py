@@ -102,6 +102,7 @@ class Coordination:
             authorization=runtime.authorization,
             follow_acls=self.expressions.follow_acls,
             transactional_ids=None if self.transactions is None else self.transactions.ids,
+            group_joins=None if self.transactions is None else self.transactions.group_joins,
         )
         self.offset_expiration = OffsetExpiration(self.context)
         runtime.topics.subscribe(self._topic_changed)
