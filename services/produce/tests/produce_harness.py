@@ -57,9 +57,13 @@ async def until(condition: Callable[[], object], what: str = "", within_s: float
         raise AssertionError(f"not within {within_s} s: {what or condition}") from None
 
 
-def batch(*values: bytes, pid: int = -1, epoch: int = -1, seq: int = -1) -> bytes:
+def batch(
+    *values: bytes, pid: int = -1, epoch: int = -1, seq: int = -1, transactional: bool = False
+) -> bytes:
     records = [Record(timestamp=1_700_000_000_000, key=None, value=value) for value in values]
-    return build_batch(records, producer_id=pid, producer_epoch=epoch, base_sequence=seq)
+    return build_batch(
+        records, producer_id=pid, producer_epoch=epoch, base_sequence=seq, transactional=transactional
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

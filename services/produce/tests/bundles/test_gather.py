@@ -23,14 +23,26 @@ BURST = 4
 
 
 def gather(
-    *, linger_ms: int = 5, bundles: float | None = None, heads: float | None = None, burst: int = 2_000
+    *,
+    linger_ms: int = 5,
+    bundles: float | None = None,
+    heads: float | None = None,
+    burst: int = 2_000,
+    markers: float | None = None,
 ) -> Gather[str]:
     limits = GatherLimits(linger_ms=linger_ms)
-    return Gather(limits, bundles=TokenBucket(bundles, BURST), heads=TokenBucket(heads, burst))
+    return Gather(
+        limits,
+        bundles=TokenBucket(bundles, BURST),
+        heads=TokenBucket(heads, burst),
+        markers=None if markers is None else TokenBucket(markers, 1),
+    )
 
 
-def want(since_ms: int = 0, size: int = 100, requests: int = 1, *, hold_ms: int = 0) -> Want:
-    return Want(size, requests, since_ms, hold_ms)
+def want(
+    since_ms: int = 0, size: int = 100, requests: int = 1, *, hold_ms: int = 0, markers: bool = False
+) -> Want:
+    return Want(size, requests, since_ms, hold_ms, markers)
 
 
 def sealed(gathered: Gather[str], now_ms: int) -> tuple[int, list[str]]:
@@ -296,3 +308,57 @@ def test_every_record_leaves_and_the_budgets_hold(
         for now_ms, _, _, count in world.sealed:
             spent += count
             assert spent <= 8 + heads * now_ms / 1000 + 1e-6
+
+
+def take(gathered: Gather[str], now_ms: int) -> list[str]:
+    """The partitions of the next bundle, which is committed at once; none if no bundle is due."""
+    sealing = gathered.take(now_ms)
+    for key in sealing.keys if sealing is not None else ():
+        assert sealing is not None
+        gathered.decided(sealing.number, key, now_ms)
+    return sealing.keys if sealing is not None else []
+
+
+def spent(gathered: Gather[str]) -> None:
+    """The budget of bundles is used up at 0."""
+    for _ in range(BURST):
+        gathered.want("x", want())
+        assert take(gathered, 0) == ["x"]
+
+
+def test_a_marker_need_not_wait_for_the_budget_of_bundles() -> None:
+    gathered = gather(linger_ms=0, bundles=1, markers=1)
+    spent(gathered)
+    gathered.want("a", want())
+    assert not take(gathered, 0)
+    gathered.want("b", want(markers=True))
+    assert take(gathered, 0) == ["a", "b"], "what is ready goes along"
+    assert gathered.marker_bundles == 1
+
+
+def test_markers_have_a_budget_too_and_take_the_other_one_while_it_lasts() -> None:
+    gathered = gather(linger_ms=0, bundles=1, markers=2)
+    spent(gathered)
+    for now_ms, due in ((0, True), (0, False), (499, False), (501, True), (1_002, True), (1_002, True)):
+        gathered.want("b", want(now_ms, markers=True))
+        assert bool(take(gathered, now_ms)) is due, now_ms
+        gathered.want("b", None)
+    assert gathered.marker_bundles == 3, "one was paid with a token of the other budget"
+
+
+def test_a_bundle_without_a_marker_takes_nothing_of_their_budget() -> None:
+    gathered = gather(linger_ms=0, bundles=1, markers=1)
+    spent(gathered)
+    gathered.want("a", want())
+    gathered.want("b", want(markers=True))
+    gathered.want("b", None)
+    assert not take(gathered, 0)
+
+
+def test_where_commits_are_short_a_marker_goes_before_busy_writers() -> None:
+    gathered = gather(linger_ms=0, heads=1, burst=1)
+    gathered.want("busy", want(size=60 << 10))
+    gathered.want("b", want(markers=True))
+    gathered.want("large", want(size=70 << 10))
+    assert take(gathered, 0) == ["large"]
+    assert take(gathered, 1_001) == ["b"]

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from kafscale.log.segment import SegmentError
 from test_bundle_world import BundleWalk
-from transaction_flaws import FLAWS
+from transaction_flaws import FLAWS, PROTOCOL_FLAWS
 from transaction_world import TransactionWorld
 from writer_clients import Violation
 
@@ -22,7 +22,7 @@ class TransactionWalk(BundleWalk):
                 24,
                 lambda: world.send_transactional(self._instance(), self._which(), count=chance.randint(1, 2)),
             ),
-            (10, lambda: world.transactional[self._which()].decide(commit=chance.random() < 0.5)),
+            (10, lambda: world.decide(self._which(), commit=chance.random() < 0.5)),
             (16, lambda: world.end(self._instance(), self._which())),
             (2, lambda: world.transactional[self._which()].reset()),
         ]
@@ -33,10 +33,44 @@ class TransactionWalk(BundleWalk):
         return self._random.randrange(3)
 
 
-def first_violation(make: Callable[[], TransactionWorld], seeds: range, steps: int = 200) -> str | None:
+class OwnerWalk(TransactionWalk):
+    """Joins and ends, with owners that come and go: little else happens, and most of it soon arrives."""
+
+    def __init__(self, world: TransactionWorld, seed: int) -> None:
+        super().__init__(world, seed)
+        chance = self._random
+        self._moves = [
+            (30, lambda: world.send_transactional(self._instance(), self._which())),
+            (14, lambda: world.decide(self._which(), commit=chance.random() < 0.3)),
+            (14, lambda: world.end(self._instance(), self._which())),
+            (8, lambda: world.send_late(self._instance(), self._which())),
+            (6, lambda: world.transactional[self._which()].reset()),
+            (30, self._deliver),
+            (10, world.rush),
+            (4, lambda: world.seal(self._instance())),
+            (4, self._tick),
+            (4, lambda: self._on_request(world.forget)),
+            (4, lambda: world.claim(self._instance())),
+            (2, lambda: world.pause(self._instance())),
+            (4, lambda: world.resume(self._instance())),
+            (1, lambda: world.crash(self._instance())),
+        ]
+        self._weights = [weight for weight, _ in self._moves]
+
+    def _which(self) -> int:
+        """A producer without overlap, and one with it."""
+        return self._random.randrange(2)
+
+
+def first_violation(
+    make: Callable[[], TransactionWorld],
+    seeds: range,
+    steps: int = 200,
+    walk: type[TransactionWalk] = TransactionWalk,
+) -> str | None:
     for seed in seeds:
         try:
-            TransactionWalk(make(), seed).run(steps)
+            walk(make(), seed).run(steps)
         except (Violation, AssertionError, SegmentError) as broken:
             return f"{seed}: {broken!r}"
     return None
@@ -44,6 +78,15 @@ def first_violation(make: Callable[[], TransactionWorld], seeds: range, steps: i
 
 def test_no_walk_breaks_a_law() -> None:
     assert first_violation(lambda: TransactionWorld(2), range(200)) is None
+
+
+def test_no_walk_of_joins_and_ends_breaks_a_law() -> None:
+    assert first_violation(lambda: TransactionWorld(2), range(60), walk=OwnerWalk) is None
+
+
+@pytest.mark.parametrize("name", PROTOCOL_FLAWS)
+def test_a_flaw_of_joins_and_ends_is_found(name: str) -> None:
+    assert first_violation(lambda: PROTOCOL_FLAWS[name](2), range(400), walk=OwnerWalk) is not None
 
 
 @pytest.mark.parametrize("name", FLAWS)

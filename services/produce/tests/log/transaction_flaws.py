@@ -1,4 +1,5 @@
-"""Mistakes to plant in what commits, folds, settling, checkpoints and claims do with transactions, one at a time.
+"""Mistakes to plant in what commits, folds, settling, checkpoints and claims do with transactions, and in joins and
+ends, one at a time.
 
 Small letters are the names of the model's mutations, those of its index of a log. The others are in the code only."""
 
@@ -13,13 +14,24 @@ from kafscale.log.manifests import Manifest
 from kafscale.log.snapshots import ProducerEntry
 from kafscale.log.transactions import Transactions
 from kafscale.produce.log.flight import Flight, InBundle
+from kafscale.produce.log.joins import Joins
 from kafscale.produce.log.ledger import Ledger
-from kafscale.produce.log.model import CommitHead, Instant, TakeCheckpoint, Waiters
+from kafscale.produce.log.model import (
+    NO_OFFSET,
+    NO_TIMESTAMP,
+    CommitHead,
+    Instant,
+    TakeCheckpoint,
+    Token,
+    Waiter,
+    Waiters,
+)
 from kafscale.produce.log.plans import Checkpoints
 from kafscale.produce.log.producers import ProducerTable, SnapshotWork, StoredHeader
 from kafscale.produce.log.settling import SettledRun, Settling
 from kafscale.produce.log.writer import PartitionWriter
 from kafscale.wire.batches import CONTROL, BatchHeader
+from kafscale.wire.errors import ErrorCode
 from kafscale.wire.markers import Marker
 from transaction_world import TransactionWorld
 from writer_shell import Owner
@@ -241,6 +253,63 @@ class SnapshotForgetsOpen(TransactionWorld):
     table_type = _ClosedSnapshots
 
 
+class _Believes(PartitionWriter):
+    def _doubt(self, token: Token, deadline_ms: int, answer: ErrorCode) -> None:
+        if answer is ErrorCode.NONE:
+            self._answers.settle_doubts([Waiter(token, NO_OFFSET, NO_TIMESTAMP, deadline_ms)], 0)
+        else:
+            super()._doubt(token, deadline_ms, answer)
+
+
+class UnprovenEnd(TransactionWorld):
+    """The end of what is not open is carried out at once."""
+
+    writer_type = _Believes
+
+
+class _OverlooksMarker(PartitionWriter):
+    def _marker_under_way(self, producer_id: int) -> int | None:
+        return None
+
+
+class ProofBesideMarker(TransactionWorld):
+    """A commit proves an end whose marker is assigned, and not in it."""
+
+    writer_type = _OverlooksMarker
+
+
+class _Keeps(Joins):
+    def ended(self, producer_id: int, number: int) -> None:
+        """An end changes nothing."""
+
+
+class _JoinFlaw(TransactionWorld):
+    joins_type: type[Joins]
+
+    def plant(self, owner: Owner) -> None:
+        owner.writer.joins.__class__ = self.joins_type
+
+
+class EndKeepsJoin(_JoinFlaw):
+    """A producer stays joined when its transaction has ended."""
+
+    joins_type = _Keeps
+
+
+class JoinHeldPerPartition(TransactionWorld):
+    """A join is for the partition, and not for one claim of it."""
+
+    def __init__(self, instances: int = 2) -> None:
+        super().__init__(instances)
+        self._kept: dict[tuple[int, int], Joins] = {}
+
+    def plant(self, owner: Owner) -> None:
+        before = self._kept.get((owner.instance, self.incarnations.index(owner.truth)))
+        if before is not None:
+            owner.writer.joins._joined.update(before._joined)
+        self._kept[owner.instance, self.incarnations.index(owner.truth)] = owner.writer.joins
+
+
 FLAWS: dict[str, type[TransactionWorld]] = {
     "fold_drops_aborted": FoldDropsAborted,
     "fold_begins_again": FoldBeginsAgain,
@@ -255,4 +324,11 @@ FLAWS: dict[str, type[TransactionWorld]] = {
     "SNAPSHOT_DROPS_EMPTY": SnapshotDropsEmpty,
     "SNAPSHOT_FORGETS_OPEN": SnapshotForgetsOpen,
     "MARKER_AS_SEQUENCE": MarkerAsSequence,
+}
+
+PROTOCOL_FLAWS: dict[str, type[TransactionWorld]] = {
+    "unproven_end": UnprovenEnd,
+    "proof_beside_marker": ProofBesideMarker,
+    "END_KEEPS_JOIN": EndKeepsJoin,
+    "JOIN_HELD_PER_PARTITION": JoinHeldPerPartition,
 }

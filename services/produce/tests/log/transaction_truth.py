@@ -26,6 +26,7 @@ class TransactionTruth:
     open: dict[int, Begun] = field(default_factory=dict)
     aborted: list[tuple[int, int, int]] = field(default_factory=list)
     outcomes: dict[tuple[int, int], bool] = field(default_factory=dict)
+    over: set[tuple[int, int]] = field(default_factory=set)
     opens: dict[int, dict[int, Begun]] = field(default_factory=lambda: {0: {}})  # by the log's end
     seen: bool = False
 
@@ -42,11 +43,21 @@ class TransactionTruth:
             self.seen = True
             number = number_in(value)
             ensure((producer_id, number) not in self.outcomes, "a batch came after its transaction's marker")
+            ensure(
+                (producer_id, number) not in self.over,
+                "a batch came after the proof that its transaction is over",
+            )
             begun = self.open.setdefault(producer_id, (header.producer_epoch, number, header.base_offset))
             ensure(begun[:2] == (header.producer_epoch, number), "a batch is in another transaction")
         else:
             ensure(producer_id not in self.open, "a batch outside of its producer's transaction")
         self.opens[end] = dict(self.open)
+
+    def is_over(self, producer_id: int, number: int) -> None:
+        """An owner said that the end of this transaction is carried out."""
+        begun = self.open.get(producer_id)
+        ensure(begun is None or begun[1] != number, "an end is proven, and its transaction is open")
+        self.over.add((producer_id, number))
 
     def stable(self, end: int) -> int:
         """The last stable offset when the log ended there."""

@@ -1,24 +1,41 @@
 """The world of slices, with producers of transactions. Each is its own coordinator, and decides at once.
 
-An end is repeated until its effect is proven: its marker is committed, or nothing of it is open at the owner whose
-epoch is the head's. With `bumps` an end raises the epoch, as in KIP-890: then the producer may abort what is on its
-way, and go on before the end is proven. Without, it waits for its answers first.
+A batch of a producer that has not joined its transaction waits until the coordinator was asked, whose answer may come
+late or never. An end is repeated until an owner says that it is carried out. With `bumps` an end raises the epoch, as
+in KIP-890: then the producer may abort what is on its way, and go on before the end is proven. Without, it waits for
+its answers first.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from bundle_world import BundleWorld
 from kafscale.log.heads import Seg
 from kafscale.log.manifests import decode_manifest
-from kafscale.produce.log.model import State, TransactionEnd
+from kafscale.produce.log.model import NO_OFFSET, Action, Reply, SteppedDown, TransactionEnd
+from kafscale.wire.batches import read_batch_header
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.markers import Marker
 from kafscale.wire.records import build_batch
 from writer_clients import RETRIABLE, Batch, Idempotent, Send, ensure, records_of
-from writer_shell import TIMEOUT_MS, Owner
+from writer_shell import TIMEOUT_MS, Owner, Request
 from writer_truth import marker_value
+
+
+class Joined(NamedTuple):
+    """The coordinator's answer to a join."""
+
+    error: ErrorCode = ErrorCode.NONE
+    number: int = 0
+    ended: TransactionEnd | None = None  # the transaction before, which may still be open
+
+
+LATE = -2
+"""A connection whose answers nobody waits for."""
+NO_ANSWER = Joined(ErrorCode.NOT_ENOUGH_REPLICAS)
 
 
 @dataclass(slots=True)
@@ -28,6 +45,7 @@ class Transactional(Idempotent):
     bumps: bool = False
     number: int = 1
     closing: TransactionEnd | None = None
+    old: list[Batch] = field(default_factory=list)
     decided: dict[int, tuple[bool, list[bytes]]] = field(default_factory=dict)
 
     def make(self, count: int) -> Batch:
@@ -46,11 +64,19 @@ class Transactional(Idempotent):
         return batch
 
     def hear(self, send: Send, error: ErrorCode) -> None:
-        """An owner from before may know of an older transaction."""
+        """CONCURRENT_TRANSACTIONS: an answer and an end crossed, or an owner from before knows of an older one."""
         if error is not ErrorCode.CONCURRENT_TRANSACTIONS:
             Idempotent.hear(self, send, error)
         elif send.connection == self.connection:
             self.reset()
+
+    def join(self, epoch: int) -> Joined:
+        """The coordinator is asked about a batch of this epoch."""
+        if epoch != self.epoch:
+            return Joined(ErrorCode.INVALID_PRODUCER_EPOCH)
+        if self.closing is not None and not self.bumps:
+            return Joined(ErrorCode.CONCURRENT_TRANSACTIONS)
+        return Joined(number=self.number, ended=self.closing)
 
     def decide(self, commit: bool) -> None:
         """The coordinator's transaction. A commit waits for all answers."""
@@ -65,10 +91,15 @@ class Transactional(Idempotent):
             coordinator_epoch=self.number,
         )
         self.number += 1
+        self.old += self.batches
         self.batches = []
         self.reset()
         if self.bumps:
             self.epoch, self.next_seq = self.epoch + 1, 0
+
+
+def epoch_of(send: Send) -> int:
+    return read_batch_header(send.batch.data).producer_epoch
 
 
 @dataclass(slots=True)
@@ -86,6 +117,8 @@ class Ending:
 
 class TransactionWorld(BundleWorld):
     """The methods that flaws override say what the protocol does."""
+
+    limits = replace(BundleWorld.limits, transactions=True)
 
     def __init__(self, instances: int = 2) -> None:
         super().__init__(instances)
@@ -107,39 +140,110 @@ class TransactionWorld(BundleWorld):
         owner, producer = self._target(instance), self.transactional[which]
         if owner is None or owner.truth is not self.truth:
             return
-        if producer.closing is not None:
-            if not producer.bumps:
-                return
-            self.end(instance, which)  # as the answer to its join says
-        self._send_next(owner, producer, fresh=fresh, count=count)
+        if producer.closing is None or producer.bumps:
+            self._send_next(owner, producer, fresh=fresh, count=count)
+
+    def _append(self, owner: Owner, send: Send) -> None:
+        """As the shell of a partition: what needs a join waits for it, with all that follow of its producer."""
+        producer, data = send.producer, memoryview(send.batch.data)
+        if not isinstance(producer, Transactional) or not owner.writer.needs_join(data, zstd_allowed=True):
+            super()._append(owner, send)
+            return
+        token = next(self._token)
+        self.tokens[token] = send, owner
+        waiting = owner.waiting.get(producer.producer_id)
+        if waiting is not None:
+            waiting.append(token)
+            return
+        owner.waiting[producer.producer_id] = [token]
+        owner.writer.joins.asked(producer.producer_id)
+        self._ask(owner, producer, epoch_of(send))
+
+    def _ask(self, owner: Owner, producer: Transactional, epoch: int) -> None:
+        """The coordinator's answer travels too: an end may overtake it."""
+        unknown = lambda: self._joined(owner, producer, epoch, NO_ANSWER)  # noqa: E731
+
+        def run() -> Callable[[], None]:
+            joined = producer.join(epoch)
+            answer = Request("joined", owner, lambda: heard(joined), unknown)
+            return lambda: self.network.append(answer)
+
+        def heard(joined: Joined) -> Callable[[], None]:
+            return lambda: self._joined(owner, producer, epoch, joined)
+
+        self.network.append(Request("join", owner, run, unknown))
+
+    def _joined(self, owner: Owner, producer: Transactional, epoch: int, joined: Joined) -> None:
+        tokens, joins, error = owner.waiting.pop(producer.producer_id, None), owner.writer.joins, joined.error
+        if tokens is None:
+            return  # the writer has stopped
+        if error is not ErrorCode.NONE:
+            joins.unanswered(producer.producer_id)
+        else:
+            if joined.ended is not None:
+                self.carry_out(owner, producer, joined.ended)
+            if not joins.answered(producer.producer_id, epoch, joined.number):
+                error = ErrorCode.CONCURRENT_TRANSACTIONS
+        for token in tokens:
+            send, _ = self.tokens.pop(token)
+            if send.connection not in (producer.connection, LATE):
+                self._hear(send, ErrorCode.REQUEST_TIMED_OUT)  # its client has given it up
+            elif epoch_of(send) != epoch:
+                self._append(owner, send)
+            elif error is not ErrorCode.NONE:
+                self._hear(send, error)
+            else:
+                super()._append(owner, send)
+
+    def send_late(self, instance: int, which: int) -> None:
+        """A batch of a transaction that is decided: a front door has held it all the time."""
+        owner, producer = self._target(instance), self.transactional[which]
+        if owner is not None and owner.truth is self.truth and producer.old:
+            batch = producer.old[-1 - next(self._token) % min(3, len(producer.old))]
+            self._append(owner, Send(batch, producer, LATE))
+
+    def rush(self) -> None:
+        """All that is on its way arrives, and its answers."""
+        for instance in range(len(self.serving)):
+            self.seal(instance)
+        for _ in range(2 * len(self.network)):
+            if self.network:
+                self.deliver(0)
+
+    def _perform(self, owner: Owner, action: Action) -> None:
+        if isinstance(action, SteppedDown):
+            waiting, owner.waiting = owner.waiting, {}
+            for token in [token for tokens in waiting.values() for token in tokens]:
+                send, _ = self.tokens.pop(token)
+                self._hear(send, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        super()._perform(owner, action)
+
+    def decide(self, which: int, *, commit: bool) -> None:
+        self.transactional[which].decide(commit)
 
     def end(self, instance: int, which: int) -> None:
         """The coordinator's End arrives at this instance."""
         owner, producer = self._target(instance), self.transactional[which]
-        end = producer.closing
-        if owner is None or end is None or owner.truth is not self.truth:
-            return
+        if owner is not None and producer.closing is not None and owner.truth is self.truth:
+            self.carry_out(owner, producer, producer.closing)
+
+    def carry_out(self, owner: Owner, producer: Transactional, end: TransactionEnd) -> None:
         marker = marker_value(producer.producer_id, Marker(end.commit, end.coordinator_epoch))
         token = next(self._token)
         self.tokens[token] = (Send(Batch([marker], b""), Ending(producer, end), 0), owner)
-        deadline_ms = self.now_ms + TIMEOUT_MS
-        if not owner.writer.end_transaction(token, end, deadline_ms=deadline_ms, now=self.now()):
-            del self.tokens[token]
-            if self._proves(owner, end):
-                producer.closing = None
+        owner.writer.end_transaction(token, end, deadline_ms=self.now_ms + TIMEOUT_MS, now=self.now())
         self._drain(owner)
 
-    def _proves(self, owner: Owner, end: TransactionEnd) -> bool:
-        """Nothing of the transaction is open here: final, if nothing else owns the partition, and if nothing of the
-        transaction is on its way to a commit, which may take a part of it."""
-        head = self.head()
-        if head is None or owner.writer.state is not State.SERVING or owner.writer.head.epoch != head.epoch:
-            return False
-        waiting = [*owner.writer._intake.open.events]
-        waiting += [event for flight in owner.writer.flights() for event in flight.events]
-        if any(event.producer_id == end.producer_id for event in waiting):
-            return False
-        return all((each.producer_id, each.number) != (end.producer_id, end.number) for each in head.open)
+    def _reply(self, owner: Owner, reply: Reply) -> None:
+        send, _ = self.tokens[reply.token]
+        if isinstance(send.producer, Ending) and reply.error is ErrorCode.NONE and owner.truth.alive:
+            ended = send.producer.end
+            owner.truth.transactions.is_over(ended.producer_id, ended.number)
+            if reply.base_offset == NO_OFFSET:  # it has no marker
+                del self.tokens[reply.token]
+                self._hear(send, reply.error)
+                return
+        super()._reply(owner, reply)
 
     # --- the end -------------------------------------------------------------------------------
 

@@ -73,6 +73,7 @@ class Owner:
     plans: list[tuple[TakeCheckpoint, int]] = field(
         default_factory=list
     )  # with meta's revision at their start
+    waiting: dict[int, list[int]] = field(default_factory=dict)  # for a join: tokens by producer id
 
 
 class Network:
@@ -218,7 +219,6 @@ class Shell(Network):
             memoryview(send.batch.data),
             deadline_ms=self.now_ms + TIMEOUT_MS,
             now=self.now(),
-            number=send.batch.number,
         )
         self._drain(owner)
 

@@ -38,6 +38,9 @@ class Transactions:
     def __init__(self, begun: Iterable[OpenTransaction] = ()) -> None:
         self._open = {each.producer_id: each for each in begun}
 
+    def __len__(self) -> int:
+        return len(self._open)
+
     def __contains__(self, producer_id: object) -> bool:
         return producer_id in self._open
 

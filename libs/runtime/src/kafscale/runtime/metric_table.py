@@ -269,6 +269,22 @@ PRODUCE: Final = (
     counter(
         "producer_ids_evicted_total", "Producers forgotten before they expired, because the table was full"
     ),
+    counter(
+        "transaction_joins_total",
+        "Questions to coordinators whether a transaction takes batches here; `unanswered`: none came in time",
+        "answer",
+    ),
+    histogram("transaction_join_seconds", "Time until a coordinator answered such a question"),
+    gauge("transaction_joins_waiting", "Partitions of requests that wait for the answer to such a question"),
+    counter(
+        "transaction_ends_total",
+        "Ends of transactions that coordinators sent, by partition; `later`: not carried out in time, or not here",
+        "answer",
+    ),
+    counter(
+        "marker_bundles_total",
+        "Bundles sealed for the ends of transactions with their budget, because that of bundles was used up",
+    ),
 )
 
 FETCH: Final = (

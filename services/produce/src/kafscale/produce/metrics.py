@@ -11,6 +11,10 @@ from kafscale.storage.coordination import Grounds
 
 MEMORY: Final = "memory"
 STORE: Final = "store"
+JOINED: Final = "joined"
+UNANSWERED: Final = "unanswered"
+DONE: Final = "done"
+LATER: Final = "later"
 
 
 class ProduceMetrics:
@@ -42,3 +46,8 @@ class ProduceMetrics:
         self.bundle_bytes = histogram("bundle_bytes")
         self.bundle_slices = histogram("bundle_slices")
         self.bundle_seconds = histogram("bundle_seconds")
+        self.joins = metrics.counters("transaction_joins_total")
+        self.joins.begin(JOINED, UNANSWERED)
+        self.join_seconds = histogram("transaction_join_seconds")
+        self.ends = metrics.counters("transaction_ends_total")
+        self.ends.begin(DONE, LATER)

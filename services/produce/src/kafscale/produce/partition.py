@@ -2,7 +2,9 @@
 
 Nothing is decided here. Requests that come before the writer exists (claim under way, log being
 loaded) are held in arrival order and handed to it in that order, or all refused together, so that
-no request ever passes an earlier one; so do those behind one whose records are being opened. A partition
+no request ever passes an earlier one; so do those behind one whose records are being opened. Batches of a transaction
+that its producer has not joined here wait for the answer of its coordinator (`joins.py`), with all that follow of that
+producer and with no others. A partition
 object serves one epoch and is then dropped; after a step-down it lives on only to feed its writer until
 the last commit is resolved.
 """
@@ -23,6 +25,8 @@ import structlog
 from kafscale.log.claims import head_in
 from kafscale.produce.bundles.bundler import Bundler
 from kafscale.produce.checkpoint import Checkpointer
+from kafscale.produce.joins import Answer as JoinAnswer
+from kafscale.produce.joins import Joins
 from kafscale.produce.log.contents import Contents, Opening
 from kafscale.produce.log.ledger import head_txn
 from kafscale.produce.log.model import (
@@ -36,11 +40,13 @@ from kafscale.produce.log.model import (
     PartitionId,
     Published,
     PutObject,
+    Rejection,
     Reply,
     SettleRun,
     StepDownReason,
     SteppedDown,
     TakeCheckpoint,
+    TransactionEnd,
 )
 from kafscale.produce.log.producer_budget import ProducerBudget
 from kafscale.produce.log.producers import ProducerTable
@@ -54,6 +60,7 @@ from kafscale.produce.puts import Uploader
 from kafscale.produce.requests import AppendOrder, Caller, Request, Requests, RequestSpans, behind
 from kafscale.produce.settler import Settler
 from kafscale.produce.shared_fills import SharedFills
+from kafscale.produce.transactions import Transaction
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.committer import Answer, Committer, Settled
@@ -63,6 +70,12 @@ from kafscale.storage.schema import UnreadableValue
 from kafscale.wire.errors import ErrorCode
 
 log = structlog.get_logger(__name__)
+
+NO_JOIN = Contents(
+    Rejection(
+        ErrorCode.NOT_ENOUGH_REPLICAS, "Too many batches wait for the coordinators of their transactions."
+    )
+)
 
 
 class Phase(Enum):
@@ -86,6 +99,7 @@ class Tools:
     settler: Settler
     pump: Pump
     append_order: AppendOrder
+    joins: Joins
     penalties: ClaimPenalties
     producer_budget: ProducerBudget
     budget: MemoryBudget
@@ -125,6 +139,8 @@ class Partition:
         self._fills = SharedFills(tools.shared) if tools.shared is not None else None
         self._unread: deque[Request] = deque()  # in order; the first is being opened
         self._behind: list[Request] = []  # to be refused, in the next drive
+        self._waiting: dict[int, list[Request]] = {}  # for a join, in order, by producer id
+        self._ends: dict[tuple[int, int], tuple[Request, TransactionEnd]] = {}  # until the log is loaded
         self.producers = ProducerTable()
         self.loaded = asyncio.Event()  # or given up: what is to be known of the log is known
         me = weakref.ref(self)  # a partition that is given up is freed at once, with what it keeps
@@ -167,13 +183,22 @@ class Partition:
         now = self._tools.now()
         if len(producers):
             self._requests.took_over(now)
+        ends, self._ends = self._ends, {}
+        for request, end in ends.values():
+            self._end(writer, request, end, now)
         for request in held:
             if not self._given_up(request, now):
                 self._enter(writer, request, now)
         self._tools.pump.touch(self)
 
     def _enter(self, writer: PartitionWriter, request: Request, now: Instant) -> None:
-        """Appends it, or lets it wait for its turn: it is opened outside the event loop, or an earlier request is."""
+        """Appends it, or lets it wait: for the coordinator of its transaction, or for its turn."""
+        asked = request.caller.transaction
+        if asked is None or not self._waits_for_join(writer, request, asked, now):
+            self._enter_line(writer, request, now)
+
+    def _enter_line(self, writer: PartitionWriter, request: Request, now: Instant) -> None:
+        """It waits for its turn if it is opened outside the event loop, or an earlier request is."""
         if self._unread:
             if len(self._unread) >= LINE_MAX:
                 self._feed(writer, request, now, NO_PLACE)
@@ -222,6 +247,7 @@ class Partition:
             return
         if contents is not None:
             contents = self._requests.hold(request, contents)
+        transaction = request.caller.transaction
         writer.append(
             request.token,
             request.records,
@@ -229,13 +255,19 @@ class Partition:
             now=now,
             zstd_allowed=request.caller.zstd_allowed,
             contents=contents,
+            adds=transaction is not None and transaction.adds,
         )
 
     def refuse_held(self, error: ErrorCode) -> None:
         """Answer every request alike that the writer has not seen: none of them was appended."""
-        refused = (*self._held, *self._unread)
+        waiting = [request for some in self._waiting.values() for request in some]
+        ends = [request for request, _ in self._ends.values()]
+        refused = (*self._held, *self._unread, *waiting, *ends)
+        self._tools.joins.leave(len(waiting))
         self._held.clear()
         self._unread.clear()
+        self._waiting.clear()
+        self._ends.clear()
         self.held_since_ms = 0
         for request in refused:
             self._answer(Reply(token=request.token, error=error))
@@ -246,6 +278,72 @@ class Partition:
         self.phase = Phase.GONE
         self.loaded.set()
         self.refuse_held(error)
+
+    # --- transactions ----------------------------------------------------------------------
+
+    def _waits_for_join(
+        self, writer: PartitionWriter, request: Request, asked: Transaction, now: Instant
+    ) -> bool:
+        if writer.joins.number_of(asked.producer_id, asked.epoch) is not None:
+            return False
+        if not writer.needs_join(request.records, zstd_allowed=request.caller.zstd_allowed):
+            return False
+        if not self._tools.joins.take_place():
+            self._feed(writer, request, now, NO_JOIN)
+            return True
+        waiting = self._waiting.get(asked.producer_id)
+        if waiting is not None:
+            waiting.append(request)
+            return True
+        self._waiting[asked.producer_id] = [request]
+        writer.joins.asked(asked.producer_id)
+        self._tools.joins.ask(asked, self)
+        return True
+
+    def joined(self, asked: Transaction, answer: JoinAnswer) -> None:
+        """The answer to the question about a producer: its requests go on in their order, or are refused together."""
+        writer, waiting = self.writer, self._waiting.pop(asked.producer_id, None)
+        if writer is None or waiting is None:
+            return  # the writer has stopped, and they were refused
+        self._tools.joins.leave(len(waiting))
+        now, error = self._tools.now(), self._judge_join(writer, asked, answer)
+        for request in waiting:
+            if self._given_up(request, now):
+                continue
+            if request.caller.transaction != asked:
+                self._enter(
+                    writer, request, now
+                )  # another epoch of the producer: it has a question of its own
+            elif error is ErrorCode.NONE:
+                self._enter_line(writer, request, now)
+            else:
+                self._answer(Reply(token=request.token, error=error))
+        self._tools.pump.touch(self)
+
+    def _judge_join(self, writer: PartitionWriter, asked: Transaction, answer: JoinAnswer) -> ErrorCode:
+        if answer.error is not ErrorCode.NONE:
+            writer.joins.unanswered(asked.producer_id)
+            return answer.error
+        if answer.ended is not None:
+            now = self._tools.now()
+            writer.end_transaction(None, answer.ended, deadline_ms=now.mono_ms, now=now)
+        joined = writer.joins.answered(asked.producer_id, asked.epoch, answer.number)
+        return ErrorCode.NONE if joined else ErrorCode.CONCURRENT_TRANSACTIONS
+
+    def end(self, caller: Caller, slot: int, end: TransactionEnd, now: Instant) -> None:
+        """Carry out what a coordinator has decided. `caller` gets NONE when it is certain that it is done."""
+        request = self._requests.take(caller, slot, None, False)
+        if self.writer is not None:
+            self._end(self.writer, request, end, now)
+            self._tools.pump.touch(self)
+            return
+        before = self._ends.pop((end.producer_id, end.number), None)
+        self._ends[end.producer_id, end.number] = request, end
+        if before is not None:
+            self._answer(Reply(token=before[0].token, error=ErrorCode.REQUEST_TIMED_OUT))  # it was sent again
+
+    def _end(self, writer: PartitionWriter, request: Request, end: TransactionEnd, now: Instant) -> None:
+        writer.end_transaction(request.token, end, deadline_ms=request.caller.deadline_ms, now=now)
 
     # --- the writer ------------------------------------------------------------------------
 

@@ -32,6 +32,7 @@ from kafscale.produce.log.model import (
     Token,
 )
 from kafscale.produce.log.writer import PartitionWriter
+from kafscale.produce.transactions import Transaction
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.committer import TRANSACTION, Committer
 from kafscale.runtime.tracing import Span
@@ -59,6 +60,7 @@ REPEATED = frozenset(
         ErrorCode.REQUEST_TIMED_OUT,
         ErrorCode.NOT_ENOUGH_REPLICAS,
         ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.CONCURRENT_TRANSACTIONS,
     }
 )
 """Errors after which a client sends the same batch again."""
@@ -282,6 +284,9 @@ class Caller(Protocol):
 
     @property
     def span(self) -> Span | None: ...
+
+    @property
+    def transaction(self) -> Transaction | None: ...  # that its batches are of
 
 
 class Request(NamedTuple):

@@ -15,9 +15,11 @@ from kafscale.produce.bundles.deletion import OwnBundles
 from kafscale.produce.bundles.gather import Gather, TokenBucket
 from kafscale.produce.checkpoint import Checkpointer, Merges
 from kafscale.produce.coordinators import Coordinators
+from kafscale.produce.ends import Ends
 from kafscale.produce.handlers.describe_producers import DescribeProducersHandler
 from kafscale.produce.handlers.produce import ProduceHandler
 from kafscale.produce.handoff import Handoffs
+from kafscale.produce.joins import Joins
 from kafscale.produce.log.model import Instant
 from kafscale.produce.log.producer_budget import ProducerBudget
 from kafscale.produce.log.settling import KeptBudget
@@ -37,6 +39,7 @@ from kafscale.produce.settings import (
     bundles_per_s,
     gather_limits,
     limits_of,
+    marker_bundles_per_s,
     producer_bounds,
 )
 from kafscale.produce.settle_requests import SettleRequests, SliceAge
@@ -107,7 +110,9 @@ class ProduceService:
             conversions=self.conversions,
             clock=runtime.clock,
             timeout_min_ms=runtime.settings.produce_timeout_min_ms,
+            transactions=runtime.settings.transactions,
         )
+        self.ends = Ends(self.ownership, clock=runtime.clock, metrics=self._metrics)
         self._watch_gauges()
         runtime.topics.subscribe(self._metrics.topics.changed)
 
@@ -125,6 +130,7 @@ class ProduceService:
             gather_limits(settings, runtime.store),
             bundles=TokenBucket(bundles_per_s(settings, runtime.store), BUNDLES_BURST, now_ms),
             heads=TokenBucket(heads, heads, now_ms),
+            markers=TokenBucket(marker_bundles_per_s(settings, runtime.store), BUNDLES_BURST, now_ms),
         )
         self.live.subscribe(lambda: gather.share(len(self.live.ready()), runtime.clock.now_ms()))
         bundler = Bundler(
@@ -221,6 +227,11 @@ class ProduceService:
             ),
             pump=self.pump,
             append_order=self._append_order,
+            joins=Joins(
+                None if self.coordinators is None else self.coordinators.calls,
+                metrics=self._metrics,
+                begin=self._begin,
+            ),
             penalties=ClaimPenalties(),
             producer_budget=self._producer_budget,
             budget=runtime.budget,
@@ -256,6 +267,8 @@ class ProduceService:
         watch("puts_limit", lambda: limit.limit)
         watch("puts_limit_halved_total", lambda: limit.halved)
         watch("conversions_waiting", lambda: len(self.conversions))
+        watch("marker_bundles_total", lambda: self.ownership.tools.bundler.marker_bundles)
+        watch("transaction_joins_waiting", lambda: self.ownership.tools.joins.waiting)
         watch("producer_ids", lambda: self._producer_budget.ids)
         watch("producer_ids_bytes", lambda: self._producer_budget.used_bytes)
         watch("producer_ids_evicted_total", lambda: self._producer_budget.evicted)
@@ -271,6 +284,7 @@ class ProduceService:
             control=control,
             before_ready=self.start,
             drain=self.drain,
+            ends=self.ends,
         )
 
     async def start(self) -> None:

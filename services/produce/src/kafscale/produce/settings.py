@@ -56,6 +56,12 @@ class ProduceSettings(ServiceSettings):
         ge=1,
         description="Budget of bundles per second, of all instances. Default: 20 on S3, none on a directory.",
     )
+    marker_bundles_per_s: int | None = Field(
+        None,
+        ge=1,
+        description="Budget of further bundles per second for the ends of transactions, of all instances. "
+        "Default: 20 on S3, none on a directory.",
+    )
     bundle_grace_ms: int = Field(900_000, ge=0, description="Delay before an unused bundle is deleted.")
     head_commits_per_s: int = Field(
         2_000, ge=1, description="Budget of commits of heads per second for bundles, of all instances."
@@ -93,6 +99,11 @@ class ProduceSettings(ServiceSettings):
 def bundles_per_s(settings: ProduceSettings, store: ObjectStore) -> int | None:
     """None: the store bills nothing, every bundle may go at once."""
     return settings.bundles_per_s or (BUNDLES_PER_S if store.bills_requests else None)
+
+
+def marker_bundles_per_s(settings: ProduceSettings, store: ObjectStore) -> int | None:
+    """None: as with `bundles_per_s`."""
+    return settings.marker_bundles_per_s or (BUNDLES_PER_S if store.bills_requests else None)
 
 
 def gather_limits(settings: ProduceSettings, store: ObjectStore) -> GatherLimits:
@@ -135,6 +146,7 @@ def limits_of(topic: Topic, settings: ProduceSettings) -> Limits:
         keys_required=topic.is_compacted,
         compression=_compression_of(topic),
         trusts_headers=settings.produce_trust_headers,
+        transactions=settings.transactions,
         tail_rest_ms=min(COMPACTED_TAIL_REST_MS, _compaction_lag_ms(topic)) if topic.is_compacted else None,
     )
 

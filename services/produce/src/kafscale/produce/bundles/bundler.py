@@ -145,6 +145,10 @@ class Bundler:
     def head_tokens_waiting(self) -> int:
         return self._gather.head_tokens_waiting(self._clock.now_ms())
 
+    @property
+    def marker_bundles(self) -> int:
+        return self._gather.marker_bundles
+
     # --- sealing -----------------------------------------------------------------------------
 
     def _now(self) -> Instant:

@@ -13,10 +13,13 @@ At most IN_FLIGHT_MAX bundles are in flight. One that takes longer than STUCK_MS
 stuck request to the store or to etcd blocks only the partitions in it; ALL_IN_FLIGHT_MAX bounds all together.
 
 A store that bills its requests has a budget of bundles per second. A bundle waits for a token of it, but no longer
-than `linger_max_ms`; one of `bundle_bytes` does not wait. Each slice costs a commit of its head in etcd, whose budget
-has no exception: when it is short, the partitions with the most bytes times age go first. A bundle of theirs may be
-far below `bundle_bytes`, so it waits for its token. Both budgets are the cluster's. Every instance that accepts
-requests has an equal share, so more instances cost no more.
+than `linger_max_ms`; one of `bundle_bytes` does not wait. A bundle with the marker of a transaction may take a token of
+another budget instead: a transaction needs two bundles in turn, one for its records and one for its end.
+
+Each slice costs a commit of its head in etcd, whose budget has no exception: when it is short, the partitions with the
+most bytes times age go first, and a marker counts as MARKER_WEIGHT bytes, because consumers wait for it. A bundle of
+theirs may be far below `bundle_bytes`, so it waits for its token. All budgets are the cluster's. Every instance that
+accepts requests has an equal share, so more instances cost no more.
 """
 
 from __future__ import annotations
@@ -34,6 +37,7 @@ ALL_IN_FLIGHT_MAX: Final = 8
 UNLIMITED: Final = 1 << 62
 """The level of a bucket without a rate."""
 _REGATHER_SHARE: Final = 2
+MARKER_WEIGHT: Final = 64 << 10
 
 K = TypeVar("K", bound=Hashable)
 
@@ -104,9 +108,18 @@ class Sealing(Generic[K]):
 class Gather(Generic[K]):
     """The shell reports every change of a want, seals what `take` names, and reports each outcome by `decided`."""
 
-    def __init__(self, limits: GatherLimits, *, bundles: TokenBucket, heads: TokenBucket) -> None:
+    def __init__(
+        self,
+        limits: GatherLimits,
+        *,
+        bundles: TokenBucket,
+        heads: TokenBucket,
+        markers: TokenBucket | None = None,  # None: markers have no budget of their own
+    ) -> None:
         self._limits = limits
         self._bundles = bundles
+        self._markers = markers
+        self.marker_bundles = 0  # sealed with tokens of the markers' budget
         self._heads = heads
         self._ready = _Wants[K]()
         self._held: dict[K, Want] = {}
@@ -161,6 +174,8 @@ class Gather(Generic[K]):
     def share(self, instances: int, now_ms: int) -> None:
         """So many instances of the cluster use the budgets."""
         self._bundles.share(instances, now_ms)
+        if self._markers is not None:
+            self._markers.share(instances, now_ms)
         self._heads.share(instances, now_ms)
 
     # --- the decision ------------------------------------------------------------------------
@@ -171,14 +186,27 @@ class Gather(Generic[K]):
         if self._ready_due_ms(now_ms) > now_ms:
             return None
         keys = self._members(now_ms)
-        requests = sum(self._ready.items[key].requests for key in keys)
+        wants = [self._ready.items[key] for key in keys]
+        requests = sum(want.requests for want in wants)
+        self._pay(now_ms, markers=any(want.markers for want in wants))
         for key in keys:
             self._ready.drop(key)
-        self._bundles.take(1, now_ms)
         self._heads.take(len(keys), now_ms)
         self._numbers += 1
         self._flights[self._numbers] = _Flight(now_ms, requests, set(keys))
         return Sealing(self._numbers, keys)
+
+    def _pay(self, now_ms: int, *, markers: bool) -> None:
+        if (
+            self._markers is None
+            or not markers
+            or self._bundles.level(now_ms)
+            or not self._markers.level(now_ms)
+        ):
+            self._bundles.take(1, now_ms)
+        else:
+            self._markers.take(1, now_ms)
+            self.marker_bundles += 1
 
     def due_ms(self, now_ms: int) -> int:
         """When `take` may name a bundle, if nothing else happens; NEVER: not before something does."""
@@ -209,7 +237,10 @@ class Gather(Generic[K]):
 
     def _with_token(self, due_ms: int, now_ms: int) -> int:
         overdue_ms = self._ready.since_ms + self._limits.linger_max_ms
-        return max(due_ms, min(self._bundles.ready_ms(now_ms), overdue_ms))
+        token_ms = self._bundles.ready_ms(now_ms)
+        if self._markers is not None and self._ready.markers:
+            token_ms = min(token_ms, self._markers.ready_ms(now_ms))
+        return max(due_ms, min(token_ms, overdue_ms))
 
     def _place_ms(self, now_ms: int) -> int:
         """When one more bundle may be in flight."""
@@ -237,12 +268,13 @@ class Gather(Generic[K]):
 class _Wants(Generic[K]):
     """Wants with their sums at hand. `since_ms` is that of the oldest."""
 
-    __slots__ = ("_stale", "_since_ms", "bytes", "items", "requests")
+    __slots__ = ("_stale", "_since_ms", "bytes", "items", "markers", "requests")
 
     def __init__(self) -> None:
         self.items: dict[K, Want] = {}
         self.bytes = 0
         self.requests = 0
+        self.markers = 0  # partitions with one
         self._since_ms = NEVER
         self._stale = False  # the oldest has left
 
@@ -257,6 +289,7 @@ class _Wants(Generic[K]):
         self.items[key] = want
         self.bytes += want.bytes
         self.requests += want.requests
+        self.markers += want.markers
         if not self._stale:
             self._since_ms = min(self._since_ms, want.since_ms)
 
@@ -266,8 +299,10 @@ class _Wants(Generic[K]):
             return
         self.bytes -= want.bytes
         self.requests -= want.requests
+        self.markers -= want.markers
         self._stale = self._stale or want.since_ms <= self._since_ms
 
 
 def _need(want: Want, now_ms: int) -> int:
-    return (want.bytes + 1) * (now_ms - want.since_ms + 1)
+    weight = want.bytes + (MARKER_WEIGHT if want.markers else 1)
+    return weight * (now_ms - want.since_ms + 1)

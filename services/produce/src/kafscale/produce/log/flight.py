@@ -33,6 +33,7 @@ class OpenBuffer:
         "bytes",
         "end",
         "events",
+        "markers",
         "max_ts",
         "min_ts",
         "opened_ms",
@@ -49,6 +50,7 @@ class OpenBuffer:
         self.parts: list[Buffer] = []
         self.batches: list[BatchInfo] = []
         self.events: list[Event] = []  # what these batches begin and end, but not those that they repeat
+        self.markers = 0  # ends among its events
         self.transactional = False  # it has batches of transactions, or markers
         self.min_ts = NEVER
         self.max_ts = -1

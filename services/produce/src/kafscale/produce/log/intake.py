@@ -15,6 +15,7 @@ from kafscale.log.heads import Head, OpenTransaction
 from kafscale.log.transactions import End, Transactions
 from kafscale.produce.log.contents import Contents, Opening, at_once, opened, too_large, too_many
 from kafscale.produce.log.flight import OpenBuffer
+from kafscale.produce.log.joins import OPEN_MAX, Joins
 from kafscale.produce.log.model import (
     NO_TIMESTAMP,
     Arrival,
@@ -52,6 +53,9 @@ _PRODUCER_FULL = Rejection(
     ErrorCode.NOT_ENOUGH_REPLICAS, f"This producer has {IN_FLIGHT_MAX} batches on their way already."
 )
 _FULL = Rejection(ErrorCode.NOT_ENOUGH_REPLICAS, "The partition's buffers are full.")
+_OPEN_FULL = Rejection(
+    ErrorCode.NOT_ENOUGH_REPLICAS, f"The partition has {OPEN_MAX} open transactions already."
+)
 _REASONS = {
     ErrorCode.CORRUPT_MESSAGE: "The batch does not have the length or the CRC that its header says",
     ErrorCode.INVALID_RECORD: "The batch's header is not one that a producer may send",
@@ -63,12 +67,13 @@ _REASONS = {
 
 
 class Intake:
-    """`open` is the buffer that takes the next batch; `producers` and `transactions` know all up to its end."""
+    """`open` is the buffer that takes the next batch; the others know all up to its end."""
 
     def __init__(self, head: Head, producers: ProducerTable) -> None:
         self.open = OpenBuffer(head.next)
         self.producers = producers
         self.transactions = Transactions(head.open)
+        self.joins = Joins(self.transactions)
         producers.hold(self.transactions)
         self.epoch = head.epoch
         self._newest_ms = head.max_ts  # of all that was sealed
@@ -82,18 +87,17 @@ class Intake:
         zstd_allowed: bool,
         found: Contents | None,
         wall_ms: int,
-        number: int | None = None,
+        *,
+        adds: bool = False,
     ) -> Sequence[Checked] | Repeat | Rejection:
         """What to do with a record set: assign these batches, answer it like its original, or refuse it.
 
-        `found` is what came of `opens`. None: it is opened here and now. `number`: of the producer's transaction, as
-        its coordinator counts. None: the producer has not joined one here, and batches of transactions are refused.
+        `found` is what came of `opens`. None: it is opened here and now. `adds`: the request is of TV2 (Produce 12 or
+        later), so each transaction has an epoch of its own, and a batch of it that is not the first is a gap.
         """
         batches: Batches = []
         if found is None:
-            checked = check_record_set(
-                record_set, limits, zstd_allowed=zstd_allowed, transactions=number is not None
-            )
+            checked = check_record_set(record_set, limits, zstd_allowed=zstd_allowed)
             if isinstance(checked, Rejection):
                 return checked
             batches = checked
@@ -102,7 +106,7 @@ class Intake:
             return found.rejection
         else:
             first, last, count = found.batches[0].header, found.batches[-1].header, len(found.batches)
-        decided = self._judge_producer(first, last, count, number)
+        decided = self._judge_producer(first, last, count, adds=adds)
         if decided is not None:
             return decided
         room = limits.held_bytes_max - held_bytes - len(record_set or b"")
@@ -117,32 +121,58 @@ class Intake:
         return found.batches
 
     def _judge_producer(
-        self, first: BatchHeader, last: BatchHeader, count: int, number: int | None
+        self, first: BatchHeader, last: BatchHeader, count: int, *, adds: bool = False
     ) -> Repeat | Rejection | None:
         """None: these batches are the next of their producer, or have none."""
         if first.producer_id == NO_PRODUCER:
             return None
-        known = self.producers.judge(
+        known = self._judge_sequences(first, last)
+        if isinstance(known, Repeat):
+            return known
+        if known is not ErrorCode.INVALID_PRODUCER_EPOCH:
+            wrong = self._judge_transaction(first)
+            if wrong is not None:
+                return wrong
+            if adds and self._misses_first(first):
+                known = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        if known is not ErrorCode.NONE:
+            return Rejection(known)
+        return None if self.producers.takes(first.producer_id, count) else _PRODUCER_FULL
+
+    def _judge_sequences(self, first: BatchHeader, last: BatchHeader) -> Repeat | ErrorCode:
+        return self.producers.judge(
             first.producer_id,
             first.producer_epoch,
             first.base_sequence,
             sequence_after(last.base_sequence, last.last_offset_delta),
         )
-        if isinstance(known, Repeat):
-            return known
-        if known is not ErrorCode.INVALID_PRODUCER_EPOCH:
-            known = self._judge_transaction(first, number) or known
-        if known is not ErrorCode.NONE:
-            return Rejection(known)
-        return None if self.producers.takes(first.producer_id, count) else _PRODUCER_FULL
 
-    def _judge_transaction(self, first: BatchHeader, number: int | None) -> ErrorCode:
-        begun = self.transactions.of(first.producer_id)
-        if begun is None:
-            return ErrorCode.NONE
+    def _judge_transaction(self, first: BatchHeader) -> Rejection | None:
+        producer_id = first.producer_id
+        begun = producer_id in self.transactions
         if not first.is_transactional:
-            return ErrorCode.INVALID_TXN_STATE
-        return ErrorCode.NONE if begun.number == number else ErrorCode.CONCURRENT_TRANSACTIONS
+            return Rejection(ErrorCode.INVALID_TXN_STATE) if begun else None
+        if self.joins.number_of(producer_id, first.producer_epoch) is None:
+            return Rejection(ErrorCode.CONCURRENT_TRANSACTIONS)  # its transaction ended while it waited here
+        return None if begun or len(self.transactions) < OPEN_MAX else _OPEN_FULL
+
+    def _misses_first(self, first: BatchHeader) -> bool:
+        return first.is_transactional and first.base_sequence != 0 and first.producer_id not in self.producers
+
+    def needs_join(self, record_set: memoryview | None, limits: Limits, *, zstd_allowed: bool) -> bool:
+        """Whether the producer's coordinator has to confirm that its transaction takes this partition, before the
+        batches are judged. Not if they are refused anyway, or are stored already."""
+        batches = check_record_set(record_set, limits, zstd_allowed=zstd_allowed)
+        if isinstance(batches, Rejection):
+            return False
+        first, last = batches[0][0], batches[-1][0]
+        if (
+            not first.is_transactional
+            or self.joins.number_of(first.producer_id, first.producer_epoch) is not None
+        ):
+            return False
+        known = self._judge_sequences(first, last)
+        return not isinstance(known, Repeat) and known is not ErrorCode.INVALID_PRODUCER_EPOCH
 
     def opens(
         self, record_set: memoryview | None, limits: Limits, held_bytes: int, arrival: Arrival
@@ -156,7 +186,7 @@ class Intake:
         found = at_once(batches, limits, arrival.wall_ms, trusted=trusted) if arrival.light else None
         if found is not None:
             return found
-        if self._judge_producer(batches[0][0], batches[-1][0], len(batches), None) is not None:
+        if self._judge_producer(batches[0][0], batches[-1][0], len(batches)) is not None:
             return None  # a batch that is stored is not refused when it comes again
         if held_bytes + len(record_set or b"") > limits.held_bytes_max:
             return None
@@ -168,9 +198,8 @@ class Intake:
         limits: Limits,
         now: Instant,
         committed: int,
-        number: int | None = None,
     ) -> tuple[int, int]:
-        """Give the batches the next offsets. The first offset, and the append time or -1. `number`: as `judge`."""
+        """Give the batches the next offsets. The first offset, and the append time or -1."""
         buffer = self.open
         base = buffer.end
         if not buffer.parts:
@@ -197,16 +226,17 @@ class Intake:
                     committed=committed,
                 )
             if header.is_transactional:
-                self._begin(header, number)
+                self._begin(header)
             buffer.add(stored, records, count=delta + 1, min_ts=min_ts, max_ts=max_ts)
         return base, append_time_ms
 
-    def _begin(self, header: BatchHeader, number: int | None) -> None:
+    def _begin(self, header: BatchHeader) -> None:
         """A batch of a transaction takes the next offset. The first one begins it."""
-        assert number is not None, "its producer has joined"
         self.open.transactional = True
         if header.producer_id in self.transactions:
             return
+        number = self.joins.number_of(header.producer_id, header.producer_epoch)
+        assert number is not None, "its producer has joined"
         begun = OpenTransaction(
             producer_id=header.producer_id, epoch=header.producer_epoch, number=number, first=self.open.end
         )
@@ -216,8 +246,10 @@ class Intake:
     def end(self, end: TransactionEnd, now: Instant, committed: int) -> int | None:
         """Append the marker of a transaction; its offset. None: no transaction of this number is open.
 
-        No limit refuses a marker: it frees what readers wait for. It has its own time, also with LogAppendTime.
+        No limit refuses a marker: it frees what readers wait for. It has its own time, also with LogAppendTime. In
+        any case the producer has no longer joined this transaction, or one before.
         """
+        self.joins.ended(end.producer_id, end.number)
         begun = self.transactions.of(end.producer_id)
         if begun is None or begun.number != end.number:
             return None
@@ -236,6 +268,7 @@ class Intake:
         ended = End(producer_id=end.producer_id, commit=end.commit, offset=offset)
         self.transactions.take(ended)
         buffer.events.append(ended)
+        buffer.markers += 1
         buffer.transactional = True
         self.producers.record_marker(
             end.producer_id,
@@ -269,7 +302,7 @@ class Intake:
 
 
 def check_record_set(
-    record_set: memoryview | None, limits: Limits, *, zstd_allowed: bool, transactions: bool = False
+    record_set: memoryview | None, limits: Limits, *, zstd_allowed: bool
 ) -> Batches | Rejection:
     """The batches of a record set, or the first thing wrong with it. All or nothing."""
     if record_set is None or not len(record_set):
@@ -284,7 +317,7 @@ def check_record_set(
         over = too_large(batch, limits)
         if over is not None:
             return over
-        error_code = validate_batch(header, batch, transactions=transactions)
+        error_code = validate_batch(header, batch, transactions=limits.transactions)
         if error_code:
             return Rejection(error_code, _REASONS[error_code] + _fields(header))
         if not zstd_allowed and header.codec is Codec.ZSTD:

@@ -52,7 +52,7 @@ class Ready(Protocol):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sent:
     """A transaction without an answer yet: a commit (`flights`), a plan that is ready, or neither,
-    sent only to prove ownership for the `doubts` that ride on it."""
+    sent only to prove ownership for the `doubts` that ride on it: gaps, and ends of what is not open."""
 
     txn: int
     over: int  # the revision it compares
@@ -253,6 +253,11 @@ class Answers:
                     revision=revision,
                 )
             )
+
+    def settle_doubts(self, doubts: Sequence[Waiter], revision: int) -> None:
+        """A transaction of this writer was applied that was sent after they came."""
+        for doubt in doubts:
+            self._actions.append(Reply(token=doubt.token, error=doubt.error, revision=revision))
 
     def fail(self, waiters: Sequence[Waiter], error: ErrorCode) -> None:
         for waiter in waiters:

@@ -71,12 +71,14 @@ class PartitionId:
 
 
 class Waiter(NamedTuple):
-    """A request that this flight's commit will answer."""
+    """A request that this flight's commit will answer, or a doubt, with the answer if this writer still owns the
+    partition."""
 
     token: Token
     base_offset: int
     log_append_time_ms: int
     deadline_ms: int
+    error: ErrorCode = ErrorCode.NONE
 
 
 class Waiters:
@@ -134,6 +136,7 @@ class Limits:
     keys_required: bool = False  # cleanup.policy=compact
     compression: Compression | None = None  # compression.type, unless it is the producer's
     trusts_headers: bool = False  # of all producers; see `Opening`
+    transactions: bool = False  # batches of transactions are taken
 
     @property
     def seal_bytes(self) -> int:
@@ -413,6 +416,7 @@ class Want(NamedTuple):
     requests: int
     since_ms: int
     hold_ms: int = 0
+    markers: bool = False  # it ends a transaction
 
     @property
     def held_until_ms(self) -> int:

@@ -7,7 +7,8 @@ what the head that refused the transaction shows to be absent; everything else i
 
 A sequence gap is fatal to some clients, and a writer that lost its partition without knowing it sees
 gaps that are none. So OUT_OF_ORDER_SEQUENCE_NUMBER waits as a *doubt* for a transaction of this
-writer to succeed, and for none other is one sent that changes nothing.
+writer to succeed, and for none other is one sent that changes nothing. The end of a transaction that is not open here
+is a doubt too: another owner may have it open, and a transaction that was sent before the end came proves nothing.
 
 `Pipeline` is what has its offsets and is in no transaction yet: the open buffer, and the flights that it becomes. The
 instance asks every partition what it `wants`, and seals many open buffers into one bundle (`bundles/gather.py`). Only a
@@ -21,6 +22,7 @@ from dataclasses import replace
 
 from kafscale.log.heads import Head, Seg
 from kafscale.log.segment import build_segment
+from kafscale.log.transactions import End
 from kafscale.produce.log.contents import Contents, Opening
 from kafscale.produce.log.flight import Flight, InBundle, Objects, OpenBuffer, published
 from kafscale.produce.log.intake import Intake
@@ -151,8 +153,9 @@ class Pipeline:
             return None
         hold_ms = self._limits.flush_interval_ms
         if not committing and not len(self.uploads):
-            hold_ms = min(self._limits.linger_ms, hold_ms)
-        return Want(buffer.bytes, len(buffer.waiters.items), buffer.opened_ms, hold_ms)
+            hold_ms = 0 if buffer.markers else min(self._limits.linger_ms, hold_ms)
+        requests = len(buffer.waiters.items)
+        return Want(buffer.bytes, requests, buffer.opened_ms, hold_ms, markers=buffer.markers > 0)
 
 
 _WORKING = (State.SERVING, State.DRAINING)
@@ -187,6 +190,7 @@ class PartitionWriter:
         )
         self._uploads = self._pipeline.uploads
         self.kept = self._pipeline.kept
+        self.joins = self._intake.joins
         self.plans = self._plans = Plans(producers)
         self._doubts = Waiters()
 
@@ -211,6 +215,12 @@ class PartitionWriter:
         if self._state is not State.SERVING:
             return None
         return self._intake.opens(record_set, self._limits, self.bytes_held, arrival)
+
+    def needs_join(self, record_set: memoryview | None, *, zstd_allowed: bool) -> bool:
+        """See Intake.needs_join. A writer that accepts no more refuses without a question."""
+        if self._state is not State.SERVING:
+            return False
+        return self._intake.needs_join(record_set, self._limits, zstd_allowed=zstd_allowed)
 
     def take_actions(self) -> list[Action]:
         """What is to be done now, in order; each is handed out once."""
@@ -237,7 +247,7 @@ class PartitionWriter:
         now: Instant,
         zstd_allowed: bool = True,  # Produce v7+
         contents: Contents | None = None,  # what came of `opens`; None: not opened
-        number: int | None = None,  # of the transaction that the producer has joined here
+        adds: bool = False,  # see Intake.judge
     ) -> None:
         """Answer `token` now or when the commit decides; see `Reply`."""
         if self._state is not State.SERVING:
@@ -245,37 +255,54 @@ class PartitionWriter:
             return
         intake = self._intake
         judged = intake.judge(
-            record_set, self._limits, self.bytes_held, zstd_allowed, contents, now.wall_ms, number
+            record_set, self._limits, self.bytes_held, zstd_allowed, contents, now.wall_ms, adds=adds
         )
         if isinstance(judged, Rejection):
             if judged.error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and token is not None:
-                self._doubt(token, deadline_ms)
+                self._doubt(token, deadline_ms, judged.error)
             else:
                 self._answers.refuse(token, judged)
         elif isinstance(judged, Repeat):
             self._repeat(token, judged, deadline_ms)
         else:
-            base, append_time_ms = intake.assign(judged, self._limits, now, self._ledger.head.next, number)
+            base, append_time_ms = intake.assign(judged, self._limits, now, self._ledger.head.next)
             if token is not None:
                 intake.open.waiters.add(Waiter(token, base, append_time_ms, deadline_ms))
             if intake.open.bytes >= self._limits.full_bytes:
                 self._pipeline.seal(now)
 
-    def end_transaction(self, token: Token, end: TransactionEnd, *, deadline_ms: int, now: Instant) -> bool:
-        """Append the marker of a transaction; `token` is answered as an append's. False: nothing of it is open up to
-        the last assigned offset, or this writer accepts no more. Then `token` gets no answer."""
+    def end_transaction(
+        self, token: Token | None, end: TransactionEnd, *, deadline_ms: int, now: Instant
+    ) -> None:
+        """Append the marker of a transaction if it is open up to the last assigned offset. `token` is answered with
+        NONE when it is certain that nothing of it is open in the log any more, and that no batch of it will come.
+        None: nobody waits for that."""
         if self._state is not State.SERVING:
-            return False
+            self._answers.refuse(token, Rejection(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+            return
         offset = self._intake.end(end, now, self._ledger.head.next)
         if offset is None:
-            return False
-        self._intake.open.waiters.add(Waiter(token, offset, NO_TIMESTAMP, deadline_ms))
-        if self._intake.open.aborts >= ENTRY_ABORTS_MAX:
+            offset = self._marker_under_way(end.producer_id)
+        if offset is None:
+            if token is not None:
+                self._doubt(token, deadline_ms, ErrorCode.NONE)
+            return
+        if token is not None:
+            self._waiters_of(offset).add(Waiter(token, offset, NO_TIMESTAMP, deadline_ms))
+        buffer = self._intake.open
+        if buffer.aborts >= ENTRY_ABORTS_MAX or buffer.bytes >= self._limits.full_bytes:
             self._pipeline.seal(now)
-        return True
 
-    def _doubt(self, token: Token, deadline_ms: int) -> None:
-        self._doubts.add(Waiter(token, NO_OFFSET, NO_TIMESTAMP, deadline_ms))  # a gap, if still owned
+    def _marker_under_way(self, producer_id: int) -> int | None:
+        """The producer's last marker without a commit yet. A commit may take a part of what is assigned, so it proves
+        nothing about a marker that it does not contain."""
+        events = [event for flight in self.flights() for event in flight.events] + self._intake.open.events
+        ends = (each.offset for each in events if isinstance(each, End) and each.producer_id == producer_id)
+        return max(ends, default=None)
+
+    def _doubt(self, token: Token, deadline_ms: int, answer: ErrorCode) -> None:
+        """`answer`: if the partition is still owned."""
+        self._doubts.add(Waiter(token, NO_OFFSET, NO_TIMESTAMP, deadline_ms, answer))
 
     def _repeat(self, token: Token | None, known: Repeat, deadline_ms: int) -> None:
         """What has its offsets already shares the outcome of the original: that of its last batch."""
@@ -384,7 +411,7 @@ class PartitionWriter:
             for flight in sent.flights:
                 self._answers.acknowledge(flight.waiters.take_all(), revision)
             self._actions.append(published(sent.flights, head, revision))
-        self._answers.fail(sent.doubts.take_all(), ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+        self._answers.settle_doubts(sent.doubts.take_all(), revision)
         if sent.plan is not None:
             self._actions.extend(self._plans.applied(sent.plan, old, head))
         self._state = State.CLOSED if self._state is State.CLOSING else self._state
