@@ -13,8 +13,10 @@ from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import (
     add_offsets_to_txn,
     add_partitions_to_txn,
+    describe_transactions,
     end_txn,
     init_producer_id,
+    list_transactions,
     module_of,
     txn_offset_commit,
 )
@@ -24,7 +26,7 @@ from e2e.harness.refusals import Message, Refused, kafkas_refusals, read_by_kafk
 
 KEYS: Final = (
     *(ApiKey.INIT_PRODUCER_ID, ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.ADD_OFFSETS_TO_TXN),
-    *(ApiKey.END_TXN, ApiKey.TXN_OFFSET_COMMIT),
+    *(ApiKey.END_TXN, ApiKey.TXN_OFFSET_COMMIT, ApiKey.DESCRIBE_TRANSACTIONS, ApiKey.LIST_TRANSACTIONS),
 )
 CODES: Final = (
     *(ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR, ErrorCode.GROUP_AUTHORIZATION_FAILED),
@@ -67,6 +69,16 @@ def requests(key: ApiKey) -> Iterator[Any]:
         case ApiKey.END_TXN:
             for committed in (True, False):
                 yield end_txn.EndTxnRequest(transactional_id=ID, committed=committed, **PRODUCER)
+        case ApiKey.DESCRIBE_TRANSACTIONS:
+            yield describe_transactions.DescribeTransactionsRequest(transactional_ids=[ID, "other"])
+        case ApiKey.LIST_TRANSACTIONS:
+            for pattern in ("a.*", None):
+                yield list_transactions.ListTransactionsRequest(
+                    state_filters=["Ongoing"],
+                    producer_id_filters=[2**40 + 7],
+                    duration_filter=70_003,
+                    transactional_id_pattern=pattern,
+                )
         case _:
             yield from committed_offsets()
 
@@ -118,10 +130,33 @@ def responses(key: ApiKey) -> Iterator[Any]:
             yield add_offsets_to_txn.AddOffsetsToTxnResponse(**said)
         case ApiKey.END_TXN:
             yield end_txn.EndTxnResponse(**said, **PRODUCER)
+        case ApiKey.DESCRIBE_TRANSACTIONS:
+            yield described()
+        case ApiKey.LIST_TRANSACTIONS:
+            one = list_transactions.ListTransactionsResponseTransactionState(
+                transactional_id=ID, producer_id=2**40 + 7, transaction_state="PrepareCommit"
+            )
+            yield list_transactions.ListTransactionsResponse(
+                **said, unknown_state_filters=["Dreaming"], transaction_states=[one]
+            )
         case _:
             partition = txn_offset_commit.TxnOffsetCommitResponsePartition(partition_index=3, error_code=22)
             topic = txn_offset_commit.TxnOffsetCommitResponseTopic(name="t", partitions=[partition])
             yield txn_offset_commit.TxnOffsetCommitResponse(throttle_time_ms=70_002, topics=[topic])
+
+
+def described() -> Any:
+    schema = describe_transactions
+    state = schema.DescribeTransactionsResponseTransactionState(
+        error_code=105,
+        transactional_id=ID,
+        transaction_state="Ongoing",
+        transaction_timeout_ms=70_004,
+        transaction_start_time_ms=1_700_000_000_000,
+        topics=[schema.DescribeTransactionsResponseTopic(topic="t", partitions=[3, 65_540])],
+        **PRODUCER,
+    )
+    return schema.DescribeTransactionsResponse(throttle_time_ms=70_002, transaction_states=[state])
 
 
 def encoded(schema: ModuleType, kind: str, message: Any, version: int) -> bytes:
@@ -144,7 +179,7 @@ def test_apache_kafka_reads_what_is_written_here_and_writes_the_same() -> None:
         written, words = read
         assert written == message.body
         assert "unknownTaggedFields" not in words
-        if message.kind == "request" and "transactionalId=null" not in words:
+        if message.kind == "request" and message.key in (*KEYS[1:5], *KEYS[:1]) and "Id=null" not in words:
             assert f"ransactionalId='{ID}'" in words
         if message.key == ApiKey.TXN_OFFSET_COMMIT and message.kind == "request":
             assert f"groupId='{GROUP}'" in words
