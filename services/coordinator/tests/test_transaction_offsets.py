@@ -216,6 +216,20 @@ async def test_a_put_that_crosses_the_end_of_its_transaction_is_refused(one: Coo
     assert await stored(one) == 1
 
 
+async def test_a_put_that_waits_in_line_is_refused_for_an_end_that_came_during_its_question(
+    one: Coordinator,
+) -> None:
+    held, offsets = held_by(one), one.parts.transaction_offsets
+    offsets.begin_question(held, GROUP, PID)
+    assert await end(one, number=4)
+    one.door.gate.clear()
+    plain = commit(one, {0: 1})
+    waiting = put(one, {0: 2}, number=4)
+    offsets.end_question(held, GROUP, PID)
+    one.door.gate.set()
+    assert (await plain, await waiting, await stored(one)) == (NONE, CONCURRENT, 0)
+
+
 async def test_the_end_that_comes_with_an_answer_is_carried_out_before_the_put(one: Coordinator) -> None:
     held, offsets = held_by(one), one.parts.transaction_offsets
     await put(one, {0: 1, 1: 1})

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kafscale.coordinator.groups.commits import Commits
+from kafscale.coordinator.groups.joins import GroupJoins
 from kafscale.coordinator.groups.registry import Groups
 from kafscale.coordinator.groups.running_clock import RunningClock
 from kafscale.coordinator.groups.transaction_offsets import TransactionOffsets
@@ -36,6 +37,14 @@ class CoordinatorContext:
     """To be called with each heartbeat of a consumer group: regular expressions follow the ACLs."""
     transactional_ids: TransactionalIds | None
     """None: transactions are off."""
+    group_joins: GroupJoins | None
+    """None: transactions are off."""
+
+    @property
+    def joins(self) -> GroupJoins:
+        """For the handlers that are offered only while transactions are on."""
+        assert self.group_joins is not None, "transactions are off"
+        return self.group_joins
 
 
 def client_host(meta: RequestMeta) -> str:

@@ -43,6 +43,17 @@ from kafscale.wire.apis import ApiKey
 
 HEARTBEATS = frozenset({ApiKey.HEARTBEAT, ApiKey.CONSUMER_GROUP_HEARTBEAT})
 """The most frequent requests. Most of them are answered without waiting."""
+OF_TRANSACTIONS = frozenset(
+    {
+        ApiKey.ADD_PARTITIONS_TO_TXN,
+        ApiKey.ADD_OFFSETS_TO_TXN,
+        ApiKey.END_TXN,
+        ApiKey.TXN_OFFSET_COMMIT,
+        ApiKey.DESCRIBE_TRANSACTIONS,
+        ApiKey.LIST_TRANSACTIONS,
+    }
+)
+"""Answered only while transactions are on. InitProducerId then takes transactional ids."""
 GROUP_CALLS_MAX = 100_000
 """Joins and Syncs wait for whole rebalances, each in a task. The limits of the streams are reached earlier."""
 
@@ -91,6 +102,7 @@ class Coordination:
             authorization=runtime.authorization,
             follow_acls=self.expressions.follow_acls,
             transactional_ids=None if self.transactions is None else self.transactions.ids,
+            group_joins=None if self.transactions is None else self.transactions.group_joins,
         )
         self.offset_expiration = OffsetExpiration(self.context)
         runtime.topics.subscribe(self._topic_changed)
@@ -235,6 +247,7 @@ async def build(runtime: Runtime[CoordinatorSettings]) -> AsyncIterator[ServiceP
             prompt=key in HEARTBEATS,
         )
         for key, make in exported(handlers, "handler", FunctionType).items()
+        if transactions is not None or key not in OF_TRANSACTIONS
     }
     enforced(handlers, control)
     try:

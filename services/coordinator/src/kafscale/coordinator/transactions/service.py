@@ -5,8 +5,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Final
 
+from kafscale.coordinator.groups.joins import GroupJoins
 from kafscale.coordinator.producer_ids import ProducerIdBlocks
 from kafscale.coordinator.settings import CoordinatorSettings
 from kafscale.coordinator.slots import Held, World
@@ -19,12 +21,13 @@ from kafscale.coordinator.transactions.serving import Joins
 from kafscale.runtime.etcd_space import EtcdSpace
 from kafscale.runtime.metrics import Metrics, Row
 from kafscale.runtime.process import Runtime
-from kafscale.runtime.transactions.calling import ParticipantCalls
+from kafscale.runtime.transactions.calling import CoordinatorCalls, ParticipantCalls
 from kafscale.runtime.transactions.channels import Channels
 from kafscale.runtime.transactions.serving import ServesEnds
 from kafscale.storage.keys import SlotId
 from kafscale.storage.membership.members import LiveView
 from kafscale.storage.owner_views import OwnersView
+from kafscale.storage.slots import Slot
 from kafscale.storage.views import PrefixView
 
 UNFINISHED: Final = (Phase.ONGOING, Phase.PREPARE_COMMIT, Phase.PREPARE_ABORT)
@@ -50,9 +53,8 @@ class Transactions:
         begin = runtime.task_group.create_task
         self.owners = OwnersView(runtime.etcd, runtime.keyspace)
         self.producers = LiveView(runtime.etcd, runtime.keyspace, "produce")
-        self.channels = tuple(
-            Channels(live, runtime.identity, begin) for live in (self.producers, world.live)
-        )
+        coordinators = Channels(world.live, runtime.identity, begin)
+        self.channels = (Channels(self.producers, runtime.identity, begin), coordinators)
         self.closing = Closing(
             targets=Targets(
                 me=world.me,
@@ -86,6 +88,9 @@ class Transactions:
         rules = Rules(expiration_ms=runtime.settings.transactional_id_expiration_ms)
         self.ids = TransactionalIds(around, rules)
         self.joins = Joins(self.ids)
+        self.group_joins = GroupJoins(
+            CoordinatorCalls(coordinators, partial(_claim, world)), self.joins, held
+        )
 
     @property
     def views(self) -> dict[str, PrefixView[Any]]:
@@ -104,6 +109,11 @@ class Transactions:
     async def close(self) -> None:
         for channels in self.channels:
             await channels.close()
+
+
+def _claim(world: World, slot_id: SlotId) -> Slot | None:
+    seen = world.table.items.get(world.keyspace.slot_claim(slot_id))
+    return None if seen is None else seen.slot
 
 
 def watch_transactions(metrics: Metrics, found: Transactions | None) -> None:
