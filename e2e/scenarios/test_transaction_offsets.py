@@ -147,8 +147,10 @@ class Client:
         request = offset_fetch.OffsetFetchRequest(group_id=self.group, topics=topics, require_stable=stable)
         with self.scene.raw() as raw:
             answer = ask(raw, offset_fetch, 7, request)
+        if answer.error_code:
+            return answer.error_code, -1
         found = answer.topics[0].partitions[0]
-        return answer.error_code or found.error_code, found.committed_offset
+        return found.error_code, found.committed_offset
 
     def until_offset(self, offset: int) -> None:
         until(f"{self.group} has {offset}", lambda: self.offset(stable=True) == (NONE, offset), 30)
