@@ -202,6 +202,8 @@ class Coordinator:
         """The decoded answer of one handler to one request."""
         body = b"".join(schema.encode_request(request, version))
         arrived = inbound(body, schema.API_KEY, version, aged=aged, principal=principal)
+        if not aged:
+            arrived.arrived_ms = self.clock.now_ms()
         answer = b"".join(await api.handler(self.context)(arrived))
         return schema.decode_response(answer, version)
 

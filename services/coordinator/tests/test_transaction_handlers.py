@@ -3,18 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
+from types import FunctionType
 from typing import Any
 
 import pytest
 import pytest_asyncio
-from kafscale.coordinator.handlers import init_producer_id
+from kafscale.coordinator import handlers, server
+from kafscale.coordinator.handlers import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
+    end_txn,
+    init_producer_id,
+)
+from kafscale.coordinator.transactions.model import Rules
+from kafscale.runtime.authorization import Authorization
+from kafscale.runtime.metrics import Metrics
+from kafscale.runtime.stream.apis import exported
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.keys import Keyspace
+from kafscale.testkit.acls import ALICE, VARIANTS, variant
+from kafscale.testkit.inbound import inbound
+from kafscale.wire.apis import ApiKey
 from kafscale.wire.errors import ErrorCode
+from kafscale.wire.schema import add_offsets_to_txn as offsets_schema
+from kafscale.wire.schema import add_partitions_to_txn as partitions_schema
+from kafscale.wire.schema import end_txn as end_schema
 from kafscale.wire.schema import init_producer_id as init_schema
 
 from services.coordinator.tests.shell_harness import Coordinator, make_topic, running
-from services.coordinator.tests.transaction_harness import NAME, ON, TIMEOUT_MS, add_owner, take_calls
+from services.coordinator.tests.transaction_harness import (
+    NAME,
+    ON,
+    TIMEOUT_MS,
+    add_owner,
+    ids,
+    record,
+    take_calls,
+)
 
 LATEST_INIT = 5
 
@@ -36,6 +62,88 @@ async def init(one: Coordinator, version: int = LATEST_INIT, **fields: Any) -> t
         **{"transactional_id": NAME, "transaction_timeout_ms": TIMEOUT_MS, **fields}
     )
     answer = await one.ask(init_producer_id, init_schema, request, version)
+    return answer.error_code, answer.producer_id, answer.producer_epoch
+
+
+async def add(
+    one: Coordinator,
+    producer_id: int,
+    epoch: int = 0,
+    *,
+    version: int = 3,
+    topics: dict[str, list[int]] | None = None,
+    name: str = NAME,
+    verify: bool = False,
+    aged: bool = False,
+    principal: str | None = None,
+) -> dict[tuple[str, int], int]:
+    """The errors of the partitions."""
+    asked = [
+        partitions_schema.AddPartitionsToTxnRequestTopic(name=topic, partitions=partitions)
+        for topic, partitions in ({"t": [0]} if topics is None else topics).items()
+    ]
+    if version >= add_partitions_to_txn.SEVERAL_FROM:
+        transaction = partitions_schema.AddPartitionsToTxnRequestTransaction(
+            transactional_id=name,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            verify_only=verify,
+            topics=asked,
+        )
+        request = partitions_schema.AddPartitionsToTxnRequest(transactions=[transaction])
+    else:
+        request = partitions_schema.AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=name,
+            v3_and_below_producer_id=producer_id,
+            v3_and_below_producer_epoch=epoch,
+            v3_and_below_topics=asked,
+        )
+    answer = await one.ask(
+        add_partitions_to_txn, partitions_schema, request, version, aged=aged, principal=principal
+    )
+    results = answer.results_by_topic_v3_and_below
+    for each in answer.results_by_transaction:
+        assert each.transactional_id == name
+        results = each.topic_results
+    return {
+        (topic.name, partition.partition_index): partition.partition_error_code
+        for topic in results
+        for partition in topic.results_by_partition
+    }
+
+
+async def add_group(
+    one: Coordinator, producer_id: int, epoch: int = 0, *, version: int = 4, aged: bool = False, **fields: Any
+) -> int:
+    request = offsets_schema.AddOffsetsToTxnRequest(
+        **{
+            "transactional_id": NAME,
+            "producer_id": producer_id,
+            "producer_epoch": epoch,
+            "group_id": "g",
+            **fields,
+        }
+    )
+    answer = await one.ask(add_offsets_to_txn, offsets_schema, request, version, aged=aged)
+    error: int = answer.error_code
+    return error
+
+
+async def end(
+    one: Coordinator,
+    producer_id: int,
+    epoch: int = 0,
+    *,
+    version: int = 4,
+    commit: bool = True,
+    aged: bool = False,
+    name: str = NAME,
+) -> tuple[int, int, int]:
+    """The error, the producer id and the epoch."""
+    request = end_schema.EndTxnRequest(
+        transactional_id=name, producer_id=producer_id, producer_epoch=epoch, committed=commit
+    )
+    answer = await one.ask(end_txn, end_schema, request, version, aged=aged)
     return answer.error_code, answer.producer_id, answer.producer_epoch
 
 
@@ -71,6 +179,161 @@ async def test_before_version_4_a_fenced_producer_hears_of_its_epoch(one: Coordi
 async def test_bad_input_of_init(one: Coordinator, wrong: dict[str, Any], error: ErrorCode) -> None:
     assert await init(one, **wrong) == (error, -1, -1)
     assert (await one.etcd.prefix(one.keys.transactions_prefix())).kvs == ()
+
+
+async def test_partitions_are_added_and_a_transaction_is_committed(one: Coordinator) -> None:
+    _, producer_id, _ = await init(one)
+    for version in range(4):
+        assert await add(one, producer_id, version=version, topics={"t": [version, 7]}) == {
+            ("t", version): 0,
+            ("t", 7): 0,
+        }
+    state = await record(one)
+    assert state is not None
+    assert state.current is not None
+    assert {partition for _, partition in state.current.partitions} == {0, 1, 2, 3, 7}
+    assert await end(one, producer_id) == (ErrorCode.NONE, -1, -1)
+
+
+async def test_end_of_version_5_answers_the_next_epoch(one: Coordinator) -> None:
+    _, producer_id, _ = await init(one)
+    assert set((await add(one, producer_id, version=5)).values()) == {0}
+    assert await end(one, producer_id, version=5) == (ErrorCode.NONE, producer_id, 1)
+    assert await end(one, producer_id, version=5) == (ErrorCode.NONE, producer_id, 1), "the repeat"
+    assert (await end(one, producer_id, version=5, commit=False))[0] == ErrorCode.INVALID_TXN_STATE
+
+
+@pytest.mark.parametrize("version", [0, 3, 4, 5])
+async def test_a_partition_that_does_not_exist_keeps_the_others_out(one: Coordinator, version: int) -> None:
+    _, producer_id, _ = await init(one)
+    topics = {"t": [0, 500], "unknown": [0]}
+    assert await add(one, producer_id, version=version, topics=topics) == {
+        ("t", 0): ErrorCode.OPERATION_NOT_ATTEMPTED,
+        ("t", 500): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ("unknown", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+    state = await record(one)
+    assert state is not None
+    assert state.current is None
+
+
+async def test_brokers_may_verify_and_add_for_several_ids(one: Coordinator) -> None:
+    _, producer_id, _ = await init(one)
+    _, other_id, _ = await init(one, transactional_id="other")
+    asked = [
+        partitions_schema.AddPartitionsToTxnRequestTransaction(
+            transactional_id=name,
+            producer_id=each,
+            producer_epoch=0,
+            verify_only=verify,
+            topics=[partitions_schema.AddPartitionsToTxnRequestTopic(name="t", partitions=[0])],
+        )
+        for name, each, verify in ((NAME, producer_id, False), ("other", other_id, True))
+    ]
+    for version, abortable in ((4, ErrorCode.INVALID_TXN_STATE), (5, ErrorCode.TRANSACTION_ABORTABLE)):
+        request = partitions_schema.AddPartitionsToTxnRequest(transactions=asked)
+        answer = await one.ask(add_partitions_to_txn, partitions_schema, request, version)
+        found = {
+            each.transactional_id: each.topic_results[0].results_by_partition[0].partition_error_code
+            for each in answer.results_by_transaction
+        }
+        assert (answer.error_code, found) == (0, {NAME: 0, "other": abortable})
+    assert (await add(one, producer_id, version=5, verify=True))["t", 0] == 0
+
+
+async def test_errors_have_the_codes_of_the_version(one: Coordinator) -> None:
+    _, producer_id, _ = await init(one)
+    await init(one)
+    old, new = ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED
+    for version in range(6):
+        wanted = old if version < 2 else new
+        assert (await add(one, producer_id, 0, version=version))["t", 0] == wanted
+        assert (await end(one, producer_id, 7, version=version))[0] == wanted
+        if version <= 4:
+            assert await add_group(one, producer_id, 0, version=version) == wanted
+    mapping = ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    assert (await add(one, producer_id + 500))["t", 0] == mapping
+    assert (await end(one, producer_id + 500))[0] == mapping
+    assert await add_group(one, producer_id, transactional_id="nobody") == mapping
+
+
+async def test_a_transaction_with_too_many_participants_has_the_code_of_the_version(one: Coordinator) -> None:
+    ids(one)._shared = replace(ids(one)._shared, rules=Rules(participants_max=2))
+    _, producer_id, _ = await init(one)
+    assert (await add(one, producer_id, topics={"t": [0, 1]}))["t", 0] == 0
+    assert (await add(one, producer_id, topics={"t": [2]}))["t", 2] == ErrorCode.INVALID_TXN_STATE
+    assert (await add(one, producer_id, version=5, topics={"t": [2]}))[
+        "t", 2
+    ] == ErrorCode.TRANSACTION_ABORTABLE
+    assert await add_group(one, producer_id, version=3) == ErrorCode.INVALID_TXN_STATE
+    assert await add_group(one, producer_id, version=4) == ErrorCode.TRANSACTION_ABORTABLE
+
+
+async def test_bad_input_of_the_requests_of_a_transaction(one: Coordinator) -> None:
+    _, producer_id, _ = await init(one)
+    for name in ("", "x" * 1_025):
+        assert (await add(one, producer_id, name=name))["t", 0] == ErrorCode.INVALID_REQUEST
+        assert (await end(one, producer_id, name=name))[0] == ErrorCode.INVALID_REQUEST
+        assert await add_group(one, producer_id, transactional_id=name) == ErrorCode.INVALID_REQUEST
+    assert await add_group(one, producer_id, group_id="g" * 1_025) == ErrorCode.INVALID_GROUP_ID
+    assert await add(one, producer_id, topics={}) == {}
+    assert await add(one, producer_id, topics={"t": []}) == {}
+    state = await record(one)
+    assert state is not None
+    assert state.current is None
+
+
+async def test_a_request_that_has_expired_takes_no_effect(one: Coordinator) -> None:
+    _, producer_id, _ = await init(one)
+    assert (await add(one, producer_id, aged=True))["t", 0] == ErrorCode.NOT_COORDINATOR
+    assert await add_group(one, producer_id, aged=True) == ErrorCode.NOT_COORDINATOR
+    await add(one, producer_id)
+    assert (await end(one, producer_id, aged=True))[0] == ErrorCode.NOT_COORDINATOR
+    state = await record(one)
+    assert state is not None
+    assert state.current is not None
+    assert state.current.groups == frozenset()
+
+
+async def test_an_end_of_tv1_that_is_older_than_the_transaction_takes_no_effect(one: Coordinator) -> None:
+    """Its client has begun the next transaction, so it has had an answer, and this is a copy."""
+    _, producer_id, _ = await init(one)
+    await add(one, producer_id)
+    old = end_schema.EndTxnRequest(transactional_id=NAME, producer_id=producer_id, committed=True)
+    body = b"".join(end_schema.encode_request(old, 4))
+    young = inbound(body, end_schema.API_KEY, 4)
+    young.arrived_ms = one.context.clock.real_ms() - 60_000
+    answer = end_schema.decode_response(b"".join(await end_txn.handler(one.context)(young)), 4)
+    assert answer.error_code == ErrorCode.NOT_COORDINATOR
+    assert (await end(one, producer_id))[0] == ErrorCode.NONE
+
+
+@pytest.mark.parametrize("version", [0, 3])
+async def test_partitions_are_added_with_the_right_to_write_the_topic(one: Coordinator, version: int) -> None:
+    """A topic without the right keeps the others out, and whether it exists stays hidden."""
+    await make_topic(one.etcd, one.keys, "x")
+    _, producer_id, _ = await init(one)
+    topics = {"t": [0], "x": [0]}
+    for how, allowed in VARIANTS.items():
+        decides = variant(how, "TOPIC x WRITE", "TOPIC t WRITE")
+        one.context = replace(one.context, authorization=Authorization(decides, Metrics("coordinator")))
+        found = await add(one, producer_id, version=version, topics=topics, principal=ALICE)
+        if allowed:
+            assert set(found.values()) == {0}, how
+            continue
+        assert found["x", 0] == ErrorCode.TOPIC_AUTHORIZATION_FAILED, how
+        assert found["t", 0] != ErrorCode.NONE, how
+        absent = await add(one, producer_id, version=version, topics={"absent": [0]}, principal=ALICE)
+        assert absent == {("absent", 0): ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+    broker = await add(one, producer_id, version=4, topics=topics, principal="User:broker")
+    assert set(broker.values()) == {0}, "the front door asks for CLUSTER_ACTION"
+
+
+def test_the_apis_of_transactions_are_those_of_their_handlers() -> None:
+    found = exported(handlers, "handler", FunctionType)
+    assert {ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.ADD_OFFSETS_TO_TXN, ApiKey.END_TXN} <= (
+        server.OF_TRANSACTIONS & set(found)
+    )
 
 
 async def test_while_transactions_are_off_an_id_is_refused_and_no_record_is_read(

@@ -192,18 +192,19 @@ async def test_a_write_that_etcd_refuses_leaves_the_last_written_state(
 async def test_ends_that_were_confirmed_beside_a_refused_write_are_asked_for_again(
     one: Coordinator, owners: Owners
 ) -> None:
-    """The write that would have contained them was not made, and its memory is gone."""
+    """They waited for the write, and are forgotten with it."""
     who = await producer(one)
     await join(one, who, P0, P1)
     owners.confirms = lambda each: each == P0
     await end(one, who)
     actor = ids(one)._actors[slot_of(NAME)][NAME]
     await until(lambda: bool(actor.transactions.ended))
-    owners.confirms = lambda _each: False
-    before = sum(each == P0 for _, each, *_ in owners.sent)
-    one.door.before = [REFUSED]
-    await until(lambda: sum(each == P0 for _, each, *_ in owners.sent) > before)
+    one.door.gate.clear()
+    await until(lambda: actor._writing)
     owners.confirms = lambda _each: True
+    await until(lambda: len(actor._inbox) == 1)
+    one.door.before = [REFUSED]
+    one.door.gate.set()
     await until_record(one, lambda state: state is not None and state.closing is None)
 
 
@@ -427,7 +428,7 @@ async def test_a_participant_of_a_deleted_topic_is_dropped_after_a_read_of_the_t
     await join(one, who, gone)
     await end(one, who)
     await until_record(one, lambda state: state is not None and state.closing is None)
-    assert reads == 1
+    assert reads >= 1
     assert one.metric("transaction_ends_total", "dropped") == 1
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 from transaction_flaws import FLAWS
 from transaction_parts import SETTINGS, Setting
+from transaction_shell import ShellWorld
 from transaction_world import MOVES, TROUBLES, World, first_violation, walk
 
 WALKS = 120
@@ -71,6 +72,19 @@ def test_the_laws_hold_in_many_histories() -> None:
 @pytest.mark.parametrize("setting", SETTINGS, ids=str)
 def test_the_laws_hold_on_random_walks(setting: Setting) -> None:
     assert first_violation(World, range(WALKS // len(SETTINGS)), [setting]) is None
+
+
+@pytest.mark.parametrize("setting", SETTINGS, ids=str)
+async def test_the_laws_hold_with_the_real_registry_and_actors(setting: Setting) -> None:
+    """They need a loop."""
+    assert first_violation(ShellWorld, range(WALKS // len(SETTINGS)), [setting]) is None
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(3_600)
+@pytest.mark.parametrize("setting", SETTINGS, ids=str)
+async def test_the_laws_hold_on_many_walks_with_the_real_registry_and_actors(setting: Setting) -> None:
+    assert first_violation(ShellWorld, range(5_000), [setting]) is None
 
 
 @pytest.mark.deep

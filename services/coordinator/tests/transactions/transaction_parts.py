@@ -34,7 +34,7 @@ from kafscale.coordinator.transactions.persisted import encoded, must_save, rest
 from kafscale.storage.etcd.client import Compare, Delete, KeyValue, Put, Range, Txn, TxnResult
 from kafscale.storage.groups import CommittedOffset, encode_committed
 from kafscale.storage.keys import Keyspace, PartitionKey, SlotId, TopicId
-from kafscale.storage.slots import slot_fence
+from kafscale.storage.slots import slot_fence, slot_of
 from kafscale.storage.transactions import (
     ClosingTransaction,
     PendingOffsets,
@@ -47,7 +47,7 @@ from kafscale.wire.errors import ErrorCode
 
 KEYS = Keyspace()
 NAME, GROUP = "id", "group"
-ID_SLOT, GROUP_SLOT = SlotId(1), SlotId(2)
+ID_SLOT, GROUP_SLOT = slot_of(NAME), slot_of(GROUP)
 RECORD = KEYS.transaction(ID_SLOT, NAME)
 P0, P1 = (TopicId(b"t" * 16), 0), (TopicId(b"t" * 16), 1)
 Txn_ = tuple[str, int]

@@ -46,6 +46,12 @@ class CoordinatorContext:
         assert self.group_joins is not None, "transactions are off"
         return self.group_joins
 
+    @property
+    def ids(self) -> TransactionalIds:
+        """For the handlers that are offered only while transactions are on."""
+        assert self.transactional_ids is not None, "transactions are off"
+        return self.transactional_ids
+
 
 def client_host(meta: RequestMeta) -> str:
     """A member's host, as DescribeGroups shows it: Java prints an address as a slash and the host without its port."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 import structlog
 from kafscale.coordinator.context import CoordinatorContext
 from kafscale.coordinator.transactions.model import ProducerEpoch
-from kafscale.coordinator.transactions.registry import ID_BYTES_MAX, TransactionalIds
+from kafscale.coordinator.transactions.registry import TransactionalIds, is_legal_id
 from kafscale.runtime.stream.apis import answering_with_meta
 from kafscale.runtime.stream.frame import RequestMeta
 from kafscale.storage.etcd.client import EtcdError
@@ -54,7 +54,7 @@ async def _without_id(context: CoordinatorContext) -> api.InitProducerIdResponse
 
 def _wrong_with(request: api.InitProducerIdRequest, name: str, timeout_ms_max: int) -> ErrorCode:
     is_half = (request.producer_id == NONE) != (request.producer_epoch == NONE)
-    if not 0 < len(name.encode()) <= ID_BYTES_MAX or is_half:
+    if not is_legal_id(name) or is_half:
         return ErrorCode.INVALID_REQUEST
     if not 0 < request.transaction_timeout_ms <= timeout_ms_max:
         return ErrorCode.INVALID_TRANSACTION_TIMEOUT

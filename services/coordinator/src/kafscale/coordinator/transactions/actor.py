@@ -119,10 +119,10 @@ class IdActor:
     @property
     def is_quiet(self) -> bool:
         """Nothing is under way: the record alone says all that is known."""
-        known = self.transactions
-        if self._waiting or self._inbox or self._writing or known.parked or known.unproven or known.ended:
+        state = self.transactions.state
+        if self._waiting or self._inbox or self._writing:
             return False
-        return known.state is None or (known.state.current is None and known.state.closing is None)
+        return state is None or (state.current is None and state.closing is None)
 
     def ask(self, request_of: Callable[[Token], Request]) -> asyncio.Future[Answer]:
         """The answer. Cancelling the future abandons the request."""

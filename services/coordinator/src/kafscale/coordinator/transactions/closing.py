@@ -118,7 +118,7 @@ class Closing:
         *,
         targets: Targets,
         calls: SendsEnds,
-        local: ServesEnds | None,
+        local: ServesEnds,
         topics: TopicsView,
         clock: Clock,
         ended: Callable[[str, Ended], None],
@@ -213,8 +213,6 @@ class Closing:
         request = EndRequest(ends=[end_to_pb(closing) for _, closing in send.transactions])
         if send.to != self._targets.me:
             return await self._calls.end(send.to, request, timeout_s=END_TIMEOUT_S)
-        if self._local is None:
-            raise CallFailed("End", send.to, "this instance serves no offsets of transactions")
         try:
             async with asyncio.timeout(END_TIMEOUT_S):
                 return await self._local.end(request)

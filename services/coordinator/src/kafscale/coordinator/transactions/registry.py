@@ -71,6 +71,10 @@ UNANSWERED: Final = Token(0)
 """Answers that no machine gave have this token."""
 
 
+def is_legal_id(name: str) -> bool:
+    return 0 < len(name.encode()) <= ID_BYTES_MAX
+
+
 class Resting(NamedTuple):
     """The record of an id that has nothing under way."""
 

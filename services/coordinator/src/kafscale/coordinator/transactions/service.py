@@ -46,9 +46,9 @@ class Transactions:
         held: Callable[[SlotId], Held | None],
         fenced: Callable[[Held], None],
         is_fresh: Callable[[], bool],
-        group_ends: ServesEnds | None,
+        group_ends: ServesEnds,
     ) -> None:
-        """`group_ends`: carries out ends for groups of this instance, if it serves offsets of transactions."""
+        """`group_ends`: carries out ends for groups of this instance."""
         self._runtime = runtime
         begin = runtime.task_group.create_task
         self.owners = OwnersView(runtime.etcd, runtime.keyspace)
