@@ -109,6 +109,13 @@ PRODUCE: Final = Dashboard(
             ("max by (instance) (kafscale_produce_oldest_slice_seconds)", "{{instance}}"),
         ),
         line(
+            "Oldest open transaction",
+            "Above the longest timeout of producers: nobody ends it, and consumers of committed records wait. See "
+            "KafscaleTransactionOpen.",
+            "s",
+            ("max by (instance) (kafscale_produce_oldest_open_transaction_seconds)", "{{instance}}"),
+        ),
+        line(
             "Slices that cannot be read",
             "Above nothing: committed records are damaged or gone. Run `kafscale fsck` at once.",
             "short",

@@ -19,6 +19,7 @@ from kafscale.wire.schema.describe_producers import (
     encode_request,
 )
 from produce_harness import Cluster, Node, batch, preferred
+from transactions_harness import ID, PID, Coordinator, of_transaction, send_end, transactional_node
 
 STAMP = 1_700_000_000_000
 
@@ -136,3 +137,29 @@ async def test_a_producer_that_was_silent_for_a_day_is_not_told(cluster: Cluster
     partition.producers._producers[7].last_ms -= EXPIRY_MS
     (part,) = await described(node, topic.name, 0)
     assert [each.producer_id for each in part.active_producers] == [9]
+
+
+async def test_an_open_transaction_is_told_however_old_it_is(cluster: Cluster) -> None:
+    node = await transactional_node(cluster, Coordinator(), produce_producer_expiration_ms=1_000)
+    topic = await cluster.topic()
+    await written(node, topic, batch(b"other"))
+    sent = node.send(topic, 0, of_transaction(b"x"), transactional_id=ID)
+    assert (await sent).base_offset == 1
+    (partition,) = node.service.ownership.partitions.values()
+    partition.producers._producers[PID].last_ms = 0
+    (part,) = await described(node, topic.name, 0)
+    (producer,) = part.active_producers
+    assert (producer.producer_id, producer.coordinator_epoch, producer.current_txn_start_offset) == (
+        PID,
+        -1,
+        1,
+    )
+    assert await send_end(node, topic, epoch=1)
+    (part,) = await described(node, topic.name, 0)
+    (producer,) = part.active_producers
+    assert (producer.producer_epoch, producer.coordinator_epoch, producer.current_txn_start_offset) == (
+        1,
+        2,
+        -1,
+    )
+    assert producer.last_sequence == -1, "none of its epoch"

@@ -263,3 +263,20 @@ async def test_ends_are_served_when_transactions_are_turned_off(cluster: Cluster
         await off.send(topic, 0, of_transaction(b"x", 1), transactional_id=ID)
     ).error is ErrorCode.INVALID_REQUEST
     assert await send_end(off, topic)
+
+
+async def test_an_instance_counts_what_is_open_and_how_long_it_has_seen_it(cluster: Cluster) -> None:
+    node, topic = await transactional_node(cluster, Coordinator()), await cluster.topic()
+    owned, seen = node.service.ownership.partitions, node.service.open_transactions
+    await node.send(topic, 0, of_transaction(b"x"), transactional_id=ID)
+    await seen.look(owned.values())
+    await until(lambda: node.metric("oldest_open_transaction_seconds") > 0)
+    age_s = node.metric("oldest_open_transaction_seconds")
+    await node.send(topic, 0, of_transaction(b"x", pid=PID + 1), transactional_id=ID)
+    await seen.look(owned.values())
+    assert node.metric("open_transactions") == 2
+    assert node.metric("oldest_open_transaction_seconds") >= age_s
+    assert await send_end(node, topic)
+    assert await send_end(node, topic, pid=PID + 1)
+    await seen.look(owned.values())
+    assert (node.metric("open_transactions"), node.metric("oldest_open_transaction_seconds")) == (0, 0)

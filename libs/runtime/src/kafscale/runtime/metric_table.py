@@ -269,6 +269,13 @@ PRODUCE: Final = (
     counter(
         "producer_ids_evicted_total", "Producers forgotten before they expired, because the table was full"
     ),
+    gauge(
+        "open_transactions", "Open transactions in the partitions of this instance, one for each partition"
+    ),
+    gauge(
+        "oldest_open_transaction_seconds",
+        "For how long this instance has seen the oldest of them open. Consumers of committed records wait for its end",
+    ),
     counter(
         "transaction_joins_total",
         "Questions to coordinators whether a transaction takes batches here; `unanswered`: none came in time",

@@ -25,6 +25,7 @@ from kafscale.produce.log.producer_budget import ProducerBudget
 from kafscale.produce.log.settling import KeptBudget
 from kafscale.produce.log_starts import LogStarts
 from kafscale.produce.metrics import ProduceMetrics
+from kafscale.produce.open_transactions import OpenTransactions
 from kafscale.produce.opener import ConversionLine, Opener
 from kafscale.produce.ownership import Ownership, World
 from kafscale.produce.partition import Partition, Tools
@@ -96,6 +97,7 @@ class ProduceService:
         self.pump = Pump(runtime.clock)
         self.pace = Pace(runtime.store, runtime.clock, puts_max=runtime.settings.produce_puts_max)
         self.slice_age = SliceAge(runtime.clock)
+        self.open_transactions = OpenTransactions(runtime.clock)
         self.own_bundles = OwnBundles(runtime.settings.bundle_grace_ms)
         self.cleaner = self._cleaner()
         self.ownership.tools = self._tools()
@@ -268,6 +270,8 @@ class ProduceService:
         watch("puts_limit_halved_total", lambda: limit.halved)
         watch("conversions_waiting", lambda: len(self.conversions))
         watch("marker_bundles_total", lambda: self.ownership.tools.bundler.marker_bundles)
+        watch("open_transactions", lambda: self.open_transactions.count)
+        watch("oldest_open_transaction_seconds", lambda: self.open_transactions.oldest_s)
         watch("transaction_joins_waiting", lambda: self.ownership.tools.joins.waiting)
         watch("producer_ids", lambda: self._producer_budget.ids)
         watch("producer_ids_bytes", lambda: self._producer_budget.used_bytes)
@@ -309,6 +313,7 @@ class ProduceService:
             ("settle-requests-view", self.settle_requests.view.run),
             ("settle-requests", self._settle_on_request),
             ("slice-age", self._watch_slice_age),
+            ("open-transactions", self._watch_open_transactions),
         ):
             tasks.create_task(work(), name=name)
         self.ownership.set_stance(ready=True, draining=False)
@@ -319,6 +324,9 @@ class ProduceService:
 
     async def _watch_slice_age(self) -> None:
         await self.slice_age.watch(self.ownership.partitions.values)
+
+    async def _watch_open_transactions(self) -> None:
+        await self.open_transactions.watch(self.ownership.partitions.values)
 
     async def drain(self) -> None:
         if self._runtime.history.stopped is not None:

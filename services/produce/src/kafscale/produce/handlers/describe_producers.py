@@ -1,9 +1,10 @@
 """DescribeProducers (61): v0-0 (KIP-664)
 
 The idempotent producers of a partition as its owner knows them: those that it remembers, whose last batch is younger
-than KAFSCALE_PRODUCE_PRODUCER_EXPIRATION_MS. Asking for a partition whose owner is gone makes the next one claim it, as
-a Produce would; one that was never claimed has no producers and stays unclaimed. Without transactions no coordinator
-has an epoch and none has begun: -1.
+than KAFSCALE_PRODUCE_PRODUCER_EXPIRATION_MS, and those with an open transaction, however old that is. Asking for a
+partition whose owner is gone makes the next one claim it, as a Produce would; one that was never claimed has no
+producers and stays unclaimed. The coordinator epoch is -1 before a producer's first marker, and the start of its
+transaction -1 if none is open.
 Per partition: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER when it is another's or is not loaded in time.
 """
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import structlog
 from kafscale.log.snapshots import ProducerEntry
@@ -37,7 +39,14 @@ log = structlog.get_logger(__name__)
 
 PARTITIONS_AT_ONCE = 64
 """Of one request: each may be a claim, with a log to be loaded."""
-NO_EPOCH = NO_OFFSET = NO_SEQUENCE = -1
+NO_OFFSET = NO_SEQUENCE = -1
+
+
+class Described(NamedTuple):
+    """A producer with the first offset of its open transaction, or -1."""
+
+    entry: ProducerEntry
+    first: int
 
 
 class DescribeProducersHandler:
@@ -60,7 +69,7 @@ class DescribeProducersHandler:
             response.topics.append(DescribeProducersResponseTopic(name=topic.name, partitions=list(parts)))
         return answered(inbound, response, encode_response)
 
-    async def _producers(self, name: str, index: int) -> Sequence[ProducerEntry] | ErrorCode:
+    async def _producers(self, name: str, index: int) -> Sequence[Described] | ErrorCode:
         topics = self._world.topics
         known = topics.find(name, index) is not None or await topics.confirmed()
         topic = topics.find(name, index)
@@ -82,7 +91,7 @@ class DescribeProducersHandler:
             return False
         return await self._world.etcd.get(self._world.keyspace.head(*key)) is None
 
-    async def _known_to(self, partition: Partition) -> Sequence[ProducerEntry] | ErrorCode:
+    async def _known_to(self, partition: Partition) -> Sequence[Described] | ErrorCode:
         try:
             async with asyncio.timeout(HOLD_MAX_MS / 1000):
                 await partition.loaded.wait()
@@ -90,17 +99,19 @@ class DescribeProducersHandler:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         if partition.writer is None or partition.phase is not Phase.SERVING:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
-        table, found = partition.producers, []
-        for number, producer_id in enumerate(table.remembered(self._clock.wall_ms()), 1):
+        table, found = partition.producers, list[Described]()
+        open_ = {each.producer_id: each.first for each in partition.writer.head.open}
+        producer_ids = dict.fromkeys((*table.remembered(self._clock.wall_ms()), *open_))
+        for number, producer_id in enumerate(producer_ids, 1):
             entry = table.entry(producer_id, partition.writer.head.next)
             if entry is not None:
-                found.append(entry)
+                found.append(Described(entry, open_.get(producer_id, NO_OFFSET)))
             if number % STEP_PRODUCERS == 0:
                 await asyncio.sleep(0)
         return found
 
 
-def _answer(index: int, known: Sequence[ProducerEntry] | ErrorCode) -> DescribeProducersResponsePartition:
+def _answer(index: int, known: Sequence[Described] | ErrorCode) -> DescribeProducersResponsePartition:
     if isinstance(known, ErrorCode):
         return DescribeProducersResponsePartition(
             partition_index=index, error_code=known, error_message=known.message
@@ -113,9 +124,9 @@ def _answer(index: int, known: Sequence[ProducerEntry] | ErrorCode) -> DescribeP
                 producer_epoch=entry.epoch,
                 last_sequence=entry.batches[-1].last_seq if entry.batches else NO_SEQUENCE,
                 last_timestamp=entry.batches[-1].ts if entry.batches else entry.last_ms,
-                coordinator_epoch=NO_EPOCH,
-                current_txn_start_offset=NO_OFFSET,
+                coordinator_epoch=entry.coordinator_epoch,
+                current_txn_start_offset=first,
             )
-            for entry in known
+            for entry, first in known
         ],
     )

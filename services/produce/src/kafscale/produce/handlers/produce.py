@@ -145,15 +145,14 @@ class OpenRequest:
     def settle(self, slot: int, reply: Reply) -> None:
         """One partition is done; the last one sends the answer."""
         part = self._parts[slot]
-        error = wire_code(reply.error, self.version)
-        part.error_code = error
         part.base_offset = reply.base_offset
         part.log_append_time_ms = reply.log_append_time_ms
         part.log_start_offset = reply.log_start_offset
         part.error_message = reply.message
         if reply.revision > self._revision:
             self._revision = reply.revision
-        if error is not ErrorCode.NONE:
+        if reply.error is not ErrorCode.NONE:
+            part.error_code = error = wire_code(reply.error, self.version)
             part.record_errors = [
                 ProduceResponseBatchIndexAndErrorMessage(
                     batch_index=fault.record, batch_index_error_message=fault.message
