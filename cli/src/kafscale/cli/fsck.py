@@ -169,7 +169,7 @@ async def roll_forward(cluster: Cluster, way: Way, names: Mapping[TopicId, str],
         notice(line)
     if seen.history is not None:
         notice(f"HISTORY {seen.history}. A new one begins with this roll-forward")
-    shown = rows(seen.plan, seen.history)
+    shown = rows(seen.metadata, seen.plan, seen.history)
     if not shown:
         notice("roll-forward: etcd lists everything that the bucket holds; nothing to change")
         return True
