@@ -253,6 +253,24 @@ async def test_an_end_that_takes_too_long_comes_later(
     assert not await send_end(node, topic)
 
 
+async def test_an_end_is_not_done_when_the_owner_stops(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node, topic = await transactional_node(cluster, Coordinator()), await cluster.topic()
+    await node.send(topic, 0, batch(b"first"))
+    (partition,) = node.service.ownership.partitions.values()
+    monkeypatch.setattr(partition, "_commit", lambda writer, action: None)
+    ending = asyncio.create_task(send_end(node, topic))
+    assert partition.writer is not None
+    writer = partition.writer
+    await until(lambda: any(each.items for each in writer._waiters()), "the end came")
+    writer.step_down(StepDownReason.ORDERED, node.service.ownership.tools.now())
+    writer.commit_rejected(1, node.service.ownership.tools.now())
+    node.service.pump.touch(partition)
+    assert not await ending
+    assert node.metric("transaction_ends_total", answer="later") == 1
+
+
 async def test_ends_are_served_when_transactions_are_turned_off(cluster: Cluster) -> None:
     coordinator = Coordinator()
     node, topic = await transactional_node(cluster, coordinator), await cluster.topic()
