@@ -63,6 +63,9 @@ def test_a_log_that_does_not_exist_has_no_trouble(tmp_path: Path) -> None:
     [
         ([DIED, READY], "process failed: ValueError: bad; its log is {}"),
         ([READY, "Segmentation fault", ""], "Segmentation fault; its log is {}"),
+        ([NO_KEYS, "KAFSCALE_X: 'y' is no number"], "KAFSCALE_X: 'y' is no number; its log is {}"),
+        ([OF_ETCD, "panic", "\t/etcd.go:7"], "discovery failed: no space left on device; its log is {}"),
+        (["KAFSCALE_X: 'y' is no number", DIED], "process failed: ValueError: bad; its log is {}"),
         ([READY], "its log {} has no warning"),
     ],
 )

@@ -132,6 +132,12 @@ def test_files_for_machines(root: Path, tmp_path: Path) -> None:
     assert (
         'kafka_consumergroup_group_sum_lag{cluster_name="default",group="readers"} 15.0' in text.read_text()
     )
+    assert [line for line in done.stderr.splitlines() if line.startswith("wrote ")] == [
+        f"wrote {parquet}",
+        f"wrote {text}",
+        f"wrote {page}; open it in a browser",
+    ]
+    assert {file.name for file in tmp_path.iterdir()} == {"lag.parquet", "lag.prom", "lag.html"}
     assert run(root, "--prometheus", "-").stdout.splitlines()[0] == text.read_text().splitlines()[0]
 
 
@@ -149,7 +155,8 @@ def test_trouble_is_a_sentence(root: Path, tmp_path: Path) -> None:
     done = run(root, "--checkpoint", str(tmp_path / "none"))
     assert (done.exit_code, "is no checkpoint" in done.output) == (1, True)
     done = run(root, "--parquet", str(tmp_path / "no" / "such"))
-    assert (done.exit_code, "No such file" in done.output) == (1, True)
+    assert done.exit_code == 1
+    assert done.stderr == f"kafscale: {tmp_path / 'no' / 'such'}: No such file or directory\n"
 
 
 @pytest.mark.parametrize(

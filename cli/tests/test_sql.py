@@ -82,6 +82,19 @@ def test_a_long_answer_is_whole_for_programs_and_begins_for_people(root: Path) -
     assert shown.stderr.startswith("only the first 1,000 rows are shown")
 
 
+def test_maps_intervals_and_numbers_that_are_none_have_a_form_in_json(root: Path) -> None:
+    text = "select map {'a': [1]} as m, interval 90 second as i, 1 / 0 as n"
+    assert json.loads(run(root, "sql", text, "-o", "json").stdout) == [
+        {"m": {"a": [1]}, "i": "00:01:30", "n": "Infinity"}
+    ]
+
+
+@pytest.mark.parametrize("words", [("sql",), ("sql", COUNT, "--file", "-")])
+def test_a_command_line_without_one_query_is_wrong(root: Path, words: tuple[str, ...]) -> None:
+    done = run(root, *words)
+    assert (done.exit_code, "exactly one query is needed" in done.stderr, done.stdout) == (2, True, "")
+
+
 @pytest.mark.parametrize("count", [0, 1, TABLE_ROWS_MAX])
 def test_an_answer_that_a_person_reads_is_shown_whole(root: Path, count: int) -> None:
     done = run(root, "sql", f"select range as n from range({count})")
@@ -92,8 +105,6 @@ def test_an_answer_that_a_person_reads_is_shown_whole(root: Path, count: int) ->
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("sql",), "exactly one query is needed"),
-        (("sql", COUNT, "--file", "-"), "exactly one query is needed"),
         (("sql", "select * from nowhere"), "There are the tables records, batches,"),
         (
             ("export", "nowhere", "--to", "out"),

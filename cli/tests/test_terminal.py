@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from kafscale.cli.terminal import Output, fail, plain, progressing, record_line, rows_of, show_rows
 from kafscale.operations.sentences import counted
@@ -25,6 +26,12 @@ ROW = {"key": b"caf\xc3\xa9", "n": Decimal(200), "headers": [{"key": "h", "value
         (Decimal("1.50"), 1.5),
         (datetime(2026, 1, 2, 3, 4, 5, 678_901, tzinfo=UTC), "2026-01-02T03:04:05.678+00:00"),
         ({"a": (b"b", 1)}, {"a": ["b", 1]}),
+        (float("nan"), "NaN"),
+        ([float("inf"), float("-inf"), 1.5], ["Infinity", "-Infinity", 1.5]),
+        (pa.MonthDayNano([0, 0, 2_441_000_000]), "00:00:02.441"),
+        (pa.MonthDayNano([14, 1, -3_723_000_000_000]), "14 months 1 day -01:02:03"),
+        (pa.MonthDayNano([0, 3, 0]), "3 days"),
+        (pa.MonthDayNano([0, 0, 0]), "00:00:00"),
         (None, None),
     ],
 )
@@ -48,6 +55,11 @@ def test_the_same_row_in_each_form(capsys: pytest.CaptureFixture[str]) -> None:
     show_rows(list(ROW), [ROW], Output.TABLE)
     head, row = capsys.readouterr().out.splitlines()
     assert head.index("n") + len("n") == row.index("200") + len("200"), "numbers stand to the right"
+
+
+def test_text_within_a_list_is_text(capsys: pytest.CaptureFixture[str]) -> None:
+    show_rows(["v"], [{"v": [{"k": "grün\x9b"}]}], Output.TABLE)
+    assert capsys.readouterr().out.splitlines()[1].strip() == '[{"k": "grün\ufffd"}]'
 
 
 def test_what_another_program_reads_is_not_folded(

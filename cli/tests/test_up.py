@@ -311,6 +311,18 @@ def test_a_port_that_no_client_could_reach_is_refused(tmp_path: Path, port: str)
     assert not (tmp_path / "data").exists()
 
 
+@pytest.mark.parametrize("every", ["0.0.0.0", "::", "[::]", ""])
+def test_every_address_is_listened_on_only_with_a_host_for_clients(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, every: str
+) -> None:
+    for words in (["--listen", every], ["--advertise", every], ["--listen", every, "--advertise", every]):
+        done = CliRunner().invoke(app, ["up", "--data-dir", str(tmp_path / "data"), *words])
+        assert done.exit_code == 2
+        assert "--advertise" in done.stderr
+        assert not (tmp_path / "data").exists()
+    assert planned(monkeypatch, tmp_path, "--listen", every, "--advertise", "h").bootstrap == "h:9092"
+
+
 @pytest.mark.parametrize("host", ["::1", "[::1]"])
 async def test_an_ipv6_address_is_written_as_in_urls(
     tmp_path: Path, processes: ForkClient, monkeypatch: pytest.MonkeyPatch, host: str

@@ -178,6 +178,14 @@ def test_an_address_on_the_line_comes_before_a_data_directory_of_the_environment
     assert asked == [ELSEWHERE]
 
 
+@pytest.mark.parametrize("command", sorted(takes("--bootstrap-server") & set(LINES)))
+def test_an_address_without_a_port_is_a_mistake_of_the_command_line(command: str, asked: list[str]) -> None:
+    Path("secret").write_text("secret\n")
+    done = run(f"{command} {LINES[command]} -b here:9092,there")
+    assert (asked, done.exit_code) == ([], 2), done.output
+    assert "'there' is not host:port, such as 127.0.0.1:9092" in done.stderr
+
+
 @pytest.mark.parametrize("command", ["status", "cost"])
 def test_etcd_and_a_data_directory_are_two_clusters(command: str, asked: list[str], running: Path) -> None:
     done = run(f"{command} {LINES[command]} --data-dir {running} --etcd http://elsewhere:2379")

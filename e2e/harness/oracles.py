@@ -18,6 +18,7 @@ from functools import cache
 from io import BytesIO
 from typing import Any, Protocol
 
+from kafscale.wire.errors import ERROR_CODES
 from kio.index import UnknownAPIKey, UnknownEntity, load_request_schema, load_response_schema
 from kio.serial import entity_reader, entity_writer
 
@@ -95,7 +96,7 @@ def errors_in(value: Any) -> Iterator[int]:
     """Every error code of an answer, at whatever depth."""
     if isinstance(value, dict):
         for name, each in value.items():
-            if name == "error_code":
+            if name in ERROR_CODES:
                 yield int(each)
             else:
                 yield from errors_in(each)

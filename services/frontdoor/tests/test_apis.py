@@ -27,6 +27,7 @@ from kafscale.wire.schema import (
     delete_groups,
     describe_groups,
     describe_producers,
+    describe_transactions,
     module_of,
     offset_fetch,
     produce,
@@ -96,9 +97,9 @@ def test_only_served_apis_are_advertised_in_the_order_of_their_keys(transactions
 
 def test_what_is_off_without_transactions_has_its_versions_all_the_same() -> None:
     assert [one.versions for one in OFF] == [SERVED[int(one.key)].versions for one in OFF]
-    assert {one.key.name for one in OFF} == {name for name in ApiKey.__members__ if "TXN" in name} - {
-        "WRITE_TXN_MARKERS"
-    }
+    names = {one.key.name for one in OFF}
+    of_clients = {name for name in ApiKey.__members__ if "TXN" in name} - {"WRITE_TXN_MARKERS"}
+    assert names == of_clients | {"DESCRIBE_TRANSACTIONS", "LIST_TRANSACTIONS"}
 
 
 @pytest.mark.parametrize("api", SERVED.values(), ids=lambda api: api.name)
@@ -137,6 +138,9 @@ REQUESTS: dict[int, Any] = {
     ApiKey.DESCRIBE_GROUPS: describe_groups.DescribeGroupsRequest(groups=[GROUP]),
     ApiKey.DELETE_GROUPS: delete_groups.DeleteGroupsRequest(groups_names=[GROUP]),
     ApiKey.CONSUMER_GROUP_DESCRIBE: consumer_group_describe.ConsumerGroupDescribeRequest(group_ids=[GROUP]),
+    ApiKey.DESCRIBE_TRANSACTIONS: describe_transactions.DescribeTransactionsRequest(
+        transactional_ids=[GROUP]
+    ),
     ApiKey.ADD_PARTITIONS_TO_TXN: add_partitions_to_txn.AddPartitionsToTxnRequest(
         transactions=[add_partitions_to_txn.AddPartitionsToTxnRequestTransaction(transactional_id=GROUP)]
     ),

@@ -21,6 +21,7 @@ from kafscale.wire.schema import (
     delete_records,
     describe_groups,
     describe_producers,
+    describe_transactions,
     list_offsets,
     module_of,
     offset_fetch,
@@ -43,6 +44,7 @@ REQUESTS: dict[int, Any] = {
     K.DESCRIBE_GROUPS: describe_groups.DescribeGroupsRequest(groups=[GROUP]),
     K.DELETE_GROUPS: delete_groups.DeleteGroupsRequest(groups_names=[GROUP]),
     K.CONSUMER_GROUP_DESCRIBE: consumer_group_describe.ConsumerGroupDescribeRequest(group_ids=[GROUP]),
+    K.DESCRIBE_TRANSACTIONS: describe_transactions.DescribeTransactionsRequest(transactional_ids=[GROUP]),
     K.ADD_PARTITIONS_TO_TXN: add_partitions_to_txn.AddPartitionsToTxnRequest(
         transactions=[add_partitions_to_txn.AddPartitionsToTxnRequestTransaction(transactional_id=GROUP)]
     ),

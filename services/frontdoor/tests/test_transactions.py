@@ -14,8 +14,17 @@ from kafscale.frontdoor.handlers.add_offsets_to_txn import group_behind_producer
 from kafscale.frontdoor.handlers.txn_offset_commit import group_behind_id
 from kafscale.frontdoor.key_fields import transactional_id_of
 from kafscale.runtime.stream.age import AGE_MS_MAX
+from kafscale.testkit.acls import ALICE, allowing
 from kafscale.wire.errors import WireError, error_codes
-from kafscale.wire.schema import add_partitions_to_txn, api_versions, init_producer_id, module_of, produce
+from kafscale.wire.schema import (
+    add_partitions_to_txn,
+    api_versions,
+    describe_transactions,
+    init_producer_id,
+    list_transactions,
+    module_of,
+    produce,
+)
 
 ADD_PARTITIONS, ADD_OFFSETS, END, COMMIT_OFFSETS = 24, 25, 26, 28
 APIS = (ADD_PARTITIONS, ADD_OFFSETS, END, COMMIT_OFFSETS)
@@ -327,6 +336,72 @@ async def test_an_id_that_a_request_names_twice_is_answered_once(cluster: Cluste
     answer_well(sent_to(cluster, 1)[0], 5)
     await settled()
     assert [(name, set(codes)) for name, codes in results(answered(client))] == [(ONE, {0}), (TWO, {15})]
+
+
+# ---- tools
+
+
+@pytest.mark.parametrize("rights", [(ONE, TWO), (TWO,)])
+async def test_transactions_are_described_by_the_coordinators_of_their_ids(rights: tuple[str, ...]) -> None:
+    schema = describe_transactions
+    allowed = allowing(*(f"TRANSACTIONAL_ID {name} DESCRIBE" for name in rights))
+    async with Cluster.running(allowed) as cluster:
+        coordinators(cluster, g1=1, g2=2)
+        client = cluster.client(ALICE)
+        ask(client, 65, 0, schema.DescribeTransactionsRequest(transactional_ids=[ONE, THREE, TWO]))
+        for sent in (*sent_to(cluster, 1), *sent_to(cluster, 2)):
+            asked = schema.decode_request(sent.body, 0).transactional_ids
+            found = [
+                schema.DescribeTransactionsResponseTransactionState(
+                    transactional_id=name, transaction_state="Ongoing"
+                )
+                for name in asked
+            ]
+            sent.reply(
+                *schema.encode_response(schema.DescribeTransactionsResponse(transaction_states=found), 0)
+            )
+        await settled()
+        states = answered(client).transaction_states
+    codes = [(each.transactional_id, each.error_code, each.transaction_state) for each in states]
+    first = (ONE, 0, "Ongoing") if ONE in rights else (ONE, DENIED, "")
+    assert codes == [first, (THREE, DENIED, ""), (TWO, 0, "Ongoing")]
+
+
+@pytest.mark.parametrize("version", range(3))
+async def test_transactions_of_all_coordinators_are_listed_but_for_those_that_a_client_may_not_describe(
+    version: int,
+) -> None:
+    schema = list_transactions
+    async with Cluster.running(allowing(f"TRANSACTIONAL_ID {TWO} DESCRIBE")) as cluster:
+        coordinators(cluster, g1=1, g2=2)
+        client = cluster.client(ALICE)
+        wanted = schema.ListTransactionsRequest(state_filters=["Ongoing", "Dreaming"])
+        body = ask(client, 66, version, wanted)
+        for node_id, name in ((1, ONE), (2, TWO)):
+            (sent,) = sent_to(cluster, node_id)
+            assert sent.body == body
+            state = schema.ListTransactionsResponseTransactionState(
+                transactional_id=name, producer_id=node_id, transaction_state="Ongoing"
+            )
+            said = schema.ListTransactionsResponse(
+                unknown_state_filters=["Dreaming"], transaction_states=[state], throttle_time_ms=node_id
+            )
+            sent.reply(*schema.encode_response(said, version))
+        await settled()
+        answer = answered(client)
+    assert [(each.transactional_id, each.producer_id) for each in answer.transaction_states] == [(TWO, 2)]
+    assert (answer.error_code, answer.unknown_state_filters, answer.throttle_time_ms) == (0, ["Dreaming"], 2)
+
+
+async def test_a_list_that_lacks_the_transactions_of_a_coordinator_is_none(cluster: Cluster) -> None:
+    coordinators(cluster, g1=1, g2=2)
+    client = cluster.client()
+    ask(client, 66, 2, list_transactions.ListTransactionsRequest())
+    said = list_transactions.ListTransactionsResponse()
+    sent_to(cluster, 1)[0].reply(*list_transactions.encode_response(said, 2))
+    sent_to(cluster, 2)[0].lose(sent=True)
+    await settled()
+    assert answered(client).error_code == UNAVAILABLE
 
 
 # ---- Produce

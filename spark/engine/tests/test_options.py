@@ -37,7 +37,9 @@ def test_where_to_start(options: dict[str, str], starting: object) -> None:
 def test_the_isolation_level_has_the_names_of_kafkas_clients() -> None:
     assert parse({}).committed_only
     assert not parse({"isolation": "read_uncommitted"}).committed_only
-    with pytest.raises(BadOption, match="option isolation cannot be 'dirty'"):
+    with pytest.raises(
+        BadOption, match="option isolation cannot be 'dirty': it is read_committed or read_uncommitted"
+    ):
         parse({"isolation": "dirty"})
 
 
@@ -55,10 +57,10 @@ def test_times_have_units(text: str, ms: int) -> None:
         ({"subscribe": " , "}, "no topic is named"),
         ({"subscribePattern": "("}, "option subscribePattern cannot be"),
         ({"assign": "[1]"}, "option assign cannot be"),
-        ({"startingOffsets": "soon"}, "option startingOffsets cannot be 'soon'"),
+        ({"startingOffsets": "soon"}, "option startingOffsets cannot be 'soon': it is earliest or latest"),
         ({"startingOffsets": '{"a": 5}'}, "option startingOffsets cannot be"),
         ({"startingTimestamp": "-1"}, "in ms since 1970"),
-        ({"failOnDataLoss": "maybe"}, "option failOnDataLoss cannot be"),
+        ({"failOnDataLoss": "maybe"}, "option failOnDataLoss cannot be 'maybe': it is true or false"),
         ({"maxOffsetsPerTrigger": "0"}, "at least 1"),
         ({"maxTriggerDelay": "long"}, "a time is a number"),
         ({"maxTriggerDelay": "5 weeks"}, "option maxTriggerDelay cannot be"),

@@ -119,6 +119,14 @@ async def test_a_condition_that_is_none_is_told_and_leaves_nothing(lake: Lake, t
     with pytest.raises(QueryFailed, match="nothing"):
         await run(lake, tmp_path, where="nothing = 1")
     assert list(tmp_path.rglob("*.parquet")) == []
+    (done,) = await run(lake, tmp_path, where='"offset" = 1')
+    assert (done.rows, len(names(tmp_path))) == (1, 1)
+
+
+async def test_a_record_that_is_not_json_is_told_with_the_remedy(lake: Lake, tmp_path: Path) -> None:
+    await built(lake)
+    with pytest.raises(QueryFailed, match=r"try\(value ->> '\$.name'\) gives null"):
+        await run(lake, tmp_path, where="value ->> '$.a' = '1'")
 
 
 @pytest.mark.parametrize("step", range(12))

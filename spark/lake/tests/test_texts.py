@@ -51,6 +51,10 @@ async def column(lake: Lake, expression: str, topic: str = "events") -> list[Any
         ("value not ilike '%zoë%'", False),
         ("contains(value_text, 'Zoë')", True),
         ("value ->> ['$.user.name', '$.tags[0]']", ["Zoë", "a"]),
+        ("value || '!'", USER + "!"),
+        ("format('{}!', value)", USER + "!"),
+        ("printf('%s!', value)", USER + "!"),
+        ("value || ':' || key", USER + ":k"),
     ],
 )
 async def test_text_in_bytes_has_values_and_other_bytes_are_null(
@@ -67,6 +71,11 @@ async def test_text_in_bytes_has_values_and_other_bytes_are_null(
         ("to_json({'a': 1})::varchar", '{"a":1}'),
         ("list_transform([1], lambda x: x + 1)", [2]),
         ("octet_length(value)", len(USER.encode())),
+        ("[1] || [2]", [1, 2]),
+        ("concat(key, '-', partition, value)", f"k-0{USER}"),
+        ("concat_ws('-', key, null, value)", f"k-{USER}"),
+        ("string_agg(value, ',') over (order by \"offset\")", USER),
+        ("(string_agg(value, ',') over (order by \"offset\")) ->> '$.user.name'", "Zoë"),
     ],
 )
 async def test_values_that_are_not_bytes_stay_as_they_are(lake: Lake, expression: str, found: object) -> None:
@@ -95,6 +104,10 @@ async def test_columns_keep_their_names(lake: Lake) -> None:
         ("select decode(value) from records where topic = 'events'", "and so do key_text and value_text"),
         ("select * from events", "events is a topic. Ask for records where topic = 'events'."),
         ("select nothing from records", "headers, key_text, value_text."),
+        ("select * from records where key = 'schlüssel'", "Compare and convert their text instead"),
+        ("select * from records where key = 'a\\b'", "Compare and convert their text instead"),
+        ("select value::int from records", "Compare and convert their text instead"),
+        ("select 1; select 2", "the text has 2 statements"),
     ],
 )
 async def test_an_error_names_the_remedy(lake: Lake, text: str, told: str) -> None:
@@ -127,6 +140,11 @@ async def test_what_an_aggregate_counts_is_not_text(lake: Lake) -> None:
     assert int(b) == int(a) * (int(a) - 1) // 2
 
 
+async def test_texts_are_joined_as_texts(lake: Lake) -> None:
+    text = "select string_agg(value, ',') as found from records where topic = 'events'"
+    assert (await query(lake, await read_lake(lake), text)).to_pylist() == [{"found": USER}]
+
+
 async def test_try_gives_null_for_a_record_that_is_not_json(lake: Lake) -> None:
     assert await column(lake, "try(value ->> '$.a')", "words") == [None]
 
@@ -150,6 +168,21 @@ async def test_a_query_about_a_topic_that_does_not_exist_says_so(
     text = f"select count(*) from records r where {condition}"
     assert [part async for part in stream(lake, await read_lake(lake), text, noticed=heard.append)]
     assert heard == noticed
+
+
+@pytest.mark.parametrize(("column", "noticed"), [("value", True), ("value_text", False)])
+async def test_a_statement_that_reads_no_text_in_bytes_says_so(
+    lake: Lake, column: str, noticed: bool
+) -> None:
+    heard: list[str] = []
+    name = f"{column} ->> '$.user.name' as name"
+    rows = f"select partition, {name} from records where topic = 'events' and \"offset\" = 0"
+    text = f"pivot ({rows}) on name using count(*)"
+    (part,) = [part async for part in stream(lake, await read_lake(lake), text, noticed=heard.append)]
+    assert ("Zoë" in part.schema.names, any("key_text and value_text" in line for line in heard)) == (
+        not noticed,
+        noticed,
+    )
 
 
 @pytest.mark.parametrize("text", ["show tables", "SHOW ALL TABLES;"])

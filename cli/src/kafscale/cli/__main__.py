@@ -19,7 +19,7 @@ from kafscale.cli.targets import checked_namespace
 from kafscale.cli.terminal import fail, fail_usage, report
 from kafscale.operations.services import ROLES
 from kafscale.operations.target import DEFAULT_DATA_DIR, StoreKind
-from kafscale.runtime.addresses import PORT_MAX
+from kafscale.runtime.addresses import ANY_HOSTS, PORT_MAX
 
 if TYPE_CHECKING:
     import socket
@@ -240,7 +240,11 @@ def bare_host(host: str | None) -> str | None:
 
 
 AdvertiseOption = Annotated[
-    str | None, typer.Option(help="Host for clients, if not --listen.", callback=bare_host)
+    str | None,
+    typer.Option(
+        help="Host that clients connect to, if not --listen. Needed with --listen 0.0.0.0.",
+        callback=bare_host,
+    ),
 ]
 EtcdQuotaOption = Annotated[
     int,
@@ -291,6 +295,7 @@ def up(
     """Start etcd, all services and upkeep on this machine. Example: kafscale up --port 9092 --scale produce=2"""
     from kafscale.cli.up_plan import UpPlan
 
+    _check_advertised(listen, advertise)
     _run(
         UpPlan(
             data_dir=data_dir,
@@ -307,6 +312,18 @@ def up(
             protocol=security_protocol,
         )
     )
+
+
+def _check_advertised(listen: str, advertise: str | None) -> None:
+    """Each front door would end at its start, again and again: clients cannot connect to every address."""
+    if (listen if advertise is None else advertise) not in ANY_HOSTS:
+        return
+    if advertise is None:
+        raise fail_usage(
+            f"--listen {listen or repr(listen)} is every address of this machine; name the host that clients "
+            "connect to with --advertise, such as --advertise kafka.example.com"
+        )
+    raise fail_usage(f"--advertise {advertise or repr(advertise)}: clients cannot connect to it; name a host")
 
 
 def _has_authorizer() -> bool:

@@ -13,7 +13,7 @@ import typer
 from kafscale.cli.options import seconds
 from kafscale.cli.targets import DataDirOption, NamespaceOption, StoreOption, on_cluster, on_store
 from kafscale.cli.terminal import Output, OutputOption, notice, show_rows
-from kafscale.operations.sentences import Trouble
+from kafscale.operations.sentences import Trouble, counted
 from kafscale.operations.target import StoreKind, Target
 
 if TYPE_CHECKING:
@@ -52,7 +52,8 @@ def create(
             made, gone = await take_and_tidy(cluster.etcd, cluster.store, cluster.keys, kept, now_ms)
         except WentBack as back:
             raise Trouble(f"the snapshot is stored, and no old one was deleted: {back}") from back
-        notice(f"{made.folder}: {made.bytes} bytes in {len(made.parts)} parts; {gone} old snapshots deleted")
+        parts, old = counted(len(made.parts), "part"), counted(gone, "old snapshot")
+        notice(f"{made.folder}: {made.bytes:,} bytes in {parts}; {old} deleted")
 
     on_cluster(work, Target(data_dir, namespace, store))
 

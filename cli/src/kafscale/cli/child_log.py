@@ -27,11 +27,13 @@ def last_trouble(path: Path, *, unmet: bool = False) -> str | None:
 
 def last_words(path: Path) -> str:
     """Why the process ended, as far as its log says it, and where the log is."""
-    lines = _last_lines(path)
-    unformatted = next(
-        (line.strip() for line in reversed(lines) if line.strip() and _json_line(line) is None), None
-    )
-    why = last_trouble(path) or unformatted
+    lines = [line for line in _last_lines(path) if line.strip()]
+    unformatted = next((line for line in reversed(lines) if _json_line(line) is None), None)
+    if unformatted is not None and unformatted == lines[-1] and not unformatted[0].isspace():
+        why: str | None = unformatted  # printed at the end, and no frame of a stack: newer than every warning
+    else:
+        why = last_trouble(path) or unformatted
+    why = why and why.strip()
     return f"{why[:WORDS_MAX]}; its log is {path}" if why else f"its log {path} has no warning"
 
 

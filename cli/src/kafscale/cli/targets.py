@@ -42,10 +42,30 @@ DataDirOption = Annotated[
     Path | None,
     typer.Option("--data-dir", envvar="KAFSCALE_DATA_DIR", help="Data directory of `kafscale up`."),
 ]
+
+
+def checked_bootstrap(context: typer.Context, given: str | None) -> str | None:
+    """The callback of every --bootstrap-server."""
+    from kafscale.runtime.addresses import split_address
+
+    if given is None or context.resilient_parsing:
+        return given
+    try:
+        for address in given.split(","):
+            split_address(address.strip())
+    except ValueError as wrong:
+        raise fail_usage(f"--bootstrap-server: {wrong}, such as 127.0.0.1:9092") from wrong
+    return given
+
+
 BootstrapOption = Annotated[
     str | None,
     typer.Option(
-        "--bootstrap-server", "-b", envvar="KAFSCALE_BOOTSTRAP_SERVERS", help="host:port of a front door."
+        "--bootstrap-server",
+        "-b",
+        envvar="KAFSCALE_BOOTSTRAP_SERVERS",
+        help="host:port of a front door.",
+        callback=checked_bootstrap,
     ),
 ]
 

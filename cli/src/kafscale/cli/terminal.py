@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,10 +16,12 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol
 
 import typer
-from kafscale.operations.sentences import Progress
+from kafscale.operations.sentences import Progress, counted
 from kafscale.runtime.redaction import harmless
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rich.console import Console
 
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
@@ -57,6 +60,11 @@ def fail(message: str, code: int = FAILED_EXIT_CODE) -> typer.Exit:
 def fail_usage(message: str) -> typer.Exit:
     """For an invalid command line. No request was sent."""
     return fail(message, USAGE_EXIT_CODE)
+
+
+def said_of_file(trouble: OSError, path: Path | str) -> str:
+    """What is wrong with a file or a folder, without the number of the error."""
+    return f"{trouble.filename or path}: {trouble.strerror or trouble}"
 
 
 def report(line: str) -> None:
@@ -198,7 +206,7 @@ def screen(*, err: bool = False) -> Console:
 
 
 def plain(value: Any) -> Any:
-    """A value for JSON. Bytes that are not UTF-8 are hexadecimal, as in SQL."""
+    """A value for JSON. Bytes that are not UTF-8 are hexadecimal, as in SQL; numbers that JSON has not are text."""
     match value:
         case bytes():
             try:
@@ -207,8 +215,12 @@ def plain(value: Any) -> Any:
                 return "\\x" + value.hex()
         case Decimal():  # for example DuckDB's sums of integers
             return int(value) if value.as_tuple().exponent == 0 else float(value)
+        case float() if not math.isfinite(value):
+            return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
         case datetime():
             return value.isoformat(timespec="milliseconds")
+        case tuple() as interval if hasattr(interval, "nanoseconds"):
+            return _interval(*interval)
         case dict():
             return {str(key): plain(each) for key, each in value.items()}
         case list() | tuple():
@@ -219,11 +231,22 @@ def plain(value: Any) -> Any:
             return str(value)
 
 
+def _interval(months: int, days: int, nanoseconds: int) -> str:
+    """Arrow's interval in DuckDB's words, to the millisecond."""
+    sign, ms = "-" if nanoseconds < 0 else "", abs(nanoseconds) // 1_000_000
+    seconds, ms = divmod(ms, 1000)
+    time = f"{sign}{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}" + (
+        f".{ms:03}" if ms else ""
+    )
+    parts = [counted(count, unit) for count, unit in ((months, "month"), (days, "day")) if count]
+    return " ".join([*parts, time] if nanoseconds or not parts else parts)
+
+
 def _cell(value: Any) -> str:
     shown = plain(value)
     if shown is None:
         return ""
-    return _no_formula(shown) if isinstance(shown, str) else json.dumps(shown)
+    return _no_formula(shown) if isinstance(shown, str) else json.dumps(shown, ensure_ascii=False)
 
 
 def _no_formula(text: str) -> str:

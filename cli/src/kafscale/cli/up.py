@@ -285,7 +285,8 @@ class Up:
         )
         if self._plan.protocol is SecurityProtocol.PLAINTEXT:
             self._report(
-                f"{self._plan.bootstrap} is open: no encryption and no logins; docs/security.md closes it"
+                f"{join_address(self._plan.host, self._plan.port)} is open: no encryption and no logins; "
+                "docs/security.md closes it"
             )
         self._report(f"KafScale is ready: bootstrap.servers={self._plan.bootstrap}")
         self._report(f"commands reach it so: kafscale status --data-dir {shlex.quote(str(self._data.root))}")

@@ -174,7 +174,7 @@ def _position(take: _Taker, which: str) -> Position | None:
 def _edge_or_offsets(text: str) -> Position:
     if text.strip().startswith("{"):
         return Offsets(_by_place(text))
-    return Edge(text.strip().lower())
+    return _one_of({edge.value: edge for edge in Edge}, text)
 
 
 def _by_place(text: str) -> Mapping[TopicPartition, int]:
@@ -201,17 +201,24 @@ def _count(text: str) -> int:
     return number
 
 
+def _one_of(values: Mapping[str, T], text: str) -> T:
+    found = values.get(text.strip().lower())
+    if found is None:
+        raise ValueError(f"it is {' or '.join(values)}")
+    return found
+
+
 def _flag(text: str) -> bool:
-    return {"true": True, "false": False}[text.strip().lower()]
+    return _one_of({"true": True, "false": False}, text)
 
 
 def _isolation(text: str) -> bool:
     """Whether only committed records are read."""
-    return {"read_committed": True, "read_uncommitted": False}[text.strip().lower()]
+    return _one_of({"read_committed": True, "read_uncommitted": False}, text)
 
 
 def _strategy(text: str) -> bool:
-    return {"error": True, "latest": False}[text.strip().lower()]
+    return _one_of({"error": True, "latest": False}, text)
 
 
 def _duration_ms(text: str) -> int:

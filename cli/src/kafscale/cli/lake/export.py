@@ -16,8 +16,10 @@ from kafscale.cli.terminal import (
     Output,
     OutputOption,
     fail,
+    fail_usage,
     notice,
     progressing,
+    said_of_file,
     show_rows,
 )
 from kafscale.operations.target import StoreKind, Target
@@ -56,7 +58,7 @@ def export(
             done = on_lake(partial(_export, topics, to, where, isolation), target)
         case Engine.SPARK:
             if where is not None:
-                raise fail("--where is for the local engine")
+                raise fail_usage("--where is for the local engine")
             job = [*topics, "--to", str(to.absolute()), "--isolation", isolation]
             answer = run_job("export", job, target)
             done = [Done(**row) for row in json.loads(answer)]
@@ -85,5 +87,7 @@ async def _export(
 
         try:
             return await run(lake, logs, to, where=where, report=report)
-        except (ExportRefused, OSError) as trouble:
-            raise fail(str(trouble)) from trouble
+        except ExportRefused as refused:
+            raise fail(str(refused)) from refused
+        except OSError as trouble:
+            raise fail(said_of_file(trouble, to)) from trouble

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -19,6 +19,7 @@ from kafscale.cli.terminal import (
     fail,
     fail_usage,
     notice,
+    said_of_file,
     show_rows,
 )
 from kafscale.operations.sentences import Trouble
@@ -88,7 +89,7 @@ def lag(
         show_report(report, by.value, top, chosen)
     else:
         rows = _rows(report, by, top)
-        show_rows(list(rows[0]) if rows else [], rows, output)
+        show_rows(_columns(by), rows, output)
 
 
 async def _report(
@@ -153,6 +154,23 @@ def _rows(report: Report, by: By, top: int | None) -> list[dict[str, Any]]:
             return [asdict(row) for row in farthest(report.topics, top)]
 
 
+def _columns(by: By) -> list[str]:
+    from kafscale.lake.lag import report as kinds
+
+    kind = {By.PARTITION: kinds.PartitionRow, By.GROUP: kinds.GroupRow, By.TOPIC: kinds.TopicRow}[by]
+    return [each.name for each in fields(kind)]
+
+
+def _replace(file: Path, text: str) -> None:
+    """A collector that reads at any time finds the old file or the new one. It reads no name that ends otherwise."""
+    if file.exists() and not file.is_file():  # a pipe
+        file.write_text(text)
+        return
+    beside = file.with_name(f"{file.name}.new")
+    beside.write_text(text)
+    beside.replace(file)
+
+
 def _write(
     report: Report, facts: Facts, parquet: Path | None, prometheus: str | None, html: Path | None
 ) -> None:
@@ -161,6 +179,7 @@ def _write(
             from kafscale.lake.group_tables import write_partitions
 
             write_partitions(report, parquet)
+            notice(f"wrote {parquet}")
         if prometheus is not None:
             from kafscale.lake.lag.prometheus import exposition, gauges
 
@@ -168,11 +187,12 @@ def _write(
             if prometheus == STDOUT:
                 typer.echo(text, nl=False)
             else:
-                Path(prometheus).write_text(text)
+                _replace(Path(prometheus), text)
+                notice(f"wrote {prometheus}")
         if html is not None:
             from kafscale.lake.lag.page import render
 
             html.write_text(render(report), encoding="utf-8")
             notice(f"wrote {html}; open it in a browser")
     except OSError as trouble:
-        raise fail(str(trouble)) from trouble
+        raise fail(said_of_file(trouble, parquet or prometheus or html or "")) from trouble

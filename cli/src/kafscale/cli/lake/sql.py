@@ -5,13 +5,22 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from kafscale.cli.lake.engine import Engine, EngineOption, run_job
 from kafscale.cli.options import Isolation, IsolationOption
 from kafscale.cli.targets import DataDirOption, NamespaceOption, StoreOption, on_lake
-from kafscale.cli.terminal import Output, OutputOption, Rows, fail, notice, progressing, rows_of, show_rows
+from kafscale.cli.terminal import (
+    Output,
+    OutputOption,
+    Rows,
+    fail_usage,
+    notice,
+    progressing,
+    rows_of,
+    show_rows,
+)
 from kafscale.operations.sentences import Progress
 from kafscale.operations.target import StoreKind, Target
 
@@ -42,7 +51,7 @@ def sql(
 ) -> None:
     """Query topics with SQL, on a running or a stopped cluster."""
     if (text is None) == (file is None):
-        raise fail("exactly one query is needed, as an argument or with --file")
+        raise fail_usage("exactly one query is needed, as an argument or with --file")
     query = text or (file.read() if file else "")
     target = Target(data_dir, namespace, store)
     match engine:
@@ -54,7 +63,7 @@ def sql(
             found = pa.ipc.open_file(
                 run_job("sql", ["--isolation", isolation, "--", query], target)
             ).read_all()
-            show_rows(found.column_names, found.to_pylist(), output)
+            show_rows(found.column_names, _dicts(found), output)
 
 
 async def _query(text: str, output: Output, isolation: Isolation, lake: Lake) -> None:
@@ -72,10 +81,16 @@ async def _query(text: str, output: Output, isolation: Isolation, lake: Lake) ->
         if output is Output.TABLE:
             await _table(shown, first, parts)
             return
-        shown.add(first.to_pylist())
+        shown.add(_dicts(first))
         async for part in parts:
-            shown.add(part.to_pylist())
+            shown.add(_dicts(part))
         shown.end()
+
+
+def _dicts(part: pa.RecordBatch | pa.Table) -> list[dict[str, Any]]:
+    """Rows. A map is an object in JSON, not a list of pairs; DuckDB's maps have each key once."""
+    rows: list[dict[str, Any]] = part.to_pylist(maps_as_pydicts="lossy")
+    return rows
 
 
 def _counting(show: Progress) -> Callable[[int], None]:
@@ -93,11 +108,11 @@ async def _table(shown: Rows, first: pa.RecordBatch, parts: AsyncIterator[pa.Rec
     """At most TABLE_ROWS_MAX rows. The rest is not read."""
     left, part = TABLE_ROWS_MAX, first
     while part is not None and part.num_rows <= left:
-        shown.add(part.to_pylist())
+        shown.add(_dicts(part))
         left -= part.num_rows
         part = await anext(parts, None)
     if part is not None:
-        shown.add(part.slice(0, left).to_pylist())
+        shown.add(_dicts(part.slice(0, left)))
     shown.end()
     if part is not None:
         notice(f"only the first {TABLE_ROWS_MAX:,} rows are shown; --output csv or json has all of them")

@@ -268,6 +268,11 @@ ROWS: Final[Mapping[ApiKey, tuple[Need, ...]]] = MappingProxyType(
         _K.ALTER_USER_SCRAM_CREDENTIALS: _cluster(_O.ALTER),
         _K.DESCRIBE_CLUSTER: (),
         _K.DESCRIBE_PRODUCERS: (_topic(_O.READ, _F),),
+        _K.DESCRIBE_TRANSACTIONS: (
+            _need(_O.DESCRIBE, ResourceType.TRANSACTIONAL_ID, _F),
+            _topic(_O.DESCRIBE, denial=Denial.LEFT_OUT),
+        ),
+        _K.LIST_TRANSACTIONS: (_need(_O.DESCRIBE, ResourceType.TRANSACTIONAL_ID, _F, Denial.LEFT_OUT),),
         _K.CONSUMER_GROUP_HEARTBEAT: (
             _group(_O.READ),
             _topic(_O.DESCRIBE, denial=Denial.FAILS_REQUEST, when=When.NAMED),

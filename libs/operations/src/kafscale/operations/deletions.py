@@ -34,11 +34,11 @@ def deletion_of_topics(client: Client, names: Sequence[str]) -> ChangePlan:
         for row in rows:
             row["records"] = sum(each.end - each.start for each in going if each.topic == row["topic"])
         losses = unread(going, readers_of(client, places))
-        known = f"{sum(row['records'] for row in rows):,} records"
+        known = counted(sum(row["records"] for row in rows), "record")
     except KafkaTrouble as trouble:
         known = f"records or groups that cannot be read ({trouble})"
     return ChangePlan(
-        what=f"{len(names)} topic{'s' * (len(names) != 1)} with {len(places)} partitions and {known}",
+        what=f"{counted(len(names), 'topic')} with {counted(len(places), 'partition')} and {known}",
         question=f"Delete {listed(names)}? This cannot be undone.",
         columns=("topic", "partitions", "records"),
         rows=rows,

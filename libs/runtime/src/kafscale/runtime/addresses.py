@@ -1,8 +1,11 @@
 """Parses and checks addresses in settings. Pure. A mistake is a ValueError that names the expected form."""
 
+from typing import Final
 from urllib.parse import parse_qs, urlsplit
 
 PORT_MAX = 65_535
+ANY_HOSTS: Final = frozenset({"", "0.0.0.0", "::"})  # noqa: S104  (recognised, not bound)
+"""Hosts that listen on every address. A client cannot connect to them."""
 
 
 def split_address(address: str) -> tuple[str, int]:

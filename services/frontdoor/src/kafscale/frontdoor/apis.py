@@ -104,6 +104,8 @@ OFF: Final = (
     NotServed(_K.ADD_OFFSETS_TO_TXN, (0, 4), TRANSACTIONS, {0: "te"}),
     NotServed(_K.END_TXN, (0, 5), TRANSACTIONS, {0: "te", 5: "teph"}),
     NotServed(_K.TXN_OFFSET_COMMIT, (0, 5), TRANSACTIONS),
+    NotServed(_K.DESCRIBE_TRANSACTIONS, (0, 0), TRANSACTIONS),
+    NotServed(_K.LIST_TRANSACTIONS, (0, 2), TRANSACTIONS, {0: "teaa"}),
 )
 """What takes the place of served APIs while KAFSCALE_TRANSACTIONS is off."""
 
@@ -113,8 +115,6 @@ DEFERRED: Final = (
     NotServed(_K.RENEW_DELEGATION_TOKEN, (1, 2), SECURITY, {1: "eqt"}),
     NotServed(_K.EXPIRE_DELEGATION_TOKEN, (1, 2), SECURITY, {1: "eqt"}),
     NotServed(_K.DESCRIBE_DELEGATION_TOKEN, (1, 3), SECURITY, {1: "eat"}),
-    NotServed(_K.DESCRIBE_TRANSACTIONS, (0, 0), TRANSACTIONS),
-    NotServed(_K.LIST_TRANSACTIONS, (0, 2), TRANSACTIONS, {0: "teaa"}),
     NotServed(_K.GET_TELEMETRY_SUBSCRIPTIONS, (0, 0), TELEMETRY, {0: "teuiaiiba"}),
     NotServed(_K.PUSH_TELEMETRY, (0, 0), TELEMETRY, {0: "te"}),
     NotServed(_K.SHARE_GROUP_HEARTBEAT, (1, 1), SHARE, {1: "temniix"}),

@@ -125,7 +125,8 @@ def partitions_table(report: Report) -> pa.Table:
 
 def write_partitions(report: Report, path: Path) -> None:
     """Raises OSError."""
-    pq.write_table(partitions_table(report), path, compression="zstd")
+    with path.open("wb") as file:  # an error of Python's own, which names the file in few words
+        pq.write_table(partitions_table(report), file, compression="zstd")
 
 
 def lag_table(report: Report) -> pa.Table:

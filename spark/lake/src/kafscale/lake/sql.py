@@ -77,6 +77,10 @@ async def _asked(
         query = await asyncio.to_thread(_prepared, connection, tables, views, text)
         for unknown in sorted(query.topics - names):
             noticed(f"there is no topic {unknown}")
+        if query.bytes_stay:
+            noticed(
+                "bytes are not read as text in this kind of statement: write key_text and value_text for key and value"
+            )
         yield query.relation
     except (duckdb.Error, OSError, pa.ArrowException) as refused:
         for table in tables.values():
@@ -92,10 +96,14 @@ async def _asked(
 
 @dataclass(frozen=True, slots=True)
 class _Query:
-    """A query that DuckDB understands, and the topics that it names."""
+    """A query that DuckDB understands, and the topics that it names.
+
+    `bytes_stay`: it names keys or values, and DuckDB would read them in its escaped form.
+    """
 
     relation: duckdb.DuckDBPyRelation
     topics: frozenset[str]
+    bytes_stay: bool
 
 
 def _prepared(
@@ -109,11 +117,14 @@ def _prepared(
         connection.execute(view)
     if SHOW_TABLES.fullmatch(text):  # not the parts of unions
         text = f"select unnest({list(TABLES)}) as name"
+    if (count := len(connection.extract_statements(text))) > 1:
+        raise QueryFailed(f"the text has {count} statements; one query is run at a time")
     query = understood(connection, text)
     relation: duckdb.DuckDBPyRelation | None = connection.sql(query.text)
     if relation is None:  # there is nothing but comments
         raise QueryFailed("the text has no query; begin it with `select`, `with` or `from`")
-    return _Query(relation, query.topics)
+    bytes_stay = not query.readable and re.search(r"\b(key|value)\b", text, re.IGNORECASE) is not None
+    return _Query(relation, query.topics, bytes_stay)
 
 
 def _tables(lake: Lake, logs: Sequence[Log], counted: Counted) -> tuple[dict[str, Pulled], list[str]]:
@@ -176,10 +187,14 @@ def _words(refused: Exception, text: str, topics: Collection[str]) -> str:
             ]
         case duckdb.ParserException() if "offset" in text.lower():
             told.append('As the name of a column, "offset" has to stand in double quotes.')
-        case duckdb.ConversionException() if "decode" in text.lower():
+        case _ if "Conversion Error" in words and "decode" in text.lower():
             told.append(
                 "try(decode(…)) gives null for bytes that are not text, and so do key_text and value_text."
             )
-        case duckdb.Error() if "Malformed JSON" in words:
+        case _ if "Conversion Error" in words and re.search(r"\bblob\b", words, re.IGNORECASE):
+            told.append(
+                "Keys and values are bytes. Compare and convert their text instead: key_text and value_text."
+            )
+        case _ if "Malformed JSON" in words:
             told.append("A record is not JSON: try(value ->> '$.name') gives null for such a record.")
     return "\n".join([words, *told])

@@ -25,6 +25,7 @@ MACRO: Final = (
 TEXT_TYPES: Final = frozenset({"json", "varchar", "text", "string", "char", "bpchar"})
 TEXT_FUNCTIONS: Final = frozenset(
     {"->>", "from_json", "from_json_strict", "to_json", "row_to_json", "array_to_json"}
+    | {"||", "concat", "concat_ws", "format", "printf", "string_agg", "listagg", "group_concat"}
     | {f"{negated}{like}" for negated in ("", "!") for like in ("~~", "~~*")}
     | {f"{negated}{like}_escape" for negated in ("", "not_") for like in ("like", "ilike")}
 )
@@ -51,17 +52,21 @@ CHOOSERS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Understood:
-    """A query, and the topics that it compares `topic` with."""
+    """A query, and the topics that it compares `topic` with.
+
+    `readable`: DuckDB gave its parts, so texts in it are decoded.
+    """
 
     text: str
     topics: frozenset[str]
+    readable: bool = True
 
 
 def understood(connection: duckdb.DuckDBPyConnection, text: str) -> Understood:
     """The query with its texts decoded. DuckDB parses it; what DuckDB cannot write as JSON stays as it is."""
     parsed = cast(Node, json.loads(_answer(connection, "select json_serialize_sql(?::varchar)", text)))
     if parsed["error"]:
-        return Understood(text, frozenset())
+        return Understood(text, frozenset(), readable=False)
     topics = frozenset(_topics(parsed))
     match parsed["statements"]:
         case [_, _, *_]:  # DuckDB writes one statement only, and `kafscale sql` runs one
@@ -136,7 +141,11 @@ class _Decoding:
                 case {"class": "LAMBDA", "syntax_type": "SINGLE_ARROW", "lhs": dict(json_text)}:
                     node["lhs"] = self._decoded(json_text)
                     changed = True
-                case {"class": "FUNCTION", "function_name": str(name), "arguments": list(arguments)}:
+                case {
+                    "class": "FUNCTION" | "WINDOW",
+                    "function_name": str(name),
+                    "arguments": list(arguments),
+                }:
                     if name in TEXT_FUNCTIONS or name.startswith("json"):
                         changed |= self._decode_arguments(arguments)
         return changed

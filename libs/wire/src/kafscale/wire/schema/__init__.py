@@ -50,6 +50,8 @@ MODULES: Final = {
     51: "alter_user_scram_credentials",
     60: "describe_cluster",
     61: "describe_producers",
+    65: "describe_transactions",
+    66: "list_transactions",
     68: "consumer_group_heartbeat",
     69: "consumer_group_describe",
     74: "list_config_resources",

@@ -8,13 +8,13 @@ one address: Metadata then shows that address alone.
 import re
 from typing import Final
 
+from kafscale.runtime.addresses import ANY_HOSTS
 from kafscale.storage.membership.members import Listener
 
 ADDRESS: Final = re.compile(
     r"(?P<name>[A-Za-z0-9._-]+)://(?P<host>\[[0-9A-Fa-f:.%]+\]|[^:/\[\]]*):(?P<port>\d{1,5})"
 )
 PORT_MAX: Final = 65_535
-ANY_HOSTS: Final = frozenset({"", "0.0.0.0", "::"})  # noqa: S104  (recognised, not bound)
 
 
 class ListenersWrong(ValueError):

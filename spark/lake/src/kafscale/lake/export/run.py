@@ -130,7 +130,8 @@ def remember(folder: Path, logs: Sequence[Log], where: str | None) -> None:
     before = decode_exported(state.read_text()) if state.exists() else None
     if before is None and any(not file.name.startswith(TEMPORARY) for file in folder.iterdir()):
         raise ExportRefused(f"{folder} is not empty, and not the folder of an export")
-    after = joined(before, logs, where)
+    exported = any(not file.name.startswith(TEMPORARY) for file in folder.glob("*/*/*"))
+    after = joined(before if exported else None, logs, where)  # a condition that failed binds nobody
     if after != before:
         _write_state(folder, state, after)
 
