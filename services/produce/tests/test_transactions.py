@@ -280,9 +280,10 @@ async def test_an_end_is_not_done_when_the_owner_stops(
     ending = asyncio.create_task(send_end(node, topic))
     assert partition.writer is not None
     writer = partition.writer
-    await until(lambda: any(each.items for each in writer._waiters()), "the end came")
-    writer.step_down(StepDownReason.ORDERED, node.service.ownership.tools.now())
-    writer.commit_rejected(1, node.service.ownership.tools.now())
+    await until(lambda: writer._ledger.sent is not None, "the end waits for its proof")
+    sent = writer._ledger.sent
+    assert sent is not None
+    writer.commit_rejected(sent.txn, node.service.ownership.tools.now())
     node.service.pump.touch(partition)
     assert not await ending
     assert node.metric("transaction_ends_total", answer="later") == 1
