@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
+from kafscale.cli.options import DataDirType
 from kafscale.cli.terminal import fail, fail_usage, notice
 from kafscale.operations.sentences import Trouble
 from kafscale.operations.target import StoreKind, Target
@@ -40,7 +41,12 @@ def checked_namespace(context: typer.Context, name: str | None) -> str | None:
 
 DataDirOption = Annotated[
     Path | None,
-    typer.Option("--data-dir", envvar="KAFSCALE_DATA_DIR", help="Data directory of `kafscale up`."),
+    typer.Option(
+        "--data-dir",
+        envvar="KAFSCALE_DATA_DIR",
+        help="Data directory of `kafscale up`.",
+        click_type=DataDirType(),
+    ),
 ]
 
 
