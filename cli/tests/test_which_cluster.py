@@ -186,6 +186,21 @@ def test_an_address_without_a_port_is_a_mistake_of_the_command_line(command: str
     assert "'there' is not host:port, such as 127.0.0.1:9092" in done.stderr
 
 
+@pytest.mark.parametrize("by_variable", [False, True])
+def test_an_ipv6_address_without_brackets_is_shown_with_them(asked: list[str], *, by_variable: bool) -> None:
+    done = (
+        run("topics list", {"KAFSCALE_BOOTSTRAP_SERVERS": "::1:9193"})
+        if by_variable
+        else run("topics list -b ::1:9193")
+    )
+    assert (asked, done.exit_code) == ([], 2), done.output
+    assert done.stderr == (
+        "kafscale: --bootstrap-server: '::1:9193' is not host:port; an IPv6 address needs brackets, as in [::1]:9193\n"
+    )
+    run("topics list -b [::1]:9193")
+    assert asked == ["[::1]:9193"]
+
+
 @pytest.mark.parametrize("command", ["up", *LINES])
 def test_an_empty_data_directory_is_refused_and_not_the_current_folder(
     command: str, asked: list[str], tmp_path: Path

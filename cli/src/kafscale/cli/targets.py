@@ -60,7 +60,7 @@ def checked_bootstrap(context: typer.Context, given: str | None) -> str | None:
         for address in given.split(","):
             split_address(address.strip())
     except ValueError as wrong:
-        raise fail_usage(f"--bootstrap-server: {wrong}, such as 127.0.0.1:9092") from wrong
+        raise fail_usage(f"--bootstrap-server: {wrong}") from wrong
     return given
 
 
