@@ -5,7 +5,7 @@ Each is made in every version that both serve. The ordinary requests are those o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final
@@ -21,6 +21,7 @@ from e2e.harness.api_requests import (
     acl_filter,
     beat,
     commit,
+    commit_in_transaction,
     committed,
     configs,
     create,
@@ -35,10 +36,18 @@ from e2e.harness.api_requests import (
     quota,
 )
 from e2e.harness.oracles import Content
-from e2e.harness.prepared import Prepare, World, member, nothing, offsets
+from e2e.harness.prepared import (
+    Prepare,
+    World,
+    member,
+    nothing,
+    offsets,
+    transaction,
+    transaction_with_group,
+)
 from e2e.harness.raw import Raw
 from e2e.harness.requests import ask
-from e2e.harness.rights_rows import CASES, Case, assigned_member, ready_topic
+from e2e.harness.rights_rows import CASES, Case, assigned_member, coordinated_transaction, ready_topic
 from e2e.harness.services import until
 
 _K = ApiKey
@@ -209,6 +218,116 @@ def described(name: str) -> Told:
     return lambda _, __: {"topics": [{"name": name}], "response_partition_limit": 10}
 
 
+# -- mistakes in transactions ----------------------------------------------------------------------
+
+
+def described_ids(*names: str) -> Told:
+    return lambda _, __: {"transactional_ids": names}
+
+
+def init(**fields: object) -> Told:
+    said = {"transaction_timeout_ms": 60_000, "producer_id": -1, "producer_epoch": -1}
+    return lambda world, _: {"transactional_id": world.group, **said, **fields}
+
+
+def in_transaction(said: Told, **fields: object) -> Told:
+    """With these fields in place of the producer's, wherever the request has them."""
+
+    def changed(world: World, version: int) -> Content:
+        asked = dict(said(world, version))
+        for entry in (asked, *asked.get("transactions", ())):
+            for name, value in fields.items():
+                for each in (name, f"v3_and_below_{name}"):
+                    if each in entry:
+                        entry[each] = value
+        return asked
+
+    return changed
+
+
+WRONG_PRODUCERS: Final[Mapping[str, Mapping[str, object]]] = {
+    "an unknown id": {"transactional_id": NO_SUCH},
+    "another producer id": {"producer_id": 2**40},
+    "a later epoch": {"producer_epoch": 7},
+    "no epoch": {"producer_epoch": -1},
+}
+TRANSACTIONS: Final[Sequence[Case]] = (
+    *(
+        _case(
+            _K.INIT_PRODUCER_ID, f"InitProducerId with {what}", init(**fields), coordinated_transaction, seen
+        )
+        for what, fields, seen in (
+            ("an empty id", {"transactional_id": ""}, (0, 99)),
+            ("no timeout", {"transaction_timeout_ms": 0}, (0, 99)),
+            ("a long timeout", {"transaction_timeout_ms": 900_001}, (0, 99)),
+            ("half a producer", {"producer_id": 5}, (3, 99)),
+            ("an unknown producer", {"producer_id": 2**40, "producer_epoch": 3}, (3, 99)),
+        )
+    ),
+    *(
+        _case(
+            key,
+            f"{api_label(key)} with {what}",
+            in_transaction(ROWS[key].content, **fields),
+            ROWS[key].prepare,
+        )
+        for key in (_K.ADD_PARTITIONS_TO_TXN, _K.ADD_OFFSETS_TO_TXN, _K.END_TXN, _K.TXN_OFFSET_COMMIT)
+        for what, fields in WRONG_PRODUCERS.items()
+    ),
+    *(
+        _case(
+            _K.END_TXN,
+            f"EndTxn that {what} nothing",
+            in_transaction(ROWS[_K.END_TXN].content, committed=committed),
+            transaction,
+        )
+        for what, committed in (("commits", True), ("aborts", False))
+    ),
+    _case(
+        _K.TXN_OFFSET_COMMIT,
+        "TxnOffsetCommit of a group that did not join",
+        ROWS[_K.TXN_OFFSET_COMMIT].content,
+        transaction,
+    ),
+    _case(
+        _K.TXN_OFFSET_COMMIT,
+        "TxnOffsetCommit of an unknown member",
+        _changed(commit_in_transaction, generation_id=7, member_id="no-such-member"),
+        transaction_with_group,
+        (3, 99),
+    ),
+    _absent(commit_in_transaction, _K.TXN_OFFSET_COMMIT, "TxnOffsetCommit", "topics"),
+    _case(
+        _K.ADD_OFFSETS_TO_TXN,
+        "AddOffsetsToTxn of a group without a name",
+        in_transaction(ROWS[_K.ADD_OFFSETS_TO_TXN].content, group_id=""),
+        transaction,
+    ),
+    *(
+        _case(
+            _K.DESCRIBE_TRANSACTIONS,
+            f"DescribeTransactions of {what}",
+            described_ids(*names),
+        )
+        for what, names in (("an unknown id", [NO_SUCH]), ("no id", []), ("an empty id", [""]))
+    ),
+    *(
+        _case(
+            _K.LIST_TRANSACTIONS,
+            f"ListTransactions {what}",
+            _changed(ROWS[_K.LIST_TRANSACTIONS].content, **fields),
+            transaction,
+            seen,
+        )
+        for what, fields, seen in (
+            ("in an unknown state", {"state_filters": ["Dreaming"]}, (0, 99)),
+            ("of no producer", {"producer_id_filters": [2**50]}, (0, 99)),
+            ("of a wrong pattern", {"transactional_id_pattern": "("}, (2, 99)),
+            ("of long transactions", {"duration_filter": 10_000_000}, (1, 99)),
+        )
+    ),
+)
+
 # -- mistakes --------------------------------------------------------------------------------------
 
 MISTAKES: Final[Sequence[Case]] = (
@@ -281,6 +400,7 @@ MISTAKES: Final[Sequence[Case]] = (
         offsets,
         (8, 99),
     ),
+    *TRANSACTIONS,
     *(
         _case(
             _K.FIND_COORDINATOR,

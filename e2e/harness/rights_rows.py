@@ -19,6 +19,7 @@ from kafscale.wire.schema import consumer_group_describe, delete_topics, find_co
 from e2e.harness.api_requests import (
     ROWS,
     acl_filter,
+    add_partitions,
     beat,
     committed,
     configs,
@@ -29,7 +30,7 @@ from e2e.harness.api_requests import (
     produce,
 )
 from e2e.harness.oracles import Content
-from e2e.harness.prepared import NO_ID, Prepare, World, consumer_member, nothing, offsets, topic
+from e2e.harness.prepared import NO_ID, Prepare, World, consumer_member, nothing, offsets, topic, transaction
 from e2e.harness.raw import Raw
 from e2e.harness.requests import ask, ask_list_offsets
 from e2e.harness.rights_users import START
@@ -156,6 +157,14 @@ def _transactional(world: World, version: int) -> Content:
     return {**said, "transactional_id": world.group, "topic_data": [{**on, "partition_data": partitions}]}
 
 
+def _with_another_topic(world: World, version: int) -> Content:
+    """Whose name no user has a right to, except those with a right to all."""
+    said = add_partitions(world, version)
+    (one,) = said["transactions"]
+    topics = [*one["topics"], {"name": "other", "partitions": [0, 1]}]
+    return {**said, "transactions": [{**one, "topics": topics}], "v3_and_below_topics": topics}
+
+
 def _expression(world: World, version: int) -> Content:
     return {
         **beat(world, version),
@@ -199,7 +208,6 @@ COMPARED_WHOLE = {
     (ApiKey.DESCRIBE_CONFIGS, "a broker"),
     *product(CONFIG_APIS, ("a topic", "a group")),
 }
-NO_TRANSACTIONS = "transactions are not served"
 _K = ApiKey
 
 CHANGED: Mapping[int, Mapping[str, Any]] = {
@@ -215,6 +223,7 @@ CHANGED: Mapping[int, Mapping[str, Any]] = {
     _K.DELETE_ACLS: {"content": _deletion_of_acls},
     _K.DELETE_TOPICS: {"fleeting": True},
     _K.DELETE_GROUPS: {"fleeting": True},
+    _K.END_TXN: {"fleeting": True},
     # Kafka never answers a denied request for all users.
     _K.DESCRIBE_USER_SCRAM_CREDENTIALS: {
         "content": lambda world, _: {"users": [{"name": world.group}]},
@@ -261,7 +270,6 @@ CASES: Final[Sequence[Case]] = (
         content=_transactional,
         prepare=ready_topic,
         versions=(3, 99),
-        differs=NO_TRANSACTIONS,
     ),
     Case(
         key=_K.FETCH,
@@ -329,8 +337,13 @@ CASES: Final[Sequence[Case]] = (
         key=_K.INIT_PRODUCER_ID,
         label="InitProducerId of a transaction",
         content=lambda world, _: {"transactional_id": world.group, "transaction_timeout_ms": 1_000},
-        differs=NO_TRANSACTIONS,
-        refused=True,
+        prepare=coordinated_transaction,
+    ),
+    Case(
+        key=_K.ADD_PARTITIONS_TO_TXN,
+        label="AddPartitionsToTxn with another topic",
+        content=_with_another_topic,
+        prepare=transaction,
     ),
     Case(
         key=_K.CONSUMER_GROUP_HEARTBEAT,
