@@ -14,7 +14,7 @@ E2E_PROCESSES ?= 3
 ROUNDS ?= 3
 TWO_TRIES := tools/two_tries.sh
 
-.PHONY: $(UNITS) help up test check fmt lint types contracts unit spark-test spark-types spark-unit images compose-test k8s-test compose-footprint spark-image spark-image-test gen gen-check e2e chaos chaos-readers chaos-bundles upgrade-test ecosystem release release-test drill quotas tutorial fuzz bench bench-goals thin-pipe scale model model-small mutants mutation deep lock setup setup-dev clean login-timing security-page clients-secured access-outage
+.PHONY: $(UNITS) help up test check fmt lint types contracts unit spark-test spark-types spark-unit images compose-test k8s-test compose-footprint spark-image spark-image-test gen gen-check e2e chaos chaos-readers chaos-bundles chaos-transactions upgrade-test ecosystem release release-test drill quotas tutorial fuzz bench bench-goals thin-pipe scale model model-small mutants mutation deep lock setup setup-dev clean login-timing security-page clients-secured access-outage
 
 help: ## what each target does
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 18
@@ -100,6 +100,8 @@ chaos-readers: setup-dev ## readers behind the tail while owners checkpoint and 
 	$(PYTEST) --log-cli-level info e2e/scenarios/test_readers_behind.py -m chaos
 chaos-bundles: setup-dev ## bundles while epochs are ended by force and the store holds PUTs and DELETEs (MINUTES=60)
 	$(PYTEST) --log-cli-level info e2e/scenarios/test_bundle_chaos.py -m chaos
+chaos-transactions: setup-dev ## programs that read, process and write exactly once, while services die and stand still (MINUTES=10; SEED=…)
+	$(PYTEST) --log-cli-level info e2e/scenarios/test_exactly_once.py -m chaos
 upgrade-test: setup-dev ## an upgrade from an older version and the way back (FROM=a commit), and one to internal TLS, under load
 	$(PYTEST) --log-cli-level info e2e/scenarios/test_upgrade.py e2e/scenarios/test_internal_tls_rollout.py -m chaos
 release: setup-dev ## wheels, images with their ids, and bills of materials of this version, in out/release (needs docker and syft; BASE=…, BUILD_FLAGS='--network host'; PARTS=--no-images without docker)

@@ -115,7 +115,7 @@ def parse(line: str) -> Record:
     )
 
 
-def _python(script: str) -> Callable[[], list[str]]:
+def python_program(script: str) -> Callable[[], list[str]]:
     return lambda: [sys.executable, str(HERE / "python" / script)]
 
 
@@ -154,7 +154,7 @@ def _old_librdkafka(release: str) -> Client:
         codecs=OLD_CODECS,
         decodes=OLD_CODECS,
         needs=(),
-        command=lambda: [*_python("confluent.py")(), "--release", release],
+        command=lambda: [*python_program("confluent.py")(), "--release", release],
         keeps_timestamps=not release.startswith(NO_TIME),
     )
 
@@ -174,7 +174,7 @@ def go_program(source: Path) -> Path:
     return program
 
 
-def _go(program: str) -> Callable[[], list[str]]:
+def go_client(program: str) -> Callable[[], list[str]]:
     return lambda: [str(_go_programs() / program)]
 
 
@@ -189,7 +189,7 @@ def _node_folder() -> Path:
     return built_once("node", make, of=[source])
 
 
-def _node(script: str) -> Callable[[], list[str]]:
+def node_client(script: str) -> Callable[[], list[str]]:
     return lambda: [_node_program(), str(_node_folder() / script)]
 
 
@@ -241,15 +241,15 @@ CLIENTS: tuple[Client, ...] = (
         command=_kcat,
         keeps_timestamps=False,
     ),
-    Client(name="confluent", codecs=ALL_CODECS, needs=(), command=_python("confluent.py")),
-    Client(name="kafka-python", codecs=ALL_CODECS, needs=(), command=_python("kafkapython.py")),
-    Client(name="aiokafka", codecs=ALL_CODECS, needs=(), command=_python("aio.py")),
+    Client(name="confluent", codecs=ALL_CODECS, needs=(), command=python_program("confluent.py")),
+    Client(name="kafka-python", codecs=ALL_CODECS, needs=(), command=python_program("kafkapython.py")),
+    Client(name="aiokafka", codecs=ALL_CODECS, needs=(), command=python_program("aio.py")),
     Client(
         name="kafkajs",
         codecs=PLAIN_CODECS,
         decodes=PLAIN_CODECS,
         needs=("node", "npm"),
-        command=_node("kafkajs.mjs"),
+        command=node_client("kafkajs.mjs"),
     ),
     # Its snappy is bare blocks, as librdkafka writes them; the framed ones of Java, kafka-python and others end it.
     Client(
@@ -257,13 +257,13 @@ CLIENTS: tuple[Client, ...] = (
         codecs=ALL_CODECS,
         decodes=(*PLAIN_CODECS, "lz4", "zstd"),
         needs=("node", "npm"),
-        command=_node("platformatic.mjs"),
+        command=node_client("platformatic.mjs"),
         resumes=False,  # docs/clients.md says why
     ),
     Client(name="java", codecs=ALL_CODECS, needs=("java", "mvn"), command=java_program),
-    Client(name="franz-go", codecs=ALL_CODECS, needs=("go",), command=_go("franz")),
-    Client(name="sarama", codecs=ALL_CODECS, needs=("go",), command=_go("sarama")),
-    Client(name="kafka-go", codecs=ALL_CODECS, needs=("go",), command=_go("kafkago")),
+    Client(name="franz-go", codecs=ALL_CODECS, needs=("go",), command=go_client("franz")),
+    Client(name="sarama", codecs=ALL_CODECS, needs=("go",), command=go_client("sarama")),
+    Client(name="kafka-go", codecs=ALL_CODECS, needs=("go",), command=go_client("kafkago")),
 )
 # Settings for a broker of an old release; each release has other versions of Produce, Fetch or ListOffsets.
 OLD_CLIENTS: tuple[Client, ...] = (

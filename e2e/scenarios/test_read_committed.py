@@ -48,6 +48,7 @@ async def lay(cluster: Cluster) -> Laid:
         topic = await create_topic(etcd, keys, TOPIC)
         log = LogBuilder(etcd, keys, cluster.open_store(), topic)
         laid = await _write(log, Random(49))
+        await log.record_open()
     finally:
         await etcd.close()
     return laid

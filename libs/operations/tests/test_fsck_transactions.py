@@ -36,6 +36,7 @@ async def log(etcd: EtcdClient, keyspace: Keyspace, request: pytest.FixtureReque
     await log.append_raw([transactional(8, records(1)), build_batch(records(1))])
     assert [(each.producer_id, each.first) for each in log.head.open] == [(7, 9), (8, 12)]
     assert (log.head.lso, log.head.next) == (9, 14)
+    await log.record_open()
     return log
 
 

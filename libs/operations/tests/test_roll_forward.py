@@ -351,6 +351,7 @@ async def test_an_entry_that_was_committed_keeps_what_it_says_of_transactions(wo
     log = await world.log("orders")
     await log.append_raw([transactional(7, records(2)), transactional(8, records(1))])
     await log.append_raw([marker(7, commit=False)])
+    await log.record_open()
     await world.rolled()
     head = await world.head(log)
     assert (head.tail, head.open, head.lso, head.transactional) == (log.head.tail, log.head.open, 2, True)

@@ -132,9 +132,10 @@ async def test_changes_of_one_partition_keep_their_order_while_all_of_them_wait(
         asyncio.ensure_future(end(one, pid=OTHER_PID)),
     ]
     await turns()
+    answers.append(commit(one, {1: 6}))
     one.door.gate.set()
-    assert await asyncio.gather(*answers) == [NONE, NONE, True, NONE, NONE, NONE, True]
-    assert await committed(one) == {0: 2, 1: 5}
+    assert await asyncio.gather(*answers) == [NONE, NONE, True, NONE, NONE, NONE, True, NONE]
+    assert await committed(one) == {0: 2, 1: 6}
 
 
 async def test_changes_of_other_partitions_are_made_together(one: Coordinator) -> None:

@@ -21,7 +21,9 @@ from kafscale.log.transactions import Event, Transactions, events_in, stored_bat
 from kafscale.storage.etcd.client import EtcdClient, Put, Txn
 from kafscale.storage.keys import META_TOPIC_ID, BundleId, Keyspace, TopicId
 from kafscale.storage.objects import Condition, IfAbsent, ObjectStore
+from kafscale.storage.slots import slot_of
 from kafscale.storage.topics import Topic, encode_topic
+from kafscale.storage.transactions import Participants, TransactionState, encode_transaction
 from kafscale.wire.markers import Marker, end_marker
 from kafscale.wire.records import Codec, Record, build_batch, patch_batch, read_batch_header
 
@@ -125,6 +127,21 @@ class LogBuilder:
         """A new owner; nothing else changes."""
         self.head = replace(self.head, epoch=epoch)
         await self._put_head()
+
+    async def record_open(self) -> None:
+        """What is open now is under way by the records of transactional ids, one for each producer."""
+        for each in self.head.open:
+            name = f"id-{each.producer_id}"
+            state = TransactionState(
+                id=name,
+                producer_id=each.producer_id,
+                epoch=each.epoch,
+                timeout_ms=60_000,
+                number=each.number,
+                changed_ms=1_000,
+                current=Participants.of((self.topic.topic_id, self.partition)),
+            )
+            await self._etcd.put(self._keyspace.transaction(slot_of(name), name), encode_transaction(state))
 
     async def append(self, *batches: Sequence[Record], codec: Codec = Codec.NONE) -> Seg:
         """One segment of these batches, committed."""

@@ -24,6 +24,7 @@ from kafscale.operations.fsck.checks import (
     check_slices,
 )
 from kafscale.operations.fsck.transaction_checks import TransactionWalk, check_stable_offset
+from kafscale.operations.fsck.unended import UnendedCheck
 from kafscale.operations.sentences import Progress
 from kafscale.storage.etcd.client import EtcdClient, Range
 from kafscale.storage.history.history import History
@@ -70,6 +71,7 @@ class Fsck:
         self._keys = keys
         self._store = store
         self._progress = progress
+        self._unended = UnendedCheck(etcd, keys)
         self.verdict = Verdict()
 
     async def run(self) -> Verdict:
@@ -81,6 +83,7 @@ class Fsck:
         for topic in topics:
             await self._check_topic(topic)
         await self._check_strays(topics)
+        self.verdict.problems += await self._unended.run()
         bundles = BundleCheck(self._etcd, self._keys, self._store, self.verdict.problems, self._progress)
         self.verdict.bundles = bundles.counts
         await bundles.run()
@@ -147,6 +150,8 @@ class Fsck:
         if part is None:
             return set()
         self.verdict.partitions += 1
+        if topic.state is TopicState.ACTIVE:
+            self._unended.note(topic, partition, part.head)
         self.verdict.problems += [*check_offsets(part), *check_stable_offset(part), *check_slices(part)]
         visible = [seg for seg in part.segments if seg.end > part.meta.log_start]
         below = part.segments[: len(part.segments) - len(visible)]

@@ -1,0 +1,194 @@
+"""Offsets of groups in transactions, through a front door and two coordinators: with the commit they are the group's.
+
+A transactional id and a group have a slot each. So the questions and the ends of a transaction cross between the
+coordinators, or stay in one. The requests are those of a client of KIP-890 (TV2) and of one from before.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+
+import pytest
+from kafscale.storage.coordination import decode_owner
+from kafscale.storage.keys import Keyspace
+from kafscale.storage.slots import slot_of
+from kafscale.wire.errors import ErrorCode
+from kafscale.wire.schema import (
+    add_offsets_to_txn,
+    end_txn,
+    init_producer_id,
+    offset_fetch,
+    txn_offset_commit,
+)
+
+from e2e.harness.cluster import Cluster
+from e2e.harness.damage import Scene
+from e2e.harness.requests import ask, create
+from e2e.harness.services import until
+
+TOPIC, PAIRS, TIMEOUT_MS = "read", 8, 60_000
+NONE, UNSTABLE = ErrorCode.NONE, ErrorCode.UNSTABLE_OFFSET_COMMIT
+RETRY = {
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.CONCURRENT_TRANSACTIONS,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+}
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    cluster = Cluster(
+        data_dir=tmp_path_factory.mktemp("offsets") / "data",
+        scale={"coordinator": 2},
+        env={"KAFSCALE_TRANSACTIONS": "1"},
+    )
+    cluster.start()
+    scene = Scene(cluster)
+    with scene.raw() as raw:
+        assert create(raw, TOPIC) == NONE
+    yield scene
+    cluster.kill()
+
+
+class Client:
+    """A producer with an id, which reads for one group. `is_old`: it adds the group in a request of its own (TV1)."""
+
+    def __init__(self, scene: Scene, number: int, *, is_old: bool = False) -> None:
+        self.scene = scene
+        self.number = number
+        self.name, self.group = f"id-{number}-{is_old}", f"group-{number}-{is_old}"
+        self.is_old = is_old
+        self.producer_id, self.epoch = -1, -1
+        self.init()
+
+    def until_done(self, what: str, once: Callable[[], int]) -> None:
+        """As a client does: again, while the error is one to retry on."""
+
+        def again() -> bool:
+            error = once()
+            assert error in RETRY | {NONE}, (what, ErrorCode(error))
+            return error == NONE
+
+        until(f"{what} of {self.name}", again, 30)
+
+    def init(self) -> None:
+        request = init_producer_id.InitProducerIdRequest(
+            transactional_id=self.name, transaction_timeout_ms=TIMEOUT_MS
+        )
+
+        def once() -> int:
+            with self.scene.raw() as raw:
+                answer = ask(raw, init_producer_id, 5, request)
+            self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
+            return int(answer.error_code)
+
+        self.until_done("InitProducerId", once)
+
+    def add_group(self) -> None:
+        request = add_offsets_to_txn.AddOffsetsToTxnRequest(
+            transactional_id=self.name,
+            producer_id=self.producer_id,
+            producer_epoch=self.epoch,
+            group_id=self.group,
+        )
+
+        def once() -> int:
+            with self.scene.raw() as raw:
+                return int(ask(raw, add_offsets_to_txn, 3, request).error_code)
+
+        self.until_done("AddOffsetsToTxn", once)
+
+    def put(self, offset: int) -> None:
+        partition = txn_offset_commit.TxnOffsetCommitRequestPartition(
+            partition_index=0, committed_offset=offset, committed_metadata=""
+        )
+        request = txn_offset_commit.TxnOffsetCommitRequest(
+            transactional_id=self.name,
+            group_id=self.group,
+            producer_id=self.producer_id,
+            producer_epoch=self.epoch,
+            topics=[txn_offset_commit.TxnOffsetCommitRequestTopic(name=TOPIC, partitions=[partition])],
+        )
+
+        def once() -> int:
+            with self.scene.raw() as raw:
+                answer = ask(raw, txn_offset_commit, 3 if self.is_old else 5, request)
+            return int(answer.topics[0].partitions[0].error_code)
+
+        if self.is_old:
+            self.add_group()
+        self.until_done("TxnOffsetCommit", once)
+
+    def end(self, *, commit: bool) -> None:
+        request = end_txn.EndTxnRequest(
+            transactional_id=self.name,
+            producer_id=self.producer_id,
+            producer_epoch=self.epoch,
+            committed=commit,
+        )
+
+        def once() -> int:
+            with self.scene.raw() as raw:
+                answer = ask(raw, end_txn, 3 if self.is_old else 5, request)
+            if answer.error_code == NONE and not self.is_old:
+                self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
+            return int(answer.error_code)
+
+        self.until_done("EndTxn", once)
+
+    def offset(self, *, stable: bool) -> tuple[int, int]:
+        """Error and offset."""
+        topics = [offset_fetch.OffsetFetchRequestTopic(name=TOPIC, partition_indexes=[0])]
+        request = offset_fetch.OffsetFetchRequest(group_id=self.group, topics=topics, require_stable=stable)
+        with self.scene.raw() as raw:
+            answer = ask(raw, offset_fetch, 7, request)
+        if answer.error_code:
+            return answer.error_code, -1
+        found = answer.topics[0].partitions[0]
+        return found.error_code, found.committed_offset
+
+    def until_offset(self, offset: int) -> None:
+        until(f"{self.group} has {offset}", lambda: self.offset(stable=True) == (NONE, offset), 30)
+
+
+@pytest.mark.parametrize("is_old", [False, True], ids=["tv2", "tv1"])
+def test_a_group_gets_the_offsets_of_committed_transactions_and_of_no_others(
+    scene: Scene, is_old: bool
+) -> None:
+    for client in [Client(scene, number, is_old=is_old) for number in range(PAIRS)]:
+        client.put(5)
+        assert client.offset(stable=True) == (UNSTABLE, -1)
+        assert client.offset(stable=False) == (NONE, -1)
+        client.end(commit=True)
+        client.put(7)
+        client.end(commit=False)
+        client.until_offset(5)
+        client.put(9)
+        client.init()  # its successor aborts what it had under way
+        client.until_offset(5)
+
+
+def test_the_transactions_crossed_between_two_coordinators(scene: Scene) -> None:
+    keys = Keyspace()
+    owners = {kv.key: decode_owner(kv.value).owner for kv in scene.find(keys.slot_claims_prefix())}
+
+    def owner(name: str) -> str:
+        return owners[keys.slot_claim(slot_of(name))]
+
+    together = {owner(f"id-{each}-False") == owner(f"group-{each}-False") for each in range(PAIRS)}
+    assert together == {True, False}
+
+
+def test_a_transaction_ends_in_the_group_after_all_coordinators_were_killed(scene: Scene) -> None:
+    """Whatever was written, the next coordinators continue from it."""
+    client = Client(scene, 100)
+    client.put(5)
+    client.end(commit=True)
+    for index in range(2):
+        scene.cluster.signal("coordinator", signal.SIGKILL, index)
+    client.until_offset(5)
