@@ -13,8 +13,10 @@ from kafscale.coordinator import handlers, server
 from kafscale.coordinator.handlers import (
     add_offsets_to_txn,
     add_partitions_to_txn,
+    describe_transactions,
     end_txn,
     init_producer_id,
+    list_transactions,
 )
 from kafscale.coordinator.transactions.model import Rules
 from kafscale.runtime.authorization import Authorization
@@ -22,34 +24,40 @@ from kafscale.runtime.metrics import Metrics
 from kafscale.runtime.stream.apis import exported
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.keys import Keyspace
-from kafscale.testkit.acls import ALICE, VARIANTS, variant
+from kafscale.storage.slots import slot_of
+from kafscale.testkit.acls import ALICE, VARIANTS, allowing, variant
 from kafscale.testkit.inbound import inbound
-from kafscale.wire.apis import ApiKey
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import add_offsets_to_txn as offsets_schema
 from kafscale.wire.schema import add_partitions_to_txn as partitions_schema
+from kafscale.wire.schema import describe_transactions as describe_schema
 from kafscale.wire.schema import end_txn as end_schema
 from kafscale.wire.schema import init_producer_id as init_schema
+from kafscale.wire.schema import list_transactions as list_schema
 
 from services.coordinator.tests.shell_harness import Coordinator, make_topic, running
 from services.coordinator.tests.transaction_harness import (
     NAME,
     ON,
     TIMEOUT_MS,
+    Owners,
     add_owner,
     ids,
     record,
     take_calls,
+    until_record,
 )
 
 LATEST_INIT = 5
 
 
+@pytest.fixture
+def owners(monkeypatch: pytest.MonkeyPatch) -> Owners:
+    return take_calls(monkeypatch)
+
+
 @pytest_asyncio.fixture
-async def one(
-    etcd: EtcdClient, keyspace: Keyspace, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[Coordinator]:
-    take_calls(monkeypatch)
+async def one(etcd: EtcdClient, keyspace: Keyspace, owners: Owners) -> AsyncIterator[Coordinator]:
     await add_owner(etcd, keyspace)
     await make_topic(etcd, keyspace)
     async with running(etcd, keyspace, ON) as coordinator:
@@ -329,11 +337,115 @@ async def test_partitions_are_added_with_the_right_to_write_the_topic(one: Coord
     assert set(broker.values()) == {0}, "the front door asks for CLUSTER_ACTION"
 
 
+async def described(one: Coordinator, *names: str, principal: str | None = None) -> list[Any]:
+    request = describe_schema.DescribeTransactionsRequest(transactional_ids=list(names))
+    answer = await one.ask(describe_transactions, describe_schema, request, 0, principal=principal)
+    found: list[Any] = answer.transaction_states
+    return found
+
+
+async def test_an_id_is_described_with_what_lacks_its_end(one: Coordinator, owners: Owners) -> None:
+    owners.is_away = True
+    _, producer_id, _ = await init(one)
+    await add(one, producer_id, topics={"t": [1, 0]})
+    await add_group(one, producer_id)
+    (found,) = await described(one, NAME)
+    assert (found.error_code, found.transaction_state, found.transaction_timeout_ms) == (
+        0,
+        "Ongoing",
+        TIMEOUT_MS,
+    )
+    assert (found.producer_id, found.producer_epoch) == (producer_id, 0)
+    assert abs(found.transaction_start_time_ms - one.clock.wall_ms()) < 60_000
+    assert [(topic.topic, topic.partitions) for topic in found.topics] == [("t", [0, 1])]
+    await end(one, producer_id)
+    (found,) = await described(one, NAME)
+    assert (found.transaction_state, found.transaction_start_time_ms) == ("PrepareCommit", -1)
+    assert [(topic.topic, topic.partitions) for topic in found.topics] == [("t", [0, 1])]
+    owners.is_away = False
+    await until_record(one, lambda state: state is not None and state.closing is None)
+    (found,) = await described(one, NAME)
+    assert (found.transaction_state, found.topics) == ("CompleteCommit", [])
+
+
+async def test_ids_that_are_unknown_or_cannot_be_are_described_by_errors(one: Coordinator) -> None:
+    found = await described(one, "nobody", "", "nobody")
+    assert [(each.transactional_id, each.error_code) for each in found] == [
+        ("nobody", ErrorCode.TRANSACTIONAL_ID_NOT_FOUND),
+        ("", ErrorCode.INVALID_REQUEST),
+    ]
+    one.fresh = False
+    assert (await described(one, "nobody"))[0].error_code == ErrorCode.NOT_COORDINATOR
+
+
+async def test_topics_that_the_client_may_not_describe_are_left_out(one: Coordinator) -> None:
+    await make_topic(one.etcd, one.keys, "x")
+    _, producer_id, _ = await init(one)
+    await add(one, producer_id, topics={"t": [0], "x": [0]})
+    one.context = replace(
+        one.context, authorization=Authorization(allowing("TOPIC t DESCRIBE"), Metrics("coordinator"))
+    )
+    (found,) = await described(one, NAME, principal=ALICE)
+    assert [topic.topic for topic in found.topics] == ["t"]
+
+
+async def listed(one: Coordinator, version: int = 2, **fields: Any) -> dict[str, str]:
+    """The states by id."""
+    request = list_schema.ListTransactionsRequest(**fields)
+    answer = await one.ask(list_transactions, list_schema, request, version)
+    assert (answer.error_code, answer.unknown_state_filters) == (0, [])
+    return {each.transactional_id: each.transaction_state for each in answer.transaction_states}
+
+
+async def test_ids_are_listed_by_state_producer_duration_and_pattern(one: Coordinator) -> None:
+    _, producer_id, _ = await init(one)
+    await init(one, transactional_id="other")
+    await add(one, producer_id)
+    assert await listed(one, 0) == {NAME: "Ongoing", "other": "Empty"}
+    assert await listed(one, 0, state_filters=["Ongoing"]) == {NAME: "Ongoing"}
+    assert await listed(one, 0, state_filters=["Dead"]) == {}
+    assert await listed(one, 0, producer_id_filters=[producer_id]) == {NAME: "Ongoing"}
+    assert await listed(one, 2, transactional_id_pattern="o.*r") == {"other": "Empty"}
+    assert await listed(one, 2, transactional_id_pattern="othe") == {}
+    one.clock.later_ms = 1_000
+    assert await listed(one, 1, duration_filter=900) == {NAME: "Ongoing"}
+    assert await listed(one, 1, duration_filter=900_000) == {}
+    ids(one)._unreadable[slot_of(NAME)].add("damaged")
+    assert (await listed(one))["damaged"] == "Unknown"
+    assert await listed(one, state_filters=["Empty"]) == {"other": "Empty"}
+
+
+async def test_a_list_names_unknown_states_and_refuses_what_is_no_pattern(one: Coordinator) -> None:
+    await init(one)
+    request = list_schema.ListTransactionsRequest(state_filters=["Nonsense"])
+    answer = await one.ask(list_transactions, list_schema, request, 2)
+    assert (answer.unknown_state_filters, answer.transaction_states) == (["Nonsense"], [])
+    request = list_schema.ListTransactionsRequest(transactional_id_pattern="(")
+    answer = await one.ask(list_transactions, list_schema, request, 2)
+    assert answer.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
+    one.fresh = False
+    answer = await one.ask(list_transactions, list_schema, list_schema.ListTransactionsRequest(), 2)
+    assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    held = one.parts.slots.held(slot_of(NAME))
+    assert held is not None
+    held.loaded = False
+    answer = await one.ask(list_transactions, list_schema, list_schema.ListTransactionsRequest(), 2)
+    assert answer.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+
+async def test_answers_of_tools_are_not_larger_than_allowed(
+    one: Coordinator,
+) -> None:
+    await init(one)
+    one.context = replace(one.context, settings=ON.model_copy(update={"answer_bytes_max": 10}))
+    assert (await described(one, NAME))[0].error_code == ErrorCode.INVALID_REQUEST
+    answer = await one.ask(list_transactions, list_schema, list_schema.ListTransactionsRequest(), 2)
+    assert answer.error_code == ErrorCode.INVALID_REQUEST
+
+
 def test_the_apis_of_transactions_are_those_of_their_handlers() -> None:
     found = exported(handlers, "handler", FunctionType)
-    assert {ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.ADD_OFFSETS_TO_TXN, ApiKey.END_TXN} <= (
-        server.OF_TRANSACTIONS & set(found)
-    )
+    assert set(found) >= server.OF_TRANSACTIONS
 
 
 async def test_while_transactions_are_off_an_id_is_refused_and_no_record_is_read(

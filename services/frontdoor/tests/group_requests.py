@@ -22,6 +22,7 @@ from kafscale.wire.schema import (
     offset_fetch,
     sync_group,
     txn_offset_commit,
+    write_txn_markers,
 )
 
 CONTROL = "control"
@@ -59,6 +60,14 @@ def about(key: int, group: str, version: int) -> Any:
             return offset_delete.OffsetDeleteRequest(group_id=group)
         case _:
             return consumer_group_heartbeat.ConsumerGroupHeartbeatRequest(group_id=group, member_id="m")
+
+
+def abort_of(producer_id: int, topic: str, *partitions: int) -> write_txn_markers.WriteTxnMarkersRequest:
+    """Of a transaction of this producer that hangs."""
+    schema = write_txn_markers
+    topics = [schema.WriteTxnMarkersRequestWritableMarkerTopic(topic, list(partitions))]
+    marker = schema.WriteTxnMarkersRequestWritableMarker(producer_id=producer_id, topics=topics)
+    return schema.WriteTxnMarkersRequest([marker])
 
 
 def of_transaction(key: int, version: int, transaction: str, group: str) -> Any:

@@ -13,6 +13,7 @@ import grpc.aio
 import pytest
 from door_fakes import instance
 from door_harness import Cluster, FakeClient, topic_id, until
+from group_requests import abort_of
 from kafscale.frontdoor.api import Api, Backend
 from kafscale.frontdoor.apis import DEFERRED, OFF, REFUSED, SERVED, advertised
 from kafscale.frontdoor.assembly import ROLES
@@ -98,7 +99,7 @@ def test_only_served_apis_are_advertised_in_the_order_of_their_keys(transactions
 def test_what_is_off_without_transactions_has_its_versions_all_the_same() -> None:
     assert [one.versions for one in OFF] == [SERVED[int(one.key)].versions for one in OFF]
     names = {one.key.name for one in OFF}
-    of_clients = {name for name in ApiKey.__members__ if "TXN" in name} - {"WRITE_TXN_MARKERS"}
+    of_clients = {name for name in ApiKey.__members__ if "TXN" in name}
     assert names == of_clients | {"DESCRIBE_TRANSACTIONS", "LIST_TRANSACTIONS"}
 
 
@@ -132,6 +133,7 @@ REQUESTS: dict[int, Any] = {
     ApiKey.DESCRIBE_PRODUCERS: describe_producers.DescribeProducersRequest(
         topics=[describe_producers.DescribeProducersRequestTopic(name=TOPIC, partition_indexes=[0])]
     ),
+    ApiKey.WRITE_TXN_MARKERS: abort_of(7, TOPIC, 0),
     ApiKey.OFFSET_FETCH: offset_fetch.OffsetFetchRequest(
         group_id=GROUP, groups=[offset_fetch.OffsetFetchRequestGroup(group_id=GROUP, topics=None)]
     ),

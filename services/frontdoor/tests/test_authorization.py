@@ -15,6 +15,7 @@ from group_requests import (
     ONE,
     ONE_GROUP,
     TWO,
+    abort_of,
     about,
     answered,
     ask,
@@ -93,6 +94,8 @@ def request_about(key: int, version: int) -> Any:
             return alter_user_scram_credentials.AlterUserScramCredentialsRequest(deletions=[deletion])
         case 22:
             return init_producer_id.InitProducerIdRequest(transactional_id=None)
+        case 27:
+            return abort_of(7, "t", 1)
         case 24 | 25 | 26 | 28:
             return of_transaction(key, version, "tx", ONE)
         case _ if (key, version) in ONE_GROUP:

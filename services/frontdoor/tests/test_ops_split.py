@@ -1,4 +1,4 @@
-"""DescribeLogDirs and DescribeProducers: what is cut by broker or by owner, and put together again."""
+"""DescribeLogDirs, DescribeProducers and WriteTxnMarkers: what is cut by broker or by owner, and put together again."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from kafscale.frontdoor.api import Backend
 from kafscale.storage.brokers import brokers_on, leader_of
 from kafscale.storage.membership.members import Instance, InstanceState, Listener
 from kafscale.wire.schema import describe_log_dirs, describe_producers
+from kafscale.wire.schema import write_txn_markers as markers
 
 CONTROL = "control"
 UNKNOWN, NOT_LEADER, NOT_CONTROLLER = 3, 6, 41
@@ -284,3 +285,106 @@ async def test_a_malformed_question_ends_the_connection(cluster: Cluster) -> Non
         client = cluster.client()
         client.ask(key, 0, b"\xff\xff")
         assert client.hung_up
+
+
+# --- WriteTxnMarkers ---------------------------------------------------------------------------
+
+
+def ask_aborts(client: FakeClient, *wanted: tuple[int, Wanted], version: int = 2) -> None:
+    """Of the transactions of these producers in these partitions."""
+    request = markers.WriteTxnMarkersRequest(
+        markers=[
+            markers.WriteTxnMarkersRequestWritableMarker(
+                producer_id=producer_id,
+                producer_epoch=3,
+                topics=[
+                    markers.WriteTxnMarkersRequestWritableMarkerTopic(name, numbers)
+                    for name, numbers in topics.items()
+                ],
+                coordinator_epoch=-1,
+            )
+            for producer_id, topics in wanted
+        ]
+    )
+    ask(client, 27, version, request)
+
+
+def abort(sent: Sent, code: int) -> list[tuple[int, Wanted]]:
+    """Answers every partition of the share with this code; the share."""
+    request = markers.decode_request(sent.body, sent.meta.api_version)
+    results = [
+        markers.WriteTxnMarkersResponseWritableMarkerResult(
+            marker.producer_id,
+            [
+                markers.WriteTxnMarkersResponseWritableMarkerTopicResult(
+                    topic.name,
+                    [
+                        markers.WriteTxnMarkersResponseWritableMarkerPartitionResult(index, code)
+                        for index in topic.partition_indexes
+                    ],
+                )
+                for topic in marker.topics
+            ],
+        )
+        for marker in request.markers
+    ]
+    response = markers.WriteTxnMarkersResponse(results)
+    sent.reply(*markers.encode_response(response, sent.meta.api_version))
+    assert {(marker.producer_epoch, marker.coordinator_epoch) for marker in request.markers} == {(3, -1)}
+    return [
+        (marker.producer_id, {topic.name: topic.partition_indexes for topic in marker.topics})
+        for marker in request.markers
+    ]
+
+
+def aborted(client: FakeClient) -> list[tuple[int, str, int, int]]:
+    """Producer, topic, partition and code, in the order of the answer."""
+    return [
+        (marker.producer_id, topic.name, part.partition_index, part.error_code)
+        for marker in answered(client).markers
+        for topic in marker.topics
+        for part in topic.partitions
+    ]
+
+
+async def test_each_owner_gets_the_markers_of_its_partitions_and_each_producer_its_code(
+    cluster: Cluster,
+) -> None:
+    two_owners(cluster)
+    client = cluster.client()
+    ask_aborts(client, (7, {"t": [3, 0]}), (8, {"t": [1], "no": [0]}), (9, {"t": [2, 9]}))
+    await settled()
+    assert abort(share_of(cluster, 2), 47) == [(7, {"t": [3]}), (8, {"t": [1]})]
+    assert not client.answers
+    assert abort(share_of(cluster, 1), 0) == [(7, {"t": [0]}), (9, {"t": [2]})]
+    await settled()
+    assert aborted(client) == [
+        (7, "t", 3, 47),
+        (7, "t", 0, 0),
+        (8, "t", 1, 47),
+        (8, "no", 0, UNKNOWN),
+        (9, "t", 2, 0),
+        (9, "t", 9, UNKNOWN),
+    ]
+
+
+async def test_two_producers_of_a_partition_have_codes_of_their_own(cluster: Cluster) -> None:
+    two_owners(cluster)
+    client = cluster.client()
+    ask_aborts(client, (7, {"t": [0]}), (8, {"t": [0]}))
+    await settled()
+    sent = share_of(cluster, 1)
+    one = [markers.WriteTxnMarkersResponseWritableMarkerPartitionResult(0, 52)]
+    topic = markers.WriteTxnMarkersResponseWritableMarkerTopicResult("t", one)
+    result = markers.WriteTxnMarkersResponseWritableMarkerResult(7, [topic])
+    sent.reply(*markers.encode_response(markers.WriteTxnMarkersResponse([result]), 2))
+    await settled()
+    assert aborted(client) == [(7, "t", 0, 52), (8, "t", 0, NOT_LEADER)], "the owner did not name the other"
+
+
+async def test_without_an_owner_no_marker_is_sent(cluster: Cluster) -> None:
+    cluster.topics.add("t", 1, 4)
+    client = cluster.client()
+    ask_aborts(client, (7, {"t": [0]}))
+    await settled()
+    assert aborted(client) == [(7, "t", 0, NOT_LEADER)]

@@ -10,6 +10,7 @@ from typing import Any, Final
 import pytest
 from door_fakes import Sent
 from door_harness import Cluster, FakeClient, settled, until
+from group_requests import abort_of
 from kafscale.frontdoor.api import Api, Backend, Forward
 from kafscale.frontdoor.apis import SERVED
 from kafscale.frontdoor.assembly import ROLES
@@ -38,6 +39,7 @@ REQUESTS: dict[int, Any] = {
     K.DESCRIBE_PRODUCERS: describe_producers.DescribeProducersRequest(
         topics=[describe_producers.DescribeProducersRequestTopic(name=TOPIC, partition_indexes=[0])]
     ),
+    K.WRITE_TXN_MARKERS: abort_of(7, TOPIC, 0),
     K.OFFSET_FETCH: offset_fetch.OffsetFetchRequest(
         group_id=GROUP, groups=[offset_fetch.OffsetFetchRequestGroup(group_id=GROUP, topics=None)]
     ),

@@ -248,6 +248,16 @@ ROWS: Final[Mapping[ApiKey, tuple[Need, ...]]] = MappingProxyType(
         ),
         _K.ADD_OFFSETS_TO_TXN: (_transaction(_O.WRITE), _group(_O.READ)),
         _K.END_TXN: (_transaction(_O.WRITE),),
+        # ALTER is what operators have; CLUSTER_ACTION is what brokers have.
+        _K.WRITE_TXN_MARKERS: (
+            _need(
+                _O.CLUSTER_ACTION,
+                ResourceType.CLUSTER,
+                _F,
+                Denial.FAILS_REQUEST,
+                instead=_on_cluster(_O.ALTER),
+            ),
+        ),
         _K.TXN_OFFSET_COMMIT: (_transaction(_O.WRITE), _group(_O.READ), _topic(_O.READ)),
         _K.DESCRIBE_ACLS: _cluster(_O.DESCRIBE),
         _K.CREATE_ACLS: _cluster(_O.ALTER),

@@ -103,6 +103,7 @@ OFF: Final = (
     NotServed(_K.ADD_PARTITIONS_TO_TXN, (0, 5), TRANSACTIONS, {4: "tea"}),
     NotServed(_K.ADD_OFFSETS_TO_TXN, (0, 4), TRANSACTIONS, {0: "te"}),
     NotServed(_K.END_TXN, (0, 5), TRANSACTIONS, {0: "te", 5: "teph"}),
+    NotServed(_K.WRITE_TXN_MARKERS, (1, 2), TRANSACTIONS),
     NotServed(_K.TXN_OFFSET_COMMIT, (0, 5), TRANSACTIONS),
     NotServed(_K.DESCRIBE_TRANSACTIONS, (0, 0), TRANSACTIONS),
     NotServed(_K.LIST_TRANSACTIONS, (0, 2), TRANSACTIONS, {0: "teaa"}),
@@ -110,7 +111,6 @@ OFF: Final = (
 """What takes the place of served APIs while KAFSCALE_TRANSACTIONS is off."""
 
 DEFERRED: Final = (
-    NotServed(_K.WRITE_TXN_MARKERS, (1, 2), TRANSACTIONS),
     NotServed(_K.CREATE_DELEGATION_TOKEN, (1, 3), SECURITY, {1: "essqqqsyt", 3: "essssqqqsyt"}),
     NotServed(_K.RENEW_DELEGATION_TOKEN, (1, 2), SECURITY, {1: "eqt"}),
     NotServed(_K.EXPIRE_DELEGATION_TOKEN, (1, 2), SECURITY, {1: "eqt"}),

@@ -124,7 +124,7 @@ def asked_needs(api: Api) -> tuple[Need, ...]:
 
 
 def need_of_each(key: ApiKey) -> Need:
-    """What an API that names groups or topics asks for each of them."""
+    """What an API that names groups or topics asks for each of them, or for the whole request."""
     (need,) = needs_of(key, Side.FRONT_DOOR)
     return need
 

@@ -52,7 +52,7 @@ class OwnerCaller:
     authorizer: RequestAuthorizer
 
     def call(self, exchange: Exchange, how: ToOwners, need: Need) -> None:
-        """`need`: asked for each topic."""
+        """`need`: asked for each topic, or, if it is about the cluster, the same for all."""
         request = how.schema.decode_request(exchange.request.body, exchange.version)
         places = how.places(request)
         denied = self.authorizer.rights_of(exchange).denied(need, [place.topic for place in places])

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from kafscale.produce import handlers
+from kafscale.produce.asked_partitions import AskedPartitions
 from kafscale.produce.bundles.bundler import Bundled, Bundler
 from kafscale.produce.bundles.cleaner import Cleaner
 from kafscale.produce.bundles.deletion import OwnBundles
@@ -18,6 +19,7 @@ from kafscale.produce.coordinators import Coordinators
 from kafscale.produce.ends import Ends
 from kafscale.produce.handlers.describe_producers import DescribeProducersHandler
 from kafscale.produce.handlers.produce import ProduceHandler
+from kafscale.produce.handlers.write_txn_markers import WriteTxnMarkersHandler
 from kafscale.produce.handoff import Handoffs
 from kafscale.produce.joins import Joins
 from kafscale.produce.log.model import Instant
@@ -101,7 +103,8 @@ class ProduceService:
         self.own_bundles = OwnBundles(runtime.settings.bundle_grace_ms)
         self.cleaner = self._cleaner()
         self.ownership.tools = self._tools()
-        self.describe_producers = DescribeProducersHandler(ownership=self.ownership, clock=runtime.clock)
+        asked = AskedPartitions(self.ownership)
+        self.describe_producers = DescribeProducersHandler(asked, runtime.clock)
         self.conversions = ConversionLine(runtime.task_group)
         self.handler = ProduceHandler(
             ownership=self.ownership,
@@ -115,6 +118,11 @@ class ProduceService:
             transactions=runtime.settings.transactions,
         )
         self.ends = Ends(self.ownership, clock=runtime.clock, metrics=self._metrics)
+        self.write_txn_markers = (
+            None
+            if self.coordinators is None
+            else WriteTxnMarkersHandler(asked, self.coordinators.calls, self.ends)
+        )
         self._watch_gauges()
         runtime.topics.subscribe(self._metrics.topics.changed)
 
@@ -282,6 +290,10 @@ class ProduceService:
         control = {
             int(ApiKey.DESCRIBE_PRODUCERS): task_handler(self.describe_producers, self._runtime.task_group)
         }
+        if self.write_txn_markers is not None:
+            control[int(ApiKey.WRITE_TXN_MARKERS)] = task_handler(
+                self.write_txn_markers, self._runtime.task_group
+            )
         enforced(handlers, (*bulk, *control))
         return ServiceParts(
             bulk=bulk,

@@ -38,7 +38,8 @@ MEMORY_BYTES_MAX = 1 << 20
 )
 
 
-def _compiled(expression: str) -> re2._Regexp | None:
+def compiled(expression: str) -> re2._Regexp | None:
+    """None for what is no expression."""
     options = re2.Options()
     options.max_mem = MEMORY_BYTES_MAX
     options.log_errors = False
@@ -49,12 +50,12 @@ def _compiled(expression: str) -> re2._Regexp | None:
 
 
 def is_valid(expression: str) -> bool:
-    return _compiled(expression) is not None
+    return compiled(expression) is not None
 
 
 def matching(expression: str, topics: Topics) -> frozenset[str]:
     """The existing topics whose whole name the expression matches."""
-    regexp = _compiled(expression)
+    regexp = compiled(expression)
     if regexp is None:
         return frozenset()
     return frozenset(name for name in topics if regexp.fullmatch(name) is not None)

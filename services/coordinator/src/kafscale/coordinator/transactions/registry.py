@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -67,6 +67,8 @@ PARTICIPANT_BYTES: Final = 24
 LOOK_EVERY_S: Final = 60.0
 EXPIRED_TOGETHER: Final = 1_000
 """So many records are deleted in one look."""
+DECODED_TOGETHER: Final = 500
+"""Records, which takes some milliseconds."""
 UNANSWERED: Final = Token(0)
 """Answers that no machine gave have this token."""
 
@@ -385,6 +387,35 @@ class TransactionalIds:
 
     def _decided(self, decision: Decision) -> None:
         self.decisions[decision] += 1
+
+    def state_of(self, name: str) -> TransactionState | None | ErrorCode:
+        """The record of the id as it was written, None if there is none, or why this instance does not serve it."""
+        error = self._refusal(name)
+        if error:
+            return error
+        actor = self._actors[slot_of(name)].get(name)
+        if actor is not None:
+            return actor.transactions.state
+        resting = self._resting[slot_of(name)].get(name)
+        return None if resting is None else decode_transaction(resting.value)
+
+    async def states(self) -> list[TransactionState]:
+        """The records of all ids that this instance serves. Other tasks run while they are decoded."""
+        found = [
+            actor.transactions.state
+            for actors in self._actors.values()
+            for actor in actors.values()
+            if actor.transactions.state is not None
+        ]
+        values = [each.value for resting in self._resting.values() for each in resting.values()]
+        for at in range(0, len(values), DECODED_TOGETHER):
+            found += map(decode_transaction, values[at : at + DECODED_TOGETHER])
+            await asyncio.sleep(0)
+        return found
+
+    def unreadable(self) -> Iterator[str]:
+        for names in self._unreadable.values():
+            yield from names
 
     def by_phase(self) -> Counter[Phase]:
         """Of the ids at work."""

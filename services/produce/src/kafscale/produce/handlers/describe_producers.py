@@ -14,16 +14,13 @@ import asyncio
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import structlog
 from kafscale.log.snapshots import ProducerEntry
+from kafscale.produce.asked_partitions import PARTITIONS_AT_ONCE, AskedPartitions
 from kafscale.produce.log.producers import STEP_PRODUCERS
-from kafscale.produce.ownership import HOLD_MAX_MS, Ownership
-from kafscale.produce.partition import Partition, Phase
+from kafscale.produce.partition import Partition
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.server import InboundRequest
-from kafscale.storage.etcd.client import EtcdError
-from kafscale.storage.topics import Topic
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema.describe_producers import (
@@ -35,10 +32,6 @@ from kafscale.wire.schema.describe_producers import (
     encode_response,
 )
 
-log = structlog.get_logger(__name__)
-
-PARTITIONS_AT_ONCE = 64
-"""Of one request: each may be a claim, with a log to be loaded."""
 NO_OFFSET = NO_SEQUENCE = -1
 
 
@@ -50,9 +43,8 @@ class Described(NamedTuple):
 
 
 class DescribeProducersHandler:
-    def __init__(self, *, ownership: Ownership, clock: Clock) -> None:
-        self._ownership = ownership
-        self._world = ownership.world
+    def __init__(self, partitions: AskedPartitions, clock: Clock) -> None:
+        self._partitions = partitions
         self._clock = clock
 
     async def __call__(self, inbound: InboundRequest) -> Sequence[Buffer]:
@@ -70,40 +62,18 @@ class DescribeProducersHandler:
         return answered(inbound, response, encode_response)
 
     async def _producers(self, name: str, index: int) -> Sequence[Described] | ErrorCode:
-        topics = self._world.topics
-        known = topics.find(name, index) is not None or await topics.confirmed()
-        topic = topics.find(name, index)
-        if topic is None:
-            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if known else ErrorCode.NOT_LEADER_OR_FOLLOWER
-        try:
-            if await self._never_claimed(topic, index):
-                return ()
-        except EtcdError as error:
-            log.info("head not read", topic=name, partition=index, error=str(error))
-            return ErrorCode.NOT_LEADER_OR_FOLLOWER
-        partition = self._ownership.find_or_claim(topic, index)
+        partition = await self._partitions.serving(name, index)
+        if partition is None:
+            return ()
         return partition if isinstance(partition, ErrorCode) else await self._known_to(partition)
 
-    async def _never_claimed(self, topic: Topic, index: int) -> bool:
-        """The view may be late, so etcd has the last word on a partition without owner record."""
-        key = (topic.topic_id, index)
-        if key in self._ownership.partitions or self._ownership.record(*key) is not None:
-            return False
-        return await self._world.etcd.get(self._world.keyspace.head(*key)) is None
-
-    async def _known_to(self, partition: Partition) -> Sequence[Described] | ErrorCode:
-        try:
-            async with asyncio.timeout(HOLD_MAX_MS / 1000):
-                await partition.loaded.wait()
-        except TimeoutError:
-            return ErrorCode.NOT_LEADER_OR_FOLLOWER
-        if partition.writer is None or partition.phase is not Phase.SERVING:
-            return ErrorCode.NOT_LEADER_OR_FOLLOWER
-        table, found = partition.producers, list[Described]()
-        open_ = {each.producer_id: each.first for each in partition.writer.head.open}
+    async def _known_to(self, partition: Partition) -> Sequence[Described]:
+        table, writer, found = partition.producers, partition.writer, list[Described]()
+        assert writer is not None, "it is loaded"
+        open_ = {each.producer_id: each.first for each in writer.head.open}
         producer_ids = dict.fromkeys((*table.remembered(self._clock.wall_ms()), *open_))
         for number, producer_id in enumerate(producer_ids, 1):
-            entry = table.entry(producer_id, partition.writer.head.next)
+            entry = table.entry(producer_id, writer.head.next)
             if entry is not None:
                 found.append(Described(entry, open_.get(producer_id, NO_OFFSET)))
             if number % STEP_PRODUCERS == 0:
