@@ -271,6 +271,19 @@ def add_partitions(world: World, _: int) -> Content:
     }
 
 
+def aborted_by_operator(world: World, _: int) -> Content:
+    """Of a producer that has nothing open in the partition."""
+    marker = {
+        "producer_id": world.producer_id,
+        "producer_epoch": world.producer_epoch,
+        "transaction_result": False,
+        "topics": [{"name": world.topic, "partition_indexes": [0]}],
+        "coordinator_epoch": 0,
+        "transaction_version": 0,
+    }
+    return {"markers": [marker]}
+
+
 def commit_in_transaction(world: World, _: int) -> Content:
     partition = {
         "partition_index": 0,
@@ -312,6 +325,7 @@ ROWS: Mapping[int, Row] = {
     24: Row(add_partitions, transaction),
     25: Row(lambda world, _: {**producer(world), "group_id": world.group}, transaction),
     26: Row(lambda world, _: {**producer(world), "committed": True}, open_transaction),
+    27: Row(aborted_by_operator, transaction),
     28: Row(commit_in_transaction, transaction_with_group),
     29: Row(acl_filter, nothing, NO_ACLS),
     30: Row(lambda world, version: {"creations": [acl(world, version)]}, nothing, NO_ACLS),

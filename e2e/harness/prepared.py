@@ -12,6 +12,7 @@ from kafscale.wire.schema import (
     add_partitions_to_txn,
     consumer_group_heartbeat,
     create_topics,
+    find_coordinator,
     init_producer_id,
     join_group,
     metadata,
@@ -24,6 +25,8 @@ from e2e.harness.requests import ask
 from e2e.harness.services import until
 
 NO_ID = UUID(int=0)
+COORDINATOR_S = 30.0
+TRANSACTION = 1  # the type of a coordinator
 TRANSACTION_MS = 600_000  # longer than any test that asks within it
 MEMBER_MS_MIN = 6_000  # who is asked about must still be there then
 
@@ -132,9 +135,21 @@ def consumer_member(raw: Raw, world: World) -> World:
     return world
 
 
+def coordinated_transaction(raw: Raw, world: World) -> World:
+    """A coordinator for the transactional id, which Kafka may have to create first."""
+    schema = find_coordinator
+    wanted = schema.FindCoordinatorRequest(key=world.group, key_type=TRANSACTION)
+    until(
+        "transactions have a coordinator",
+        lambda: ask(raw, schema, 3, wanted).error_code == ErrorCode.NONE,
+        COORDINATOR_S,
+    )
+    return world
+
+
 def transaction(raw: Raw, world: World) -> World:
     """A topic, and a producer of the transactional id. Apache Kafka aborts what its predecessor had under way."""
-    world = topic(raw, world)
+    world = topic(raw, coordinated_transaction(raw, world))
     wanted = init_producer_id.InitProducerIdRequest(
         transactional_id=world.group, transaction_timeout_ms=TRANSACTION_MS, producer_id=-1, producer_epoch=-1
     )

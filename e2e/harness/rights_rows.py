@@ -14,7 +14,7 @@ from typing import Any, Final
 from kafscale.wire.apis import ApiKey, api_label
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.records import Record, build_batch
-from kafscale.wire.schema import consumer_group_describe, delete_topics, find_coordinator, metadata
+from kafscale.wire.schema import consumer_group_describe, delete_topics, metadata
 
 from e2e.harness.api_requests import (
     ROWS,
@@ -30,7 +30,18 @@ from e2e.harness.api_requests import (
     produce,
 )
 from e2e.harness.oracles import Content
-from e2e.harness.prepared import NO_ID, Prepare, World, consumer_member, nothing, offsets, topic, transaction
+from e2e.harness.prepared import (
+    NO_ID,
+    TRANSACTION,
+    Prepare,
+    World,
+    consumer_member,
+    coordinated_transaction,
+    nothing,
+    offsets,
+    topic,
+    transaction,
+)
 from e2e.harness.raw import Raw
 from e2e.harness.requests import ask, ask_list_offsets
 from e2e.harness.rights_users import START
@@ -39,7 +50,6 @@ from e2e.harness.services import until
 SESSION_MS: Final = 600_000
 READY_S: Final = 30.0
 LATEST: Final = -1
-TRANSACTION: Final = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,18 +111,6 @@ def absent_again(raw: Raw, world: World) -> World:
     """As `absent`, after requests that create. Kafka makes such topics behind its answers, in the order of requests, so
     one that is created here shows that none of them is left."""
     return absent(raw, topic(raw, world))
-
-
-def coordinated_transaction(raw: Raw, world: World) -> World:
-    """A coordinator for the transactional id, which Kafka may have to create first."""
-    schema = find_coordinator
-    wanted = schema.FindCoordinatorRequest(key=world.group, key_type=TRANSACTION)
-    until(
-        "transactions have a coordinator",
-        lambda: ask(raw, schema, 3, wanted).error_code == ErrorCode.NONE,
-        READY_S,
-    )
-    return world
 
 
 def assigned_member(raw: Raw, world: World) -> World:
