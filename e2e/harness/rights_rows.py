@@ -57,7 +57,7 @@ class Case:
     """`fleeting`: an allowed request removes or changes what was prepared, so it is prepared for each user.
 
     `differs` says in words why KafScale answers an allowed request otherwise than Kafka. Then the errors of
-    authorization are compared alone. `refused`: KafScale denies every user.
+    authorization are compared alone.
     """
 
     key: int
@@ -67,7 +67,6 @@ class Case:
     versions: tuple[int, int] = (0, 99)
     fleeting: bool = False
     differs: str = ""
-    refused: bool = False
 
     def name(self, version: int) -> str:
         """Of the topic, the group and the transactional id that the request is about."""
