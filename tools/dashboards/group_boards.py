@@ -116,8 +116,8 @@ GROUPS: Final = Dashboard(
         ),
         line(
             "Not readable",
-            "Groups and transactional ids whose record this version cannot read: a newer version wrote it, or it is damaged. The log names "
-            "them.",
+            "Groups and transactional ids whose record this version cannot read: a newer version wrote it, or it is "
+            "damaged. The log names them.",
             "short",
             ("sum(kafscale_coordinator_groups_unreadable)", "groups"),
             ("sum(kafscale_coordinator_transactional_ids_unreadable)", "transactional ids"),
