@@ -92,8 +92,8 @@ GROUPS: Final = Dashboard(
         ),
         line(
             "Transactions",
-            "Decisions by their cause (timeout: the producer is gone; fence: another one has taken its place). Many ends "
-            "that are sent again: a partition's owner or a group's coordinator cannot end what is decided.",
+            "Decisions by their cause (timeout: the producer is gone; fence: another one has taken its place). Many "
+            "ends that are sent again: a partition's owner or a group's coordinator cannot end what is decided.",
             "ops",
             (
                 rate("kafscale_coordinator_transactions_decided_total", "outcome, cause"),
