@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import gc
 import sys
+from dataclasses import replace
 
 import pytest
 from kafscale.cli.status import doing, heading
 from kafscale.cli.targets import finished
-from kafscale.operations.status.picture import READY, Observed, Unsettled, paint
+from kafscale.operations.status.picture import READY, Observed, Unfinished, Unsettled, paint
 
 from libs.operations.tests.pictures import NOW_MS, WHOLE, of, with_slices
 
@@ -47,6 +48,19 @@ def test_slices_that_are_not_settled_have_a_line_with_the_age_of_the_oldest() ->
     line = "2 slices of bundles not settled yet, 3.0KB, the oldest 4m old"
     assert heading(paint(some, {}, 1.0))[-1] == line
     assert len(heading(paint(with_slices(Unsettled()), {}, 1.0))) == 3
+
+
+def test_transactions_that_are_not_over_have_a_line() -> None:
+    def last_line(found: Unfinished) -> str:
+        return heading(paint(replace(with_slices(Unsettled()), unfinished=found), {}, 1.0))[-1]
+
+    old = NOW_MS - 240_999
+    assert last_line(Unfinished(under_way=2, oldest_started_ms=old)) == (
+        "2 transactions under way, the oldest 4m old"
+    )
+    assert last_line(Unfinished(under_way=1, oldest_started_ms=NOW_MS, closing=1, oldest_changed_ms=old)) == (
+        "1 transaction under way, the oldest 0.0s old; 1 decided and not ended everywhere for 4m"
+    )
 
 
 def test_ctrl_c_while_libraries_are_imported_is_no_warning(monkeypatch: pytest.MonkeyPatch) -> None:

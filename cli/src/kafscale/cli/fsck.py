@@ -103,14 +103,14 @@ def _show(verdict: Verdict, output: Output) -> None:
 
 def _print(verdict: Verdict) -> None:
     totals = (
-        (verdict.topics, "topic"),
-        (verdict.partitions, "partition"),
-        (verdict.segments, "segment"),
-        (verdict.records, "record"),
-        (verdict.bytes, "byte"),
-        (len(verdict.orphans), "orphan"),
+        counted(verdict.topics, "topic"),
+        f"{counted(verdict.partitions, 'partition')} with a head",  # a partition that was never written has none
+        counted(verdict.segments, "segment"),
+        counted(verdict.records, "record"),
+        counted(verdict.bytes, "byte"),
+        counted(len(verdict.orphans), "orphan"),
     )
-    report(f"{', '.join(counted(number, noun) for number, noun in totals)} (legal)")
+    report(f"{', '.join(totals)} (legal)")
     if verdict.deleted:
         report(
             f"{counted(verdict.deleted, 'segment')} of deleted records below a log start (legal), "

@@ -149,7 +149,22 @@ def heading(picture: Picture) -> tuple[str, ...]:
         f"{counted(picture.topics, 'topic')}, {counted(picture.partitions, 'partition')} "
         f"({picture.partitions_owned} with an owner), {counted(picture.groups, 'group')}",
     )
-    return (*lines, unsettled(picture)) if picture.slices else lines
+    more = [unsettled(picture)] if picture.slices else []
+    if picture.transactions or picture.closing:
+        more.append(unfinished(picture))
+    return (*lines, *more)
+
+
+def unfinished(picture: Picture) -> str:
+    """Transactions that are not over."""
+    parts = []
+    if picture.transactions:
+        oldest = duration((picture.oldest_transaction_s or 0) * 1000)
+        parts.append(f"{counted(picture.transactions, 'transaction')} under way, the oldest {oldest} old")
+    if picture.closing:
+        oldest = duration((picture.oldest_closing_s or 0) * 1000)
+        parts.append(f"{picture.closing} decided and not ended everywhere for {oldest}")
+    return "; ".join(parts)
 
 
 def unsettled(picture: Picture) -> str:

@@ -18,6 +18,7 @@ from kafscale.operations.status.picture import (
     Observed,
     Picture,
     Totals,
+    Unfinished,
     Unsettled,
     http_address,
     newest,
@@ -31,6 +32,7 @@ from kafscale.storage.membership.records import Instance, decode_live
 from kafscale.storage.schema import UnreadableValue, parse_value
 from kafscale.storage.task_groups import gather_bounded
 from kafscale.storage.topics import TopicState, decode_topic
+from kafscale.storage.transactions import decode_transaction
 from kafscale.store.v1 import store_pb2 as pb
 
 T = TypeVar("T")
@@ -39,6 +41,8 @@ HTTP_TIMEOUT_S: Final = 3.0
 BODY_BYTES_MAX: Final = 32 * 1024 * 1024
 AT_ONCE: Final = 16
 HEADS_PER_READ: Final = 500
+RECORDS_PER_READ: Final = 40
+"""A value has at most 1.5 MiB (etcd's limit), and a response of etcd at most 64 MiB."""
 
 
 async def look(
@@ -90,6 +94,7 @@ async def _kept(etcd: EtcdClient, keys: Keyspace, endpoints: tuple[str, ...]) ->
             slot.owner for slot in readable(slots.kvs, lambda kv: decode_owner(kv.value)) if slot.owner
         ),
         unsettled=await read_unsettled(etcd, keys),
+        unfinished=await read_unfinished(etcd, keys),
         now_ms=int(time.time() * 1000),
     )
 
@@ -107,6 +112,25 @@ async def read_unsettled(etcd: EtcdClient, keys: Keyspace) -> Unsettled:
         slices=len(slices),
         bytes=sum(seg.size for seg in slices),
         oldest_created_ms=min((seg.created for seg in slices), default=None),
+    )
+
+
+async def read_unfinished(etcd: EtcdClient, keys: Keyspace) -> Unfinished:
+    """Reads all records of transactional ids, page by page. Raises EtcdError."""
+    started: list[int] = []
+    changed: list[int] = []
+    async for kv in etcd.each(keys.transactions_prefix(), page_keys=RECORDS_PER_READ):
+        with contextlib.suppress(UnreadableValue):  # `kafscale fsck` reports damage
+            state = decode_transaction(kv.value)
+            if state.current is not None:
+                started.append(state.started_ms)
+            if state.closing is not None:
+                changed.append(state.changed_ms)
+    return Unfinished(
+        under_way=len(started),
+        oldest_started_ms=min(started, default=None),
+        closing=len(changed),
+        oldest_changed_ms=min(changed, default=None),
     )
 
 

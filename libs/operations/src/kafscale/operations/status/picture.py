@@ -17,6 +17,7 @@ from kafscale.storage.membership.records import Instance
 
 READY: Final = "ready"
 NO_ANSWER: Final = "no answer"
+CLOSING_LONG_S: Final = 30
 _WILDCARDS: Final = ("0.0.0.0", "::")  # noqa: S104  (what others listen on)
 _MOVERS: Final = ("produce", "fetch")
 _WITHOUT: Final = {
@@ -51,6 +52,18 @@ class Unsettled:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Unfinished:
+    """The transactions that the records of transactional ids have. A time of None: there is none."""
+
+    under_way: int = 0
+    oldest_started_ms: int | None = None
+    closing: int = 0
+    """Decided, and not ended everywhere."""
+    oldest_changed_ms: int | None = None
+    """Of these: when the record that has been as it is for the longest time was written."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
     """The records in etcd. Owners are instance ids, one for each owned partition or slot."""
 
@@ -64,6 +77,7 @@ class Kept:
     partition_owners: tuple[str, ...]
     slot_owners: tuple[str, ...]
     unsettled: Unsettled = Unsettled()
+    unfinished: Unfinished = Unfinished()
     disk_full: str | None = None
     """A sentence about the disk of the data directory, if the cluster is on this machine."""
     now_ms: int
@@ -106,6 +120,13 @@ class Picture:
     slice_bytes: int
     oldest_slice_s: int | None
     """The age of the oldest slice. None: there is none."""
+    transactions: int
+    """Transactions under way."""
+    oldest_transaction_s: int | None
+    closing: int
+    """Transactions that are decided and not ended everywhere."""
+    oldest_closing_s: int | None
+    """For how long the record of one of them has not changed, at most."""
     rates_over_s: float
     instances: tuple[InstanceRow, ...]
     warnings: tuple[str, ...]
@@ -133,9 +154,17 @@ def paint(kept: Kept, observed: Mapping[str, Observed], rates_over_s: float) -> 
         slices=kept.unsettled.slices,
         slice_bytes=kept.unsettled.bytes,
         oldest_slice_s=_age_s(kept.unsettled.oldest_created_ms, kept.now_ms),
+        transactions=kept.unfinished.under_way,
+        oldest_transaction_s=_age_s(kept.unfinished.oldest_started_ms, kept.now_ms),
+        closing=kept.unfinished.closing,
+        oldest_closing_s=_age_s(kept.unfinished.oldest_changed_ms, kept.now_ms),
         rates_over_s=round(rates_over_s, 1),
         instances=rows,
-        warnings=(*_of_disk(kept.disk_full), *_warnings(rows, serving, instances, partitions)),
+        warnings=(
+            *_of_disk(kept.disk_full),
+            *_warnings(rows, serving, instances, partitions),
+            *_of_closing(_age_s(kept.unfinished.oldest_changed_ms, kept.now_ms)),
+        ),
         serves=serving >= set(SERVICES) and kept.disk_full is None,
     )
 
@@ -203,6 +232,14 @@ def _row(
 def _of_disk(full: str | None) -> Iterable[str]:
     if full is not None:
         yield f"{full}: records are refused with KAFKA_STORAGE_ERROR; make room, and everything goes on by itself"
+
+
+def _of_closing(oldest_s: int | None) -> Iterable[str]:
+    if oldest_s is not None and oldest_s >= CLOSING_LONG_S:
+        yield (
+            f"a transaction that is decided has not ended everywhere for {oldest_s} s: readers of committed records "
+            "or consumers of its groups wait; look at the logs of produce and the coordinators"
+        )
 
 
 def _warnings(
