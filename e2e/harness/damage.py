@@ -1,7 +1,8 @@
 """Stored values that are missing, damaged or newer: what each kind of damage does, as the table of the docs says it.
 
 `ROWS` and `TRANSACTION_ROWS` are the only lists: `docs/protocol/damage.md` is compared with them
-(`checkers/test_damage_page.py`), and `scenarios/test_damage.py` damages a value of each row in each way that the row speaks of.
+(`checkers/test_damage_page.py`), and `scenarios/test_damage.py` damages a value of each row in each way that the row
+speaks of.
 """
 
 from __future__ import annotations
