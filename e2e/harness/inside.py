@@ -20,6 +20,7 @@ from kafscale.storage.etcd.client import EtcdClient, EtcdError
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.membership.records import Instance, decode_live
 from kafscale.storage.objects import ObjectStore
+from kafscale.storage.slots import slot_of
 from kafscale.storage.topics import decode_topic
 
 HTTP_TIMEOUT_S = 10.0
@@ -90,6 +91,14 @@ class Inside:
             return {part: int(owner.split("/")[0]) for part, owner in owners.items() if owner}
 
         return self._ask(ask)
+
+    def forget_transactional_id(self, transactional_id: str) -> None:
+        """Deletes the record of a transactional id, as a loss in etcd does."""
+
+        async def ask(client: EtcdClient) -> None:
+            await client.delete(self.keys.transaction(slot_of(transactional_id), transactional_id))
+
+        self._ask(ask)
 
     def heads(self, topic: str) -> dict[int, Head]:
         async def ask(client: EtcdClient) -> dict[int, Head]:
