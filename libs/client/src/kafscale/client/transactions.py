@@ -418,7 +418,7 @@ def _check_served(client: Client, wanted: Mapping[ModuleType, int]) -> None:
     served = {each.api_key: each for each in answer.api_keys}
     for api, version in wanted.items():
         offer = served.get(api.API_KEY)
-        if offer is None or offer.max_version < offer.min_version:
+        if offer is None or offer.max_version < 0:
             raise KafkaTrouble(OFF)
         if not offer.min_version <= version <= offer.max_version:
             raise KafkaTrouble(
