@@ -139,8 +139,10 @@ def test_a_bad_namespace_is_the_same_sentence_in_each_command(words: tuple[str, 
     assert (result.exit_code, result.stdout, result.stderr.strip()) == (2, "", BAD_NAMESPACE)
 
 
-def test_a_shell_completes_a_line_with_a_bad_namespace_in_silence() -> None:
-    done = completed("kafscale fsck --namespace Bad! --out", 4)
+@pytest.mark.parametrize("wrong", ["--namespace Bad!", "--data-dir=", "-b ::1:9193"])
+def test_a_shell_completes_a_line_with_a_wrong_value_in_silence(wrong: str) -> None:
+    line = f"kafscale {'topics list' if wrong.startswith('-b') else 'fsck'} {wrong} --out"
+    done = completed(line, len(line.split()) - 1)
     assert (done.stdout.split(), done.stderr) == (["--output"], "")
 
 

@@ -21,7 +21,7 @@ def test_the_report_in_words(capsys: pytest.CaptureFixture[str]) -> None:
         )
     )
     assert capsys.readouterr().out.splitlines() == [
-        "1 topic, 2 partitions, 1,200 segments, 1 record, 0 bytes, 1 orphan (legal)",
+        "1 topic, 2 partitions with a head, 1,200 segments, 1 record, 0 bytes, 1 orphan (legal)",
         "1 segment of deleted records below a log start (legal), 0 of them still stored",
         "1 slice of bundles among the segments, 9 bytes",
         "clean: etcd and the object store agree",

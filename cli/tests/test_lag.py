@@ -89,7 +89,10 @@ def test_a_group_that_does_not_exist_is_an_error(root: Path) -> None:
         )
 
 
-def test_a_partition_without_a_commit_is_named_in_the_table(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_partition_without_a_commit_is_named_in_the_table(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
     lag = Lag(
         group="g", topic="orders", partition=1, committed=None, log_start=0, log_end=5, records=5, lost=0, bytes=9
     )  # fmt: skip

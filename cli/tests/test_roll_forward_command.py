@@ -60,7 +60,8 @@ async def test_a_second_run_has_nothing_to_ask(world: World, capsys: pytest.Capt
     assert "2 changes of topics and heads" in capsys.readouterr().err
     assert await roll_forward(world.cluster, Way.ASK, {}, Output.TABLE)
     assert "nothing to change" in capsys.readouterr().err
-    assert rows((await world.look()).plan) == []
+    seen = await world.look()
+    assert rows(seen.metadata, seen.plan) == []
 
 
 async def test_a_new_history_begins_and_fsck_says_until_then_that_etcd_went_back(

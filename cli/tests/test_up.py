@@ -135,6 +135,28 @@ async def test_what_is_waited_for_is_said_once_and_ready_even_long_after_it(
     data.release()
 
 
+@pytest.mark.parametrize(
+    ("host", "opened"), [("0.0.0.0", "0.0.0.0:1234"), ("::", "[::]:1234"), ("127.0.0.1", "127.0.0.1:1234")]
+)
+async def test_the_warning_of_an_open_port_names_the_address_that_listens(
+    tmp_path: Path, processes: ForkClient, monkeypatch: pytest.MonkeyPatch, host: str, opened: str
+) -> None:
+    async def serving(*_: object) -> None:
+        return
+
+    monkeypatch.setattr(up.Up, "_serving", serving)
+    lines: list[str] = []
+    plan = UpPlan(data_dir=tmp_path, host=host, port=1234, advertised_host="127.0.0.1")
+    system = up.Up(plan, processes, lines.append)
+    system._data.acquire()
+    await system._announce(Children(tmp_path), {}, "http://etcd")  # type: ignore[arg-type]
+    system._data.release()
+    assert lines[:2] == [
+        f"{opened} is open: no encryption and no logins; docs/security.md closes it",
+        "KafScale is ready: bootstrap.servers=127.0.0.1:1234",
+    ]
+
+
 class Reluctant:
     """An etcd that died, does not start `failures` times, and then runs."""
 

@@ -192,6 +192,34 @@ def test_an_address_without_a_port_is_a_mistake_of_the_command_line(command: str
     assert "'there' is not host:port, such as 127.0.0.1:9092" in done.stderr
 
 
+@pytest.mark.parametrize("by_variable", [False, True])
+def test_an_ipv6_address_without_brackets_is_shown_with_them(asked: list[str], *, by_variable: bool) -> None:
+    done = (
+        run("topics list", {"KAFSCALE_BOOTSTRAP_SERVERS": "::1:9193"})
+        if by_variable
+        else run("topics list -b ::1:9193")
+    )
+    assert (asked, done.exit_code) == ([], 2), done.output
+    assert done.stderr == (
+        "kafscale: --bootstrap-server: '::1:9193' is not host:port; an IPv6 address needs brackets, as in [::1]:9193\n"
+    )
+    run("topics list -b [::1]:9193")
+    assert asked == ["[::1]:9193"]
+
+
+@pytest.mark.parametrize("command", ["up", *LINES])
+def test_an_empty_data_directory_is_refused_and_not_the_current_folder(
+    command: str, asked: list[str], tmp_path: Path
+) -> None:
+    """A shell makes one of `--data-dir "$UNSET"`."""
+    Path("secret").write_text("secret\n")
+    words = [*command.split(), *LINES.get(command, "").split()]
+    done = CliRunner().invoke(app, [*words, "--data-dir", ""])
+    assert (asked, done.exit_code) == ([], 2), done.output
+    assert done.stderr == "kafscale: --data-dir is empty; name a folder, such as --data-dir data\n"
+    assert [each.name for each in tmp_path.iterdir()] == ["secret"]
+
+
 @pytest.mark.parametrize("command", ["status", "cost"])
 def test_etcd_and_a_data_directory_are_two_clusters(command: str, asked: list[str], running: Path) -> None:
     done = run(f"{command} {LINES[command]} --data-dir {running} --etcd http://elsewhere:2379")

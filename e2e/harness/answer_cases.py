@@ -5,15 +5,16 @@ Each is made in every version that both serve. The ordinary requests are those o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
 from kafscale.wire.apis import ApiKey, api_label
 from kafscale.wire.schema import alter_client_quotas, create_acls, describe_acls, describe_client_quotas
 
+from e2e.harness.answer_shapes import NO_SUCH, Told, changed, made, of_absent
 from e2e.harness.api_requests import (
     ROWS,
     TOPIC_RESOURCE,
@@ -35,14 +36,18 @@ from e2e.harness.api_requests import (
     quota,
 )
 from e2e.harness.oracles import Content
-from e2e.harness.prepared import Prepare, World, member, nothing, offsets
+from e2e.harness.prepared import (
+    World,
+    member,
+    offsets,
+)
 from e2e.harness.raw import Raw
 from e2e.harness.requests import ask
 from e2e.harness.rights_rows import CASES, Case, assigned_member, ready_topic
 from e2e.harness.services import until
+from e2e.harness.transaction_cases import TRANSACTIONS
 
 _K = ApiKey
-NO_SUCH: Final = "no-such-name"
 ANY_ID: Final = UUID(int=7)
 ACL_TYPES_FROM: Final = 1
 QUOTA_KEYS: Final = (
@@ -51,29 +56,6 @@ QUOTA_KEYS: Final = (
     "consumer_byte_rate",
     "producer_byte_rate",
 )
-Told = Callable[[World, int], Content]
-
-
-def _changed(said: Told, *path: str | int, **fields: object) -> Told:
-    """The request with other fields, in itself or in the one entry of the lists that `path` names."""
-
-    def inside(value: Any, names: Sequence[str | int]) -> Any:
-        if not names:
-            return {**value, **fields}
-        (entry,) = value[names[0]]
-        return {**value, names[0]: [inside(entry, names[1:])]}
-
-    return lambda world, version: inside(said(world, version), path)
-
-
-def _case(
-    key: ApiKey, label: str, content: Told, prepare: Prepare = nothing, versions: tuple[int, int] = (0, 99)
-) -> Case:
-    return Case(key=key, label=label, content=content, prepare=prepare, versions=versions)
-
-
-def _absent(said: Told, key: ApiKey, what: str, *path: str, name: str = "name", to: str = NO_SUCH) -> Case:
-    return _case(key, f"{what} of an absent topic", _changed(said, *path, **{name: to}))
 
 
 def quotas(raw: Raw, world: World) -> World:
@@ -146,12 +128,12 @@ def quotas_of_the_user(world: World, _: int) -> Content:
 
 
 def resource(kind: int, name: str) -> Told:
-    return _changed(configs, "resources", resource_type=kind, resource_name=name)
+    return changed(configs, "resources", resource_type=kind, resource_name=name)
 
 
 def setting(name: str, value: str | None, operation: int = 0) -> Told:
     change = [{"name": name, "value": value, "config_operation": operation}]
-    return _changed(configs, "resources", configs=change)
+    return changed(configs, "resources", configs=change)
 
 
 def users(*names: str) -> Told:
@@ -212,77 +194,78 @@ def described(name: str) -> Told:
 # -- mistakes --------------------------------------------------------------------------------------
 
 MISTAKES: Final[Sequence[Case]] = (
-    _absent(produce, _K.PRODUCE, "Produce", "topic_data"),
-    _case(
+    of_absent(produce, _K.PRODUCE, "Produce", "topic_data"),
+    made(
         _K.PRODUCE,
         "Produce to an absent partition",
-        _changed(produce, "topic_data", "partition_data", index=99),
+        changed(produce, "topic_data", "partition_data", index=99),
         ready_topic,
         (3, 99),
     ),
-    _case(_K.PRODUCE, "Produce with unknown acks", _changed(produce, acks=5), ready_topic, (3, 99)),
-    _absent(fetch, _K.FETCH, "Fetch", "topics", name="topic"),
-    _case(_K.FETCH, "Fetch of an unknown id", _changed(fetch, "topics", topic_id=ANY_ID), versions=(13, 99)),
-    _case(
+    made(_K.PRODUCE, "Produce with unknown acks", changed(produce, acks=5), ready_topic, (3, 99)),
+    of_absent(fetch, _K.FETCH, "Fetch", "topics", name="topic"),
+    made(_K.FETCH, "Fetch of an unknown id", changed(fetch, "topics", topic_id=ANY_ID), versions=(13, 99)),
+    made(
         _K.FETCH,
         "Fetch of an absent partition",
-        _changed(fetch, "topics", "partitions", partition=99),
+        changed(fetch, "topics", "partitions", partition=99),
         ready_topic,
     ),
-    _case(
+    made(
         _K.FETCH,
         "Fetch beyond the end",
-        _changed(fetch, "topics", "partitions", fetch_offset=99),
+        changed(fetch, "topics", "partitions", fetch_offset=99),
         ready_topic,
     ),
-    _absent(list_offsets, _K.LIST_OFFSETS, "ListOffsets", "topics"),
-    _case(
+    of_absent(list_offsets, _K.LIST_OFFSETS, "ListOffsets", "topics"),
+    made(
         _K.LIST_OFFSETS,
         "ListOffsets of an absent partition",
-        _changed(list_offsets, "topics", "partitions", partition_index=99),
+        changed(list_offsets, "topics", "partitions", partition_index=99),
         ready_topic,
     ),
-    _case(
+    made(
         _K.LIST_OFFSETS,
         "ListOffsets by time",
-        _changed(list_offsets, "topics", "partitions", timestamp=5),
+        changed(list_offsets, "topics", "partitions", timestamp=5),
         ready_topic,
     ),
-    replace(_absent(metadata_of, _K.METADATA, "Metadata", "topics"), versions=(4, 99)),
-    _absent(metadata_of, _K.METADATA, "Metadata of an illegal name,", "topics", to="a b"),
-    _absent(metadata_of, _K.METADATA, "Metadata of an internal name,", "topics", to="__share_group_state"),
-    _case(
+    replace(of_absent(metadata_of, _K.METADATA, "Metadata", "topics"), versions=(4, 99)),
+    of_absent(metadata_of, _K.METADATA, "Metadata of an illegal name,", "topics", to="a b"),
+    of_absent(metadata_of, _K.METADATA, "Metadata of an internal name,", "topics", to="__share_group_state"),
+    made(
         _K.METADATA,
         "Metadata of an unknown id",
-        _changed(metadata_of, "topics", topic_id=ANY_ID, name=None),
+        changed(metadata_of, "topics", topic_id=ANY_ID, name=None),
         versions=(12, 99),
     ),
-    _absent(commit, _K.OFFSET_COMMIT, "OffsetCommit", "topics"),
-    _case(
+    of_absent(commit, _K.OFFSET_COMMIT, "OffsetCommit", "topics"),
+    made(
         _K.OFFSET_COMMIT,
         "OffsetCommit of an unknown id",
-        _changed(commit, "topics", topic_id=ANY_ID),
+        changed(commit, "topics", topic_id=ANY_ID),
         versions=(10, 99),
     ),
-    _case(
+    made(
         _K.OFFSET_COMMIT,
         "OffsetCommit of an unknown member",
-        _changed(commit, generation_id_or_member_epoch=7, member_id="no-such-member"),
+        changed(commit, generation_id_or_member_epoch=7, member_id="no-such-member"),
         offsets,
         (1, 99),
     ),
-    _case(_K.OFFSET_FETCH, "OffsetFetch of an absent group", committed, ready_topic),
-    _case(
+    made(_K.OFFSET_FETCH, "OffsetFetch of an absent group", committed, ready_topic),
+    made(
         _K.OFFSET_FETCH,
         "OffsetFetch of an absent topic",
-        _changed(
+        changed(
             committed, "groups", topics=[{"name": NO_SUCH, "topic_id": ANY_ID, "partition_indexes": [0]}]
         ),
         offsets,
         (8, 99),
     ),
+    *TRANSACTIONS,
     *(
-        _case(
+        made(
             _K.FIND_COORDINATOR,
             f"FindCoordinator of {what}",
             coordinator(name, kind),
@@ -290,10 +273,10 @@ MISTAKES: Final[Sequence[Case]] = (
         )
         for what, name, kind in (("an empty name", "", 0), ("an unknown type", "x", 9), ("a share", "x", 2))
     ),
-    _case(_K.JOIN_GROUP, "JoinGroup without a group", _changed(join, group_id="")),
-    _case(_K.JOIN_GROUP, "JoinGroup of an unknown member", _changed(join, member_id="x")),
-    _case(_K.JOIN_GROUP, "JoinGroup with a short session", _changed(join, session_timeout_ms=1)),
-    _case(_K.JOIN_GROUP, "JoinGroup without protocols", _changed(join, protocols=[])),
+    made(_K.JOIN_GROUP, "JoinGroup without a group", changed(join, group_id="")),
+    made(_K.JOIN_GROUP, "JoinGroup of an unknown member", changed(join, member_id="x")),
+    made(_K.JOIN_GROUP, "JoinGroup with a short session", changed(join, session_timeout_ms=1)),
+    made(_K.JOIN_GROUP, "JoinGroup without protocols", changed(join, protocols=[])),
     *(
         case
         for key, name in (
@@ -302,28 +285,26 @@ MISTAKES: Final[Sequence[Case]] = (
             (_K.LEAVE_GROUP, "LeaveGroup"),
         )
         for case in (
-            _case(key, f"{name} of an absent group", group_call()),
-            _case(key, f"{name} of an unknown member", of_real_group(), member),
-            _case(key, f"{name} without a group", group_call(group_id="")),
+            made(key, f"{name} of an absent group", group_call()),
+            made(key, f"{name} of an unknown member", of_real_group(), member),
+            made(key, f"{name} without a group", group_call(group_id="")),
         )
     ),
-    _case(_K.DESCRIBE_GROUPS, "DescribeGroups of an absent group", groups(NO_SUCH)),
-    _case(
+    made(_K.DESCRIBE_GROUPS, "DescribeGroups of an absent group", groups(NO_SUCH)),
+    made(
         _K.DESCRIBE_GROUPS,
         "DescribeGroups without a name",
         lambda _, __: {**groups("x")(_, 0), "groups": [""]},
     ),
-    _case(_K.DESCRIBE_GROUPS, "DescribeGroups of a KIP-848 group", groups(""), assigned_member),
-    _case(
+    made(_K.DESCRIBE_GROUPS, "DescribeGroups of a KIP-848 group", groups(""), assigned_member),
+    made(
         _K.LIST_GROUPS,
         "ListGroups of unknown types",
         lambda _, __: {"states_filter": ["x"], "types_filter": ["y"]},
         versions=(4, 99),
     ),
     *(
-        _case(
-            _K.CREATE_TOPICS, f"CreateTopics {what}", _changed(create, "topics", **fields), versions=versions
-        )
+        made(_K.CREATE_TOPICS, f"CreateTopics {what}", changed(create, "topics", **fields), versions=versions)
         for what, fields, versions in (
             ("with an illegal name", {"name": "a b"}, (0, 99)),
             ("without a name", {"name": ""}, (0, 99)),
@@ -335,13 +316,13 @@ MISTAKES: Final[Sequence[Case]] = (
             ("with a null value", {"configs": [{"name": "retention.ms", "value": None}]}, (0, 99)),
         )
     ),
-    _case(_K.CREATE_TOPICS, "CreateTopics of one that is there", create, ready_topic),
-    _case(
+    made(_K.CREATE_TOPICS, "CreateTopics of one that is there", create, ready_topic),
+    made(
         _K.CREATE_TOPICS,
         "CreateTopics of one twice",
         lambda world, version: {**create(world, version), "topics": create(world, version)["topics"] * 2},
     ),
-    _case(
+    made(
         _K.DELETE_TOPICS,
         "DeleteTopics of an absent topic",
         lambda _, __: {
@@ -350,26 +331,26 @@ MISTAKES: Final[Sequence[Case]] = (
             "timeout_ms": 1_000,
         },
     ),
-    _case(
+    made(
         _K.DELETE_TOPICS,
         "DeleteTopics of an unknown id",
         lambda _, __: {"topics": [{"name": None, "topic_id": ANY_ID}], "timeout_ms": 1_000},
         versions=(6, 99),
     ),
-    _case(_K.DELETE_RECORDS, "DeleteRecords of an absent topic", on_partitions(NO_SUCH, offset=0)),
-    _case(
+    made(_K.DELETE_RECORDS, "DeleteRecords of an absent topic", on_partitions(NO_SUCH, offset=0)),
+    made(
         _K.DELETE_RECORDS,
         "DeleteRecords beyond the end",
         lambda world, version: on_partitions(world.topic, offset=99)(world, version),
         ready_topic,
     ),
-    _absent(epoch, _K.OFFSET_FOR_LEADER_EPOCH, "OffsetForLeaderEpoch", "topics", name="topic"),
-    _case(_K.DESCRIBE_ACLS, "DescribeAcls of a topic", an_acl_of_a_topic, an_acl),
-    _case(_K.DESCRIBE_ACLS, "DescribeAcls of no topic", an_acl_of_a_topic),
-    _case(_K.DESCRIBE_ACLS, "DescribeAcls of an unknown type", _changed(acl_filter, resource_type_filter=0)),
-    _case(_K.DESCRIBE_ACLS, "DescribeAcls of an unknown operation", _changed(acl_filter, operation=0)),
+    of_absent(epoch, _K.OFFSET_FOR_LEADER_EPOCH, "OffsetForLeaderEpoch", "topics", name="topic"),
+    made(_K.DESCRIBE_ACLS, "DescribeAcls of a topic", an_acl_of_a_topic, an_acl),
+    made(_K.DESCRIBE_ACLS, "DescribeAcls of no topic", an_acl_of_a_topic),
+    made(_K.DESCRIBE_ACLS, "DescribeAcls of an unknown type", changed(acl_filter, resource_type_filter=0)),
+    made(_K.DESCRIBE_ACLS, "DescribeAcls of an unknown operation", changed(acl_filter, operation=0)),
     *(
-        _case(
+        made(
             _K.CREATE_ACLS,
             f"CreateAcls {what}",
             a_new_acl(**fields),
@@ -382,24 +363,24 @@ MISTAKES: Final[Sequence[Case]] = (
             ("of a wrong cluster", {"resource_type": 4, "resource_name": "x"}),
         )
     ),
-    _case(
+    made(
         _K.DELETE_ACLS,
         "DeleteAcls of a topic",
         lambda world, version: {"filters": [an_acl_of_a_topic(world, version)]},
         an_acl,
     ),
-    _case(
+    made(
         _K.DELETE_ACLS,
         "DeleteAcls of no topic",
         lambda world, version: {"filters": [an_acl_of_a_topic(world, version)]},
     ),
-    _case(
+    made(
         _K.DELETE_ACLS,
         "DeleteAcls of an unknown type",
         lambda world, version: {"filters": [{**acl_filter(world, version), "resource_type_filter": 0}]},
     ),
     *(
-        _case(key, f"{name} of {what}", resource(kind, of))
+        made(key, f"{name} of {what}", resource(kind, of))
         for key, name in (
             (_K.DESCRIBE_CONFIGS, "DescribeConfigs"),
             (_K.ALTER_CONFIGS, "AlterConfigs"),
@@ -412,7 +393,7 @@ MISTAKES: Final[Sequence[Case]] = (
         )
     ),
     *(
-        _case(key, f"{name} {what}", setting(*change), ready_topic)
+        made(key, f"{name} {what}", setting(*change), ready_topic)
         for key, name in (
             (_K.ALTER_CONFIGS, "AlterConfigs"),
             (_K.INCREMENTAL_ALTER_CONFIGS, "IncrementalAlterConfigs"),
@@ -422,27 +403,25 @@ MISTAKES: Final[Sequence[Case]] = (
             ("to a bad value", ("retention.ms", "x")),
         )
     ),
-    _case(
+    made(
         _K.INCREMENTAL_ALTER_CONFIGS,
         "IncrementalAlterConfigs that appends to a number",
         setting("retention.ms", "1", 2),
         ready_topic,
     ),
-    _case(
+    made(
         _K.DESCRIBE_LOG_DIRS,
         "DescribeLogDirs of an absent topic",
         lambda _, version: {"topics": [{"topic": NO_SUCH, "partitions": [0]}]},
         versions=(1, 99),
     ),
-    _absent(grow, _K.CREATE_PARTITIONS, "CreatePartitions", "topics"),
-    _case(_K.CREATE_PARTITIONS, "CreatePartitions to fewer", _changed(grow, "topics", count=0), ready_topic),
-    _case(
-        _K.CREATE_PARTITIONS, "CreatePartitions to as many", _changed(grow, "topics", count=1), ready_topic
-    ),
-    _case(_K.DELETE_GROUPS, "DeleteGroups of an absent group", groups(NO_SUCH)),
-    _case(_K.DELETE_GROUPS, "DeleteGroups of a group with members", groups(""), member),
-    _case(_K.DELETE_GROUPS, "DeleteGroups of a KIP-848 group", groups(""), assigned_member),
-    _case(
+    of_absent(grow, _K.CREATE_PARTITIONS, "CreatePartitions", "topics"),
+    made(_K.CREATE_PARTITIONS, "CreatePartitions to fewer", changed(grow, "topics", count=0), ready_topic),
+    made(_K.CREATE_PARTITIONS, "CreatePartitions to as many", changed(grow, "topics", count=1), ready_topic),
+    made(_K.DELETE_GROUPS, "DeleteGroups of an absent group", groups(NO_SUCH)),
+    made(_K.DELETE_GROUPS, "DeleteGroups of a group with members", groups(""), member),
+    made(_K.DELETE_GROUPS, "DeleteGroups of a KIP-848 group", groups(""), assigned_member),
+    made(
         _K.ELECT_LEADERS,
         "ElectLeaders of an absent topic",
         lambda _, __: {
@@ -451,41 +430,41 @@ MISTAKES: Final[Sequence[Case]] = (
             "timeout_ms": 1_000,
         },
     ),
-    _case(
+    made(
         _K.LIST_PARTITION_REASSIGNMENTS,
         "ListPartitionReassignments of an absent topic",
         on_partitions(NO_SUCH),
     ),
-    _case(
+    made(
         _K.LIST_PARTITION_REASSIGNMENTS,
         "ListPartitionReassignments of all",
         lambda _, __: {"timeout_ms": 1_000, "topics": None},
     ),
-    _case(_K.OFFSET_DELETE, "OffsetDelete of an absent group", on_partitions(NO_SUCH)),
-    _case(_K.OFFSET_DELETE, "OffsetDelete of an absent topic", on_partitions(NO_SUCH), offsets),
-    _case(_K.DESCRIBE_CLIENT_QUOTAS, "DescribeClientQuotas of a user", quotas_of_the_user, quotas),
-    _case(
+    made(_K.OFFSET_DELETE, "OffsetDelete of an absent group", on_partitions(NO_SUCH)),
+    made(_K.OFFSET_DELETE, "OffsetDelete of an absent topic", on_partitions(NO_SUCH), offsets),
+    made(_K.DESCRIBE_CLIENT_QUOTAS, "DescribeClientQuotas of a user", quotas_of_the_user, quotas),
+    made(
         _K.DESCRIBE_CLIENT_QUOTAS,
         "DescribeClientQuotas of an unknown entity",
         quotas_of({"entity_type": "x", "match_type": 2, "match": None}),
     ),
-    _case(
+    made(
         _K.DESCRIBE_CLIENT_QUOTAS,
         "DescribeClientQuotas with an unknown match",
         quotas_of({"entity_type": "user", "match_type": 9, "match": None}),
     ),
-    _case(
+    made(
         _K.DESCRIBE_CLIENT_QUOTAS,
         "DescribeClientQuotas of an entity twice",
         quotas_of(*({"entity_type": "user", "match_type": 2, "match": None},) * 2),
     ),
-    _case(
+    made(
         _K.DESCRIBE_CLIENT_QUOTAS,
         "DescribeClientQuotas of none",
         quotas_of({"entity_type": "user", "match_type": 0, "match": NO_SUCH}),
     ),
     *(
-        _case(_K.ALTER_CLIENT_QUOTAS, f"AlterClientQuotas {what}", _changed(quota, "entries", **fields))
+        made(_K.ALTER_CLIENT_QUOTAS, f"AlterClientQuotas {what}", changed(quota, "entries", **fields))
         for what, fields in (
             ("of an unknown key", {"ops": [{"key": "no_such", "value": 1.0, "remove": False}]}),
             ("of an unknown entity", {"entity": [{"entity_type": "x", "entity_name": "y"}]}),
@@ -494,19 +473,19 @@ MISTAKES: Final[Sequence[Case]] = (
             ("to a negative value", {"ops": [{"key": "producer_byte_rate", "value": -1.0, "remove": False}]}),
         )
     ),
-    _case(_K.DESCRIBE_USER_SCRAM_CREDENTIALS, "DescribeUserScramCredentials of nobody", users(NO_SUCH)),
-    _case(
+    made(_K.DESCRIBE_USER_SCRAM_CREDENTIALS, "DescribeUserScramCredentials of nobody", users(NO_SUCH)),
+    made(
         _K.DESCRIBE_USER_SCRAM_CREDENTIALS,
         "DescribeUserScramCredentials of one twice",
         users(NO_SUCH, NO_SUCH),
     ),
-    _case(
+    made(
         _K.ALTER_USER_SCRAM_CREDENTIALS,
         "AlterUserScramCredentials that deletes nothing",
         scram([{"name": NO_SUCH, "mechanism": 1}]),
     ),
     *(
-        _case(_K.ALTER_USER_SCRAM_CREDENTIALS, f"AlterUserScramCredentials {what}", scram(**fields))
+        made(_K.ALTER_USER_SCRAM_CREDENTIALS, f"AlterUserScramCredentials {what}", scram(**fields))
         for what, fields in (
             ("with few iterations", {"iterations": 1}),
             ("with many iterations", {"iterations": 99_999}),
@@ -514,61 +493,61 @@ MISTAKES: Final[Sequence[Case]] = (
             ("without a name", {"name": ""}),
         )
     ),
-    _case(
+    made(
         _K.DESCRIBE_CLUSTER,
         "DescribeCluster of the controllers",
         lambda _, __: {"include_cluster_authorized_operations": False, "endpoint_type": 2},
         versions=(1, 99),
     ),
-    _case(_K.DESCRIBE_PRODUCERS, "DescribeProducers of an absent topic", on_partitions(NO_SUCH)),
-    _case(_K.CONSUMER_GROUP_HEARTBEAT, "ConsumerGroupHeartbeat without a group", first_beat(group_id="")),
-    _case(
+    made(_K.DESCRIBE_PRODUCERS, "DescribeProducers of an absent topic", on_partitions(NO_SUCH)),
+    made(_K.CONSUMER_GROUP_HEARTBEAT, "ConsumerGroupHeartbeat without a group", first_beat(group_id="")),
+    made(
         _K.CONSUMER_GROUP_HEARTBEAT,
         "ConsumerGroupHeartbeat of an unknown member",
         first_beat(member_id="x", member_epoch=5, subscribed_topic_names=None, topic_partitions=None),
         assigned_member,
     ),
-    _case(
+    made(
         _K.CONSUMER_GROUP_HEARTBEAT,
         "ConsumerGroupHeartbeat of an absent group",
         first_beat(member_id="x", member_epoch=5, subscribed_topic_names=None, topic_partitions=None),
     ),
-    _case(
+    made(
         _K.CONSUMER_GROUP_HEARTBEAT,
         "ConsumerGroupHeartbeat without topics",
         first_beat(member_id="x", subscribed_topic_names=None),
     ),
-    _case(
+    made(
         _K.CONSUMER_GROUP_HEARTBEAT,
         "ConsumerGroupHeartbeat with an unknown assignor",
         first_beat(member_id="x", server_assignor="no-such"),
     ),
-    _case(
+    made(
         _K.CONSUMER_GROUP_HEARTBEAT,
         "ConsumerGroupHeartbeat without a rebalance timeout",
         first_beat(member_id="x", rebalance_timeout=timedelta(milliseconds=-1)),
     ),
-    _case(
+    made(
         _K.CONSUMER_GROUP_HEARTBEAT,
         "ConsumerGroupHeartbeat of a classic group",
         first_beat(member_id="x"),
         member,
     ),
-    _case(_K.CONSUMER_GROUP_DESCRIBE, "ConsumerGroupDescribe of an absent group", groups(NO_SUCH)),
-    _case(_K.CONSUMER_GROUP_DESCRIBE, "ConsumerGroupDescribe of a classic group", groups(""), member),
-    _case(
+    made(_K.CONSUMER_GROUP_DESCRIBE, "ConsumerGroupDescribe of an absent group", groups(NO_SUCH)),
+    made(_K.CONSUMER_GROUP_DESCRIBE, "ConsumerGroupDescribe of a classic group", groups(""), member),
+    made(
         _K.CONSUMER_GROUP_DESCRIBE,
         "ConsumerGroupDescribe without a name",
         lambda _, __: {**groups("x")(_, 0), "group_ids": ("",)},
     ),
-    _case(
+    made(
         _K.LIST_CONFIG_RESOURCES,
         "ListConfigResources of an unknown type",
         lambda _, __: {"resource_types": [77]},
         versions=(1, 99),
     ),
     *(
-        _case(
+        made(
             _K.DESCRIBE_TOPIC_PARTITIONS,
             f"DescribeTopicPartitions of {what}",
             described(name),
@@ -578,7 +557,7 @@ MISTAKES: Final[Sequence[Case]] = (
 )
 
 LOGINS: Final = tuple(
-    _case(key, f"{api_label(key)} without logins", ROWS[key].content)
+    made(key, f"{api_label(key)} without logins", ROWS[key].content)
     for key in (_K.SASL_HANDSHAKE, _K.SASL_AUTHENTICATE)
 )
 ALL: Final = (*CASES, *MISTAKES, *LOGINS)
@@ -590,6 +569,7 @@ DIFFERENT: Final = {
     "Fetch beyond the end": "the answer also says where the log begins and ends",
     "CreateAcls of any operation": "Apache Kafka answers UNKNOWN_SERVER_ERROR; here the answer says what is wrong",
     "DescribeTopicPartitions of no name": "as CreateAcls of any operation",
+    "ListTransactions of long transactions": "Apache Kafka lists ids without a transaction too, as if it began in 1970",
     "DescribeAcls of an unknown type": _CLOSED,
     "DescribeAcls of an unknown operation": _CLOSED,
     "CreateAcls of an unknown type": _CLOSED,

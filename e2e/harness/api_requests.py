@@ -14,7 +14,19 @@ from uuid import UUID
 from kafscale.wire.errors import ErrorCode
 
 from e2e.harness.oracles import Content, one_record
-from e2e.harness.prepared import NO_ID, Prepare, World, consumer_member, member, nothing, offsets, topic
+from e2e.harness.prepared import (
+    NO_ID,
+    Prepare,
+    World,
+    consumer_member,
+    member,
+    nothing,
+    offsets,
+    open_transaction,
+    topic,
+    transaction,
+    transaction_with_group,
+)
 
 BATCHES_FROM, TIMESTAMPS_FROM = 3, 2  # versions of Produce: before them message sets, at first without time
 TOPIC_RESOURCE = 2
@@ -240,6 +252,55 @@ NO_LOGIN = dict.fromkeys(range(3), frozenset({int(ErrorCode.ILLEGAL_SASL_STATE)}
 NOT_NEEDED = dict.fromkeys(range(3), frozenset({0, int(ErrorCode.ELECTION_NOT_NEEDED)}))
 ID_FIRST = {4: frozenset({int(ErrorCode.MEMBER_ID_REQUIRED)})}
 
+
+def producer(world: World) -> Content:
+    return {
+        "transactional_id": world.group,
+        "producer_id": world.producer_id,
+        "producer_epoch": world.producer_epoch,
+    }
+
+
+def add_partitions(world: World, _: int) -> Content:
+    topics = [{"name": world.topic, "partitions": [0]}]
+    old = {f"v3_and_below_{name}": value for name, value in producer(world).items()}
+    return {
+        "transactions": [{**producer(world), "verify_only": False, "topics": topics}],
+        **old,
+        "v3_and_below_topics": topics,
+    }
+
+
+def aborted_by_operator(world: World, _: int) -> Content:
+    """Of a producer that has nothing open in the partition."""
+    marker = {
+        "producer_id": world.producer_id,
+        "producer_epoch": world.producer_epoch,
+        "transaction_result": False,
+        "topics": [{"name": world.topic, "partition_indexes": [0]}],
+        "coordinator_epoch": 0,
+        "transaction_version": 0,
+    }
+    return {"markers": [marker]}
+
+
+def commit_in_transaction(world: World, _: int) -> Content:
+    partition = {
+        "partition_index": 0,
+        "committed_offset": 1,
+        "committed_leader_epoch": -1,
+        "committed_metadata": "",
+    }
+    return {
+        **producer(world),
+        "group_id": world.group,
+        "generation_id": -1,
+        "member_id": "",
+        "group_instance_id": None,
+        "topics": [{"name": world.topic, "partitions": [partition]}],
+    }
+
+
 ROWS: Mapping[int, Row] = {
     0: Row(produce, topic),
     1: Row(fetch, topic),
@@ -261,6 +322,11 @@ ROWS: Mapping[int, Row] = {
     21: Row(lambda world, _: {**on_partition(world, offset=-1), "timeout_ms": 10_000}, topic),
     22: Row(lambda _, __: {"transactional_id": None, "transaction_timeout_ms": 1_000}, nothing),
     23: Row(epoch, topic),
+    24: Row(add_partitions, transaction),
+    25: Row(lambda world, _: {**producer(world), "group_id": world.group}, transaction),
+    26: Row(lambda world, _: {**producer(world), "committed": True}, open_transaction),
+    27: Row(aborted_by_operator, transaction),
+    28: Row(commit_in_transaction, transaction_with_group),
     29: Row(acl_filter, nothing, NO_ACLS),
     30: Row(lambda world, version: {"creations": [acl(world, version)]}, nothing, NO_ACLS),
     31: Row(lambda world, version: {"filters": [acl_filter(world, version)]}, nothing, NO_ACLS),
@@ -286,6 +352,16 @@ ROWS: Mapping[int, Row] = {
     51: Row(lambda world, _: {"deletions": [], "upsertions": [credential(world)]}, nothing),
     60: Row(lambda _, __: {"include_cluster_authorized_operations": True, "endpoint_type": 1}, nothing),
     61: Row(lambda world, _: {"topics": [{"name": world.topic, "partition_indexes": [0]}]}, topic),
+    65: Row(lambda world, _: {"transactional_ids": [world.group]}, transaction),
+    66: Row(
+        lambda _, __: {
+            "state_filters": [],
+            "producer_id_filters": [],
+            "duration_filter": -1,
+            "transactional_id_pattern": None,
+        },
+        transaction,
+    ),
     68: Row(beat, topic),
     69: Row(
         lambda world, _: {"group_ids": (world.group,), "include_authorized_operations": True}, consumer_member

@@ -8,8 +8,12 @@ from uuid import UUID
 
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
     consumer_group_heartbeat,
     create_topics,
+    find_coordinator,
+    init_producer_id,
     join_group,
     metadata,
     offset_commit,
@@ -21,18 +25,24 @@ from e2e.harness.requests import ask
 from e2e.harness.services import until
 
 NO_ID = UUID(int=0)
+COORDINATOR_S = 30.0
+TRANSACTION = 1  # the type of a coordinator
+TRANSACTION_MS = 600_000  # longer than any test that asks within it
 MEMBER_MS_MIN = 6_000  # who is asked about must still be there then
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
-    """What requests speak of. `dry`: calls that change topics only try to. `session_ms`: of who joins a group."""
+    """What requests speak of. `dry`: calls that change topics only try to. `session_ms`: of who joins a group. The
+    group's name is the transactional id too."""
 
     topic: str
     topic_id: UUID = NO_ID
     group: str
     member_id: str = ""
     generation: int = -1
+    producer_id: int = -1
+    producer_epoch: int = -1
     dry: bool = False
     session_ms: int = 60_000
 
@@ -122,4 +132,76 @@ def consumer_member(raw: Raw, world: World) -> World:
         topic_partitions=[],
     )
     assert ask(raw, consumer_group_heartbeat, 1, beat).error_code == ErrorCode.NONE
+    return world
+
+
+def coordinated_transaction(raw: Raw, world: World) -> World:
+    """A coordinator for the transactional id, which Kafka may have to create first."""
+    schema = find_coordinator
+    wanted = schema.FindCoordinatorRequest(key=world.group, key_type=TRANSACTION)
+    until(
+        "transactions have a coordinator",
+        lambda: ask(raw, schema, 3, wanted).error_code == ErrorCode.NONE,
+        COORDINATOR_S,
+    )
+    return world
+
+
+def transaction(raw: Raw, world: World) -> World:
+    """A topic, and a producer of the transactional id. Apache Kafka aborts what its predecessor had under way."""
+    world = topic(raw, coordinated_transaction(raw, world))
+    wanted = init_producer_id.InitProducerIdRequest(
+        transactional_id=world.group, transaction_timeout_ms=TRANSACTION_MS, producer_id=-1, producer_epoch=-1
+    )
+    said: init_producer_id.InitProducerIdResponse | None = None
+
+    def has_producer() -> bool:
+        nonlocal said
+        said = ask(raw, init_producer_id, 4, wanted)
+        error = ErrorCode(said.error_code)
+        assert error is ErrorCode.NONE or error.retriable, error
+        return error is ErrorCode.NONE
+
+    until(f"{world.group} has a producer", has_producer)
+    assert said is not None
+    return replace(world, producer_id=said.producer_id, producer_epoch=said.producer_epoch)
+
+
+def open_transaction(raw: Raw, world: World) -> World:
+    """With the topic's partition in it."""
+    world = transaction(raw, world)
+    schema = add_partitions_to_txn
+    adding = schema.AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id=world.group,
+        v3_and_below_producer_id=world.producer_id,
+        v3_and_below_producer_epoch=world.producer_epoch,
+        v3_and_below_topics=[schema.AddPartitionsToTxnRequestTopic(name=world.topic, partitions=[0])],
+    )
+
+    def is_added() -> bool:
+        (on,) = ask(raw, schema, 3, adding).results_by_topic_v3_and_below
+        (error,) = (ErrorCode(each.partition_error_code) for each in on.results_by_partition)
+        assert error is ErrorCode.NONE or error.retriable, error
+        return error is ErrorCode.NONE
+
+    until(f"{world.group} has a transaction", is_added)
+    return world
+
+
+def transaction_with_group(raw: Raw, world: World) -> World:
+    """With the group in it."""
+    world = transaction(raw, world)
+    adding = add_offsets_to_txn.AddOffsetsToTxnRequest(
+        transactional_id=world.group,
+        producer_id=world.producer_id,
+        producer_epoch=world.producer_epoch,
+        group_id=world.group,
+    )
+
+    def is_added() -> bool:
+        error = ErrorCode(ask(raw, add_offsets_to_txn, 3, adding).error_code)
+        assert error is ErrorCode.NONE or error.retriable, error
+        return error is ErrorCode.NONE
+
+    until(f"{world.group} is in its transaction", is_added)
     return world

@@ -14,11 +14,12 @@ from typing import Any, Final
 from kafscale.wire.apis import ApiKey, api_label
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.records import Record, build_batch
-from kafscale.wire.schema import consumer_group_describe, delete_topics, find_coordinator, metadata
+from kafscale.wire.schema import consumer_group_describe, delete_topics, metadata
 
 from e2e.harness.api_requests import (
     ROWS,
     acl_filter,
+    add_partitions,
     beat,
     committed,
     configs,
@@ -29,7 +30,18 @@ from e2e.harness.api_requests import (
     produce,
 )
 from e2e.harness.oracles import Content
-from e2e.harness.prepared import NO_ID, Prepare, World, consumer_member, nothing, offsets, topic
+from e2e.harness.prepared import (
+    NO_ID,
+    TRANSACTION,
+    Prepare,
+    World,
+    consumer_member,
+    coordinated_transaction,
+    nothing,
+    offsets,
+    topic,
+    transaction,
+)
 from e2e.harness.raw import Raw
 from e2e.harness.requests import ask, ask_list_offsets
 from e2e.harness.rights_users import START
@@ -38,7 +50,6 @@ from e2e.harness.services import until
 SESSION_MS: Final = 600_000
 READY_S: Final = 30.0
 LATEST: Final = -1
-TRANSACTION: Final = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +57,7 @@ class Case:
     """`fleeting`: an allowed request removes or changes what was prepared, so it is prepared for each user.
 
     `differs` says in words why KafScale answers an allowed request otherwise than Kafka. Then the errors of
-    authorization are compared alone. `refused`: KafScale denies every user.
+    authorization are compared alone.
     """
 
     key: int
@@ -56,7 +67,6 @@ class Case:
     versions: tuple[int, int] = (0, 99)
     fleeting: bool = False
     differs: str = ""
-    refused: bool = False
 
     def name(self, version: int) -> str:
         """Of the topic, the group and the transactional id that the request is about."""
@@ -102,18 +112,6 @@ def absent_again(raw: Raw, world: World) -> World:
     return absent(raw, topic(raw, world))
 
 
-def coordinated_transaction(raw: Raw, world: World) -> World:
-    """A coordinator for the transactional id, which Kafka may have to create first."""
-    schema = find_coordinator
-    wanted = schema.FindCoordinatorRequest(key=world.group, key_type=TRANSACTION)
-    until(
-        "transactions have a coordinator",
-        lambda: ask(raw, schema, 3, wanted).error_code == ErrorCode.NONE,
-        READY_S,
-    )
-    return world
-
-
 def assigned_member(raw: Raw, world: World) -> World:
     """A group of the new protocol whose member has the topic's partition. Kafka assigns it with a later heartbeat."""
     world = ready_topic(raw, world)
@@ -154,6 +152,14 @@ def _transactional(world: World, version: int) -> Content:
     )
     partitions = [{"index": 0, "records": records}]
     return {**said, "transactional_id": world.group, "topic_data": [{**on, "partition_data": partitions}]}
+
+
+def _with_another_topic(world: World, version: int) -> Content:
+    """Whose name no user has a right to, except those with a right to all."""
+    said = add_partitions(world, version)
+    (one,) = said["transactions"]
+    topics = [*one["topics"], {"name": "other", "partitions": [0, 1]}]
+    return {**said, "transactions": [{**one, "topics": topics}], "v3_and_below_topics": topics}
 
 
 def _expression(world: World, version: int) -> Content:
@@ -199,7 +205,6 @@ COMPARED_WHOLE = {
     (ApiKey.DESCRIBE_CONFIGS, "a broker"),
     *product(CONFIG_APIS, ("a topic", "a group")),
 }
-NO_TRANSACTIONS = "transactions are not served"
 _K = ApiKey
 
 CHANGED: Mapping[int, Mapping[str, Any]] = {
@@ -215,6 +220,7 @@ CHANGED: Mapping[int, Mapping[str, Any]] = {
     _K.DELETE_ACLS: {"content": _deletion_of_acls},
     _K.DELETE_TOPICS: {"fleeting": True},
     _K.DELETE_GROUPS: {"fleeting": True},
+    _K.END_TXN: {"fleeting": True},
     # Kafka never answers a denied request for all users.
     _K.DESCRIBE_USER_SCRAM_CREDENTIALS: {
         "content": lambda world, _: {"users": [{"name": world.group}]},
@@ -261,7 +267,6 @@ CASES: Final[Sequence[Case]] = (
         content=_transactional,
         prepare=ready_topic,
         versions=(3, 99),
-        differs=NO_TRANSACTIONS,
     ),
     Case(
         key=_K.FETCH,
@@ -329,8 +334,13 @@ CASES: Final[Sequence[Case]] = (
         key=_K.INIT_PRODUCER_ID,
         label="InitProducerId of a transaction",
         content=lambda world, _: {"transactional_id": world.group, "transaction_timeout_ms": 1_000},
-        differs=NO_TRANSACTIONS,
-        refused=True,
+        prepare=coordinated_transaction,
+    ),
+    Case(
+        key=_K.ADD_PARTITIONS_TO_TXN,
+        label="AddPartitionsToTxn with another topic",
+        content=_with_another_topic,
+        prepare=transaction,
     ),
     Case(
         key=_K.CONSUMER_GROUP_HEARTBEAT,

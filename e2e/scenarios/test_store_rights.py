@@ -83,6 +83,7 @@ def test_everything_works_with_one_identity_per_role(guarded: Guarded) -> None:
     admin = AdminClient({"bootstrap.servers": guarded.bootstrap, "log_level": 0})
     create_topics(admin)
     records_and_groups(guarded, admin)
+    a_transaction(guarded)
     admin_calls(guarded, admin)
     configs_of_groups(guarded)
     a_user_logs_in(guarded)
@@ -107,9 +108,31 @@ def create_topics(admin: AdminClient) -> None:
         NewTopic("state", PARTITIONS, config=COMPACTED),
         NewTopic("short", PARTITIONS, config=SHORT),
         NewTopic("gone", PARTITIONS),
+        NewTopic("paid", PARTITIONS),
     ]
     for created in admin.create_topics(topics).values():
         created.result(ANSWER_S)
+
+
+def a_transaction(guarded: Guarded) -> None:
+    """With records and offsets: an owner asks the coordinator, which ends it at the owners and at the group."""
+    producer = Producer(
+        {"bootstrap.servers": guarded.bootstrap, "transactional.id": "payments", "log_level": 0}
+    )
+    producer.init_transactions(ANSWER_S)
+    producer.begin_transaction()
+    for partition in range(PARTITIONS):
+        producer.produce("paid", b"paid", partition=partition)
+    reader = Consumer({"bootstrap.servers": guarded.bootstrap, "group.id": "payers", "log_level": 0})
+    offset = TopicPartition("orders", 0, 1)
+    producer.send_offsets_to_transaction([offset], reader.consumer_group_metadata(), ANSWER_S)
+    producer.commit_transaction(ANSWER_S)
+    until(
+        "its offsets are the group's",
+        lambda: [each.offset for each in reader.committed([TopicPartition("orders", 0)], ANSWER_S)] == [1],
+    )
+    reader.close()
+    consumed(guarded, "paid", "auditors", PARTITIONS, **{"isolation.level": "read_committed"})
 
 
 def write(guarded: Guarded, topic: str, count: int, *, idempotent: bool = False) -> None:

@@ -6,6 +6,7 @@ coordinators, or stay in one. The requests are those of a client of KIP-890 (TV2
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable, Iterator
 
@@ -26,8 +27,10 @@ from e2e.harness.cluster import Cluster
 from e2e.harness.damage import Scene
 from e2e.harness.requests import ask, create
 from e2e.harness.services import until
+from e2e.harness.victims import GARBAGE
 
 TOPIC, PAIRS, TIMEOUT_MS = "read", 8, 60_000
+COORDINATORS = 2
 NONE, UNSTABLE = ErrorCode.NONE, ErrorCode.UNSTABLE_OFFSET_COMMIT
 RETRY = {
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -44,7 +47,7 @@ pytestmark = pytest.mark.timeout(300)
 def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     cluster = Cluster(
         data_dir=tmp_path_factory.mktemp("offsets") / "data",
-        scale={"coordinator": 2},
+        scale={"coordinator": COORDINATORS},
         env={"KAFSCALE_TRANSACTIONS": "1"},
     )
     cluster.start()
@@ -53,6 +56,13 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
         assert create(raw, TOPIC) == NONE
     yield scene
     cluster.kill()
+
+
+def kill_coordinators(scene: Scene) -> None:
+    """Both at once. Their supervisor starts others."""
+    until("both run", lambda: len(scene.cluster.pids("coordinator")) == COORDINATORS, 30)
+    for pid in scene.cluster.pids("coordinator"):
+        os.kill(pid, signal.SIGKILL)
 
 
 class Client:
@@ -77,17 +87,16 @@ class Client:
         until(f"{what} of {self.name}", again, 30)
 
     def init(self) -> None:
+        self.until_done("InitProducerId", self.init_once)
+
+    def init_once(self) -> int:
         request = init_producer_id.InitProducerIdRequest(
             transactional_id=self.name, transaction_timeout_ms=TIMEOUT_MS
         )
-
-        def once() -> int:
-            with self.scene.raw() as raw:
-                answer = ask(raw, init_producer_id, 5, request)
-            self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
-            return int(answer.error_code)
-
-        self.until_done("InitProducerId", once)
+        with self.scene.raw() as raw:
+            answer = ask(raw, init_producer_id, 5, request)
+        self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
+        return int(answer.error_code)
 
     def add_group(self) -> None:
         request = add_offsets_to_txn.AddOffsetsToTxnRequest(
@@ -125,21 +134,20 @@ class Client:
         self.until_done("TxnOffsetCommit", once)
 
     def end(self, *, commit: bool) -> None:
+        self.until_done("EndTxn", lambda: self.end_once(commit=commit))
+
+    def end_once(self, *, commit: bool) -> int:
         request = end_txn.EndTxnRequest(
             transactional_id=self.name,
             producer_id=self.producer_id,
             producer_epoch=self.epoch,
             committed=commit,
         )
-
-        def once() -> int:
-            with self.scene.raw() as raw:
-                answer = ask(raw, end_txn, 3 if self.is_old else 5, request)
-            if answer.error_code == NONE and not self.is_old:
-                self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
-            return int(answer.error_code)
-
-        self.until_done("EndTxn", once)
+        with self.scene.raw() as raw:
+            answer = ask(raw, end_txn, 3 if self.is_old else 5, request)
+        if answer.error_code == NONE and not self.is_old:
+            self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
+        return int(answer.error_code)
 
     def offset(self, *, stable: bool) -> tuple[int, int]:
         """Error and offset."""
@@ -189,6 +197,44 @@ def test_a_transaction_ends_in_the_group_after_all_coordinators_were_killed(scen
     client = Client(scene, 100)
     client.put(5)
     client.end(commit=True)
-    for index in range(2):
-        scene.cluster.signal("coordinator", signal.SIGKILL, index)
+    kill_coordinators(scene)
     client.until_offset(5)
+
+
+def test_damaged_records_concern_their_own_id_or_group(scene: Scene) -> None:
+    """The rows of docs/protocol/damage.md. A coordinator reads the values when it claims their slot."""
+    keys = Keyspace()
+    kinds = ("id missing", "id unreadable", "pending missing", "pending unreadable", "whole")
+    clients = {kind: Client(scene, 200 + number) for number, kind in enumerate(kinds)}
+    for kind, client in clients.items():
+        client.put(5)
+        key = keys.transaction(slot_of(client.name), client.name)
+        if kind.startswith("pending"):
+            key = keys.pending(slot_of(client.group), client.group, client.producer_id)
+        assert scene.get(key) is not None
+        if kind.endswith("missing"):
+            scene.delete(key)
+        elif kind.endswith("unreadable"):
+            scene.put(key, GARBAGE)
+    kill_coordinators(scene)
+    clients["whole"].end(commit=True)
+    clients["whole"].until_offset(5)
+
+    unknown = clients["id missing"]
+    until(
+        "the id is unknown",
+        lambda: unknown.end_once(commit=True) == ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        30,
+    )
+    unknown.init()
+    assert clients["id unreadable"].init_once() == ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+    lost, unreadable = clients["pending missing"], clients["pending unreadable"]
+    lost.end(commit=True)
+    lost.until_offset(-1)
+    unreadable.end(commit=True)
+    assert unreadable.offset(stable=True) == (UNSTABLE, -1)
+    assert unreadable.offset(stable=False) == (NONE, -1)
+    found = scene.get(keys.pending(slot_of(unreadable.group), unreadable.group, unreadable.producer_id))
+    assert found is not None
+    assert found.value == GARBAGE

@@ -91,11 +91,35 @@ GROUPS: Final = Dashboard(
             (quantile(0.99, "kafscale_coordinator_commit_seconds"), "commit"),
         ),
         line(
+            "Transactions",
+            "Decisions by their cause (timeout: the producer is gone; fence: another one has taken its place). Many "
+            "ends that are sent again: a partition's owner or a group's coordinator cannot end what is decided.",
+            "ops",
+            (
+                rate("kafscale_coordinator_transactions_decided_total", "outcome, cause"),
+                "{{outcome}}, {{cause}}",
+            ),
+            (
+                rate("kafscale_coordinator_transaction_ends_total", "answer", '{answer=~"later|failed"}'),
+                "ends {{answer}}",
+            ),
+        ),
+        line(
+            "Oldest decided transaction",
+            "That is not ended everywhere. Above half a minute: see KafscaleTransactionNotEnded.",
+            "s",
+            (
+                "max by (instance) (kafscale_coordinator_transactions_closing_oldest_seconds)",
+                "{{instance}}",
+            ),
+        ),
+        line(
             "Not readable",
-            "Groups whose record this version cannot read: a newer version wrote it, or it is damaged. The log names "
-            "them.",
+            "Groups and transactional ids whose record this version cannot read: a newer version wrote it, or it is "
+            "damaged. The log names them.",
             "short",
             ("sum(kafscale_coordinator_groups_unreadable)", "groups"),
+            ("sum(kafscale_coordinator_transactional_ids_unreadable)", "transactional ids"),
             ("sum(increase(kafscale_coordinator_offsets_unreadable_total[$__rate_interval]))", "offsets"),
             (
                 "sum(increase(kafscale_coordinator_commits_unknown_total[$__rate_interval]))",

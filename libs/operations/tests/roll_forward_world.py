@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kafscale.log.heads import Head, decode_head, decode_meta
+from kafscale.log.heads import Head, Seg, decode_head, decode_meta
+from kafscale.log.manifests import decode_manifest
 from kafscale.operations.clusters import Cluster
 from kafscale.operations.fsck.run import Fsck
 from kafscale.operations.rollforward.report import rows, warnings
@@ -56,12 +57,13 @@ class World:
         """The warnings. fsck is clean, and a second run finds nothing to do."""
         seen = await self.look(**names)
         found = list(warnings(seen.metadata, seen.bucket, seen.plan))
-        shown = [row["partition"] for row in rows(seen.plan) if row["partition"] is not None]
+        shown = [row["partition"] for row in rows(seen.metadata, seen.plan) if row["partition"] is not None]
         assert shown == [plan.partition for plan in seen.plan.partitions if plan.head is not None]
         await self.write(seen)
         verdict = await Fsck(self.etcd, self.keys, self.store, lambda *_: None).run()
-        assert verdict.problems == []
-        assert rows((await self.look(**names)).plan) == []
+        assert verdict.problems == [], verdict.problems[:3]
+        again = await self.look(**names)
+        assert rows(again.metadata, again.plan) == []
         return found
 
     async def topic(self, name: str) -> Topic | None:
@@ -72,6 +74,15 @@ class World:
         kv = await self.etcd.get(self.keys.head(log.topic.topic_id, log.partition))
         assert kv is not None
         return decode_head(kv.value)
+
+    async def entries(self, log: LogBuilder) -> list[Seg]:
+        """All commit records, as etcd and the manifests list them."""
+        kv = await self.etcd.get(self.keys.meta(log.topic.topic_id, log.partition))
+        assert kv is not None
+        manifests = [
+            decode_manifest(await self.store.get(chunk.key)) for chunk in decode_meta(kv.value).chunks
+        ]
+        return [*(seg for each in manifests for seg in each.segments), *(await self.head(log)).tail]
 
     async def log_start(self, log: LogBuilder) -> int:
         kv = await self.etcd.get(self.keys.meta(log.topic.topic_id, log.partition))

@@ -6,9 +6,10 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 
 import pytest
-from kafscale.log.heads import encode_head
+from kafscale.log.heads import Aborted, encode_head
 from kafscale.log.places import place_of
 from kafscale.log.segment import BatchInfo, build_segment, verify_segment
+from kafscale.log.transactions import stored_batches
 from kafscale.operations.rollforward import run as run_module
 from kafscale.operations.rollforward.plan import EPOCHS_SKIPPED
 from kafscale.operations.rollforward.report import rows, warnings
@@ -27,8 +28,11 @@ from kafscale.storage.objects import (
     ObjectInfo,
 )
 from kafscale.storage.recovery_keys import deletion_mark
+from kafscale.storage.slots import slot_of
 from kafscale.storage.topics import TopicState, decode_epoch_floor, encode_topic
-from kafscale.testkit.logbuilder import create_topic, marker, records, transactional
+from kafscale.storage.transactions import PendingOffsets, encode_pending
+from kafscale.testkit.logbuilder import LogBuilder, create_topic, marker, records, transactional
+from kafscale.wire.markers import Marker
 from kafscale.wire.records import build_batch
 
 from .roll_forward_world import NOW_MS, World, filled, more
@@ -220,7 +224,7 @@ async def test_a_topic_that_is_only_in_bundles_needs_its_name(world: World) -> N
     seen = await world.look()
     (warning,) = warnings(seen.metadata, seen.bucket, seen.plan)
     assert f"--topic-name {topic_id.hex()}=NAME" in warning
-    assert rows(seen.plan) == []
+    assert rows(seen.metadata, seen.plan) == []
     await world.rolled(orders=topic_id)
     assert (await world.head(log)).next == 10
 
@@ -238,7 +242,8 @@ async def test_a_deletion_in_progress_is_left_to_the_admin(world: World) -> None
     log = await filled(world)
     doomed = replace(log.topic, state=TopicState.DELETING)
     await world.etcd.put(world.keys.topic("orders"), encode_topic(doomed))
-    assert rows((await world.look()).plan) == []
+    seen = await world.look()
+    assert rows(seen.metadata, seen.plan) == []
 
 
 async def test_objects_that_no_commit_can_have_named_are_not_used(world: World) -> None:
@@ -351,7 +356,164 @@ async def test_an_entry_that_was_committed_keeps_what_it_says_of_transactions(wo
     log = await world.log("orders")
     await log.append_raw([transactional(7, records(2)), transactional(8, records(1))])
     await log.append_raw([marker(7, commit=False)])
-    await log.record_open()
     await world.rolled()
     head = await world.head(log)
-    assert (head.tail, head.open, head.lso, head.transactional) == (log.head.tail, log.head.open, 2, True)
+    assert head.tail[:-1] == log.head.tail
+    assert (head.open, head.lso, head.transactional) == ((), 5, True)
+
+
+# -- transactions -----------------------------------------------------------------------------------
+
+
+ABORTED_BEFORE, COMMITTED, OPEN, OPEN_LATER = 7, 8, 9, 10
+STATES = ("slices", "segments", "settled", "manifest", "manifest and slices")
+
+
+async def with_transactions(world: World, state: str) -> LogBuilder:
+    """Offsets 0-1 are aborted at 7, 2-4 committed at 8; 5-6 and 9 are open, of two producers. Between them are records
+    of no transaction."""
+    log = await world.log("orders")
+    log.as_slices = state != "segments"
+    await log.append_raw([transactional(ABORTED_BEFORE, records(2)), transactional(COMMITTED, records(3))])
+    await log.append_raw([transactional(OPEN, records(2), epoch=4)])
+    await log.append_raw([marker(ABORTED_BEFORE, commit=False), marker(COMMITTED, commit=True)])
+    if state == "manifest and slices":
+        await log.checkpoint()
+    await log.append_raw([transactional(OPEN_LATER, records(1)), build_batch(records(2))])
+    if state == "settled":
+        await log.settle_run(0, len(log.head.tail))
+    if state == "manifest":
+        await log.checkpoint()
+    await log.record_open()
+    pending = PendingOffsets(group="app", producer_id=OPEN, epoch=4, number=1, offsets=())
+    key = world.keys.pending(slot_of("app"), "app", OPEN)
+    await world.etcd.put(key, encode_pending(pending))
+    return log
+
+
+@pytest.mark.parametrize("is_lost", [True, False], ids=["etcd is empty", "etcd is right"])
+@pytest.mark.parametrize("state", STATES)
+async def test_what_is_open_is_aborted_behind_the_end(world: World, state: str, is_lost: bool) -> None:
+    log = await with_transactions(world, state)
+    if is_lost:
+        await world.lose()
+    said = await world.rolled(orders=log.topic.topic_id)
+    assert [line for line in said if line.startswith("ABORTED")] == [
+        "ABORTED: what 2 producers had open in 1 partition, because nothing shows how it was decided",
+        "ABORTED orders/0: transactions of producer 9 from offset 5 on, producer 10 from offset 9 on",
+    ]
+    head = await world.head(log)
+    assert (head.next, head.lso, head.open) == (14, 14, ())
+    listed = await world.entries(log)
+    assert [each for seg in listed for each in seg.aborted] == [
+        Aborted(producer_id=ABORTED_BEFORE, first=0, last=7),
+        Aborted(producer_id=OPEN, first=5, last=12),
+        Aborted(producer_id=OPEN_LATER, first=9, last=13),
+    ]
+    markers = await place_of(world.keys, "orders", 0, listed[-1]).read(world.store)
+    assert [
+        (header.producer_id, header.producer_epoch, found) for header, found in stored_batches(markers)
+    ] == [
+        (OPEN, 4, Marker(False, 0)),
+        (OPEN_LATER, 0, Marker(False, 0)),
+    ]
+    assert listed[-1].epoch == head.epoch - EPOCHS_SKIPPED == 1 + EPOCHS_SKIPPED
+
+
+async def test_every_transactional_id_and_every_pending_offset_is_forgotten(world: World) -> None:
+    await with_transactions(world, "segments")
+    seen = await world.look()
+    assert [row["change"] for row in rows(seen.metadata, seen.plan)][:2] == [
+        "2 transactional ids forgotten",
+        "1 transaction with offsets forgotten",
+    ]
+    await world.rolled()
+    for prefix in (world.keys.transactions_prefix(), world.keys.pendings_prefix()):
+        assert (await world.etcd.prefix(prefix)).kvs == ()
+
+
+async def test_an_old_etcd_does_not_open_what_was_ended_since(world: World) -> None:
+    log = await world.log("orders")
+    await log.append_raw([transactional(7, records(2)), transactional(8, records(2))])
+    await log.record_open()
+    saved = await world.saved()
+    await log.append_raw([marker(7, commit=True)])
+    await log.append_raw([marker(8, commit=False), build_batch(records(1))])
+    after = log.head
+    await world.lose(saved)
+    assert await world.rolled() == []
+    head = await world.head(log)
+    assert (head.tail, head.next, head.lso, head.open) == (after.tail, 7, 7, ())
+
+
+async def test_only_slices_with_transactions_are_read(world: World) -> None:
+    log = await world.log("orders")
+    await log.append_raw([transactional(7, records(2))])
+    await more(log)
+    log.as_slices = True
+    await log.append_raw([marker(7, commit=True)])
+    await more(log)
+    await world.lose()
+    seen = await world.look(orders=log.topic.topic_id)
+    (plan,) = [each for each in seen.plan.partitions if each.partition == 0]
+    assert sorted(seen.bucket.found[log.topic.topic_id, 0].events) == [0, 12]
+    assert plan.aborted == ()
+
+
+async def test_a_transaction_whose_beginning_retention_deleted_is_listed_from_before_the_log(
+    world: World,
+) -> None:
+    log = await world.log("orders")
+    await log.append_raw([transactional(7, records(4))])
+    await log.append_raw([build_batch(records(2))])
+    await log.append_raw([marker(7, commit=False), build_batch(records(1))])
+    await log.retain_from(4)
+    await world.lose()
+    await world.rolled()
+    assert [seg.aborted for seg in (await world.head(log)).tail] == [
+        (),
+        (Aborted(producer_id=7, first=3, last=6),),
+    ]
+
+
+async def test_a_marker_that_is_lost_ends_nothing(world: World) -> None:
+    """The outcome was in the lost segment only, so the records before it are not shown as committed."""
+    log = await world.log("orders")
+    await log.append_raw([transactional(7, records(2))])
+    lost = await log.append_raw([marker(7, commit=True)])
+    await log.append_raw([build_batch(records(3))])
+    await log.checkpoint()
+    for key in (log.segment_key(lost), world.keys.index_key("orders", 0, lost.base)):
+        await world.store.delete(key)
+    said = await world.rolled()
+    assert "ABORTED orders/0: transactions of producer 7 from offset 0 on" in said
+    assert [seg.unstable for seg in await world.entries(log)] == [2, 3, 6, 0]
+
+
+async def test_a_segment_that_cannot_be_read_is_told_and_the_rest_goes_on(world: World) -> None:
+    log = await world.log("orders")
+    log.as_slices = True
+    seg = await log.append_raw([transactional(7, records(2))])
+    key = log.segment_key(seg)
+    data = bytearray(await world.store.get(key))
+    data[seg.position + seg.size // 2] ^= 1
+    await world.store.put(key, [bytes(data)])
+    await world.lose()
+    seen = await world.look(orders=log.topic.topic_id)
+    assert any(line.startswith(f"NOT READ {key}") for line in warnings(seen.metadata, seen.bucket, seen.plan))
+    plan = seen.plan.partitions[0]
+    assert plan.head is not None
+    assert (plan.head.next, plan.aborted) == (2, ())
+
+
+async def test_abort_markers_alone_do_not_make_a_topic_compacted(world: World) -> None:
+    log = await with_transactions(world, "segments")
+    await world.rolled()
+    log.head = replace(await world.head(log), owner="0/test")
+    await log.checkpoint()
+    await world.lose()
+    await world.rolled()
+    topic = await world.topic("orders")
+    assert topic is not None
+    assert not topic.is_compacted
+    assert (await world.head(log)).next == 14

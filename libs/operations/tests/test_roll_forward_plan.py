@@ -38,7 +38,7 @@ MOVES = (
 
 def planned(of: Known, found: Found, *, epoch_floor: int = 0) -> PartitionPlan:
     fresh = (f"{n:032x}" for n in count(1 << 40))
-    return plan_partition(Place(KEYS, "orders", TOPIC_ID, 0, fresh), of, found, epoch_floor)
+    return plan_partition(Place(KEYS, "orders", TOPIC_ID, 0, fresh, 1), of, found, epoch_floor)
 
 
 def walked(moves: list[str], random: Random) -> LostEtcd:

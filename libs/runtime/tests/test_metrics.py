@@ -8,7 +8,7 @@ from http import HTTPStatus
 
 import pytest
 import structlog
-from kafscale.runtime.addresses import split_address
+from kafscale.runtime.addresses import check_etcd_url, split_address
 from kafscale.runtime.clock import LoopWatch
 from kafscale.runtime.exposition import LABEL_LENGTH_MAX, expose, merge_expositions
 from kafscale.runtime.health import Health, Phase
@@ -230,6 +230,26 @@ def test_an_address_without_host_and_port_is_refused(wrong: str) -> None:
     with pytest.raises(ValueError, match="host:port"):
         split_address(wrong)
     assert split_address("[::1]:80") == ("::1", 80)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [
+        ("::1:9193", "[::1]:9193"),
+        (":::9193", "[::]:9193"),
+        ("fe80::1%eth0:80", "[fe80::1%eth0]:80"),
+        ("2001:db8:0:0:0:0:0:1:9092", "[2001:db8:0:0:0:0:0:1]:9092"),
+        ("::1", "[::1]:9092"),
+        ("2001:db8::c", "[2001:db8::c]:9092"),
+    ],
+)
+def test_an_ipv6_address_without_brackets_is_refused_and_shown_with_them(wrong: str, right: str) -> None:
+    with pytest.raises(ValueError, match=rf"is not host:port; .* needs brackets, as in {re.escape(right)}$"):
+        split_address(wrong)
+    for url in (f"http://{wrong}", f"https://{wrong}/", wrong):
+        with pytest.raises(ValueError, match=rf"is not http://.*, as in {re.escape(right)}\b"):
+            check_etcd_url(url)
+    assert check_etcd_url(f"http://{right}") == f"http://{right}"
 
 
 def test_a_process_starts_without_what_only_scrapes_traces_and_s3_need() -> None:

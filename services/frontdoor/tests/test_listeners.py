@@ -35,7 +35,7 @@ def test_listeners_are_written_as_in_kafka(text: str, expected: tuple[Listener, 
         ("127.0.0.1:9092", "not NAME://host:port"),
         ("PLAINTEXT://127.0.0.1", "not NAME://host:port"),
         ("PLAINTEXT://h:70000", "not NAME://host:port"),
-        ("PLAINTEXT://::1:9092", "not NAME://host:port"),
+        ("PLAINTEXT://::1:9092", r"not NAME://host:port; .* needs brackets, as in \[::1\]:9092"),
         ("A://h:1,a://h:2", "twice"),
     ],
 )

@@ -93,10 +93,11 @@ async def test_only_batches_of_the_producer_wait_and_in_their_order(cluster: Clu
         (ErrorCode.NOT_COORDINATOR, 12, ErrorCode.NOT_ENOUGH_REPLICAS),
         (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, 9, ErrorCode.NOT_ENOUGH_REPLICAS),
         (ErrorCode.COORDINATOR_NOT_AVAILABLE, 9, ErrorCode.NOT_ENOUGH_REPLICAS),
+        (30_000, 12, ErrorCode.NOT_ENOUGH_REPLICAS),  # of a newer coordinator
     ],
 )
 async def test_all_that_wait_are_refused_as_the_coordinator_says(
-    cluster: Cluster, inside: ErrorCode, version: int, outside: ErrorCode
+    cluster: Cluster, inside: int, version: int, outside: ErrorCode
 ) -> None:
     coordinator = Coordinator(lambda request: JoinReply(code=inside))
     node, topic = await transactional_node(cluster, coordinator), await cluster.topic()
@@ -110,9 +111,13 @@ async def test_all_that_wait_are_refused_as_the_coordinator_says(
     assert again.base_offset == 0
 
 
-async def test_without_an_answer_clients_send_again_and_keep_their_order(cluster: Cluster) -> None:
-    coordinator = Coordinator()
-    coordinator.refuses()
+@pytest.mark.parametrize("code", [None, ErrorCode.CONCURRENT_TRANSACTIONS])
+async def test_what_is_not_confirmed_now_is_sent_again_and_keeps_its_order(
+    cluster: Cluster, code: ErrorCode | None
+) -> None:
+    coordinator = Coordinator(lambda request: JoinReply(code=code or 0))
+    if code is None:
+        coordinator.refuses()
     node, topic = await transactional_node(cluster, coordinator), await cluster.topic()
     sent = [node.send(topic, 0, of_transaction(b"x", seq), transactional_id=ID) for seq in range(2)]
     assert {answer.error for answer in await asyncio.gather(*sent)} == {ErrorCode.NOT_ENOUGH_REPLICAS}
@@ -229,6 +234,18 @@ async def test_a_new_owner_takes_the_rest_of_what_is_open_without_a_question(clu
     assert not coordinator.asked
 
 
+async def test_what_is_open_goes_along_with_a_partition_that_is_handed_over(cluster: Cluster) -> None:
+    node, topic = await transactional_node(cluster, Coordinator()), await cluster.topic()
+    await node.send(topic, 0, of_transaction(b"x"), transactional_id=ID)
+    other = await transactional_node(cluster, Coordinator())
+    await node.drain()
+    await until(lambda: (topic.topic_id, 0) in other.owned)
+    assert (await other.send(topic, 0, of_transaction(b"x", 1), transactional_id=ID)).base_offset == 1
+    assert await send_end(other, topic)
+    head = await cluster.head(topic)
+    assert (head.open, head.next) == ((), 3)
+
+
 async def test_ends_of_others_partitions_and_of_unknown_topics_come_later(cluster: Cluster) -> None:
     nodes = [await transactional_node(cluster, Coordinator()) for _ in range(2)]
     topic = await cluster.topic()
@@ -251,6 +268,25 @@ async def test_an_end_that_takes_too_long_comes_later(
     (partition,) = node.service.ownership.partitions.values()
     monkeypatch.setattr(partition, "_commit", lambda writer, action: None)
     assert not await send_end(node, topic)
+
+
+async def test_an_end_is_not_done_when_the_owner_stops(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node, topic = await transactional_node(cluster, Coordinator()), await cluster.topic()
+    await node.send(topic, 0, batch(b"first"))
+    (partition,) = node.service.ownership.partitions.values()
+    monkeypatch.setattr(partition, "_commit", lambda writer, action: None)
+    ending = asyncio.create_task(send_end(node, topic))
+    assert partition.writer is not None
+    writer = partition.writer
+    await until(lambda: writer._ledger.sent is not None, "the end waits for its proof")
+    sent = writer._ledger.sent
+    assert sent is not None
+    writer.commit_rejected(sent.txn, node.service.ownership.tools.now())
+    node.service.pump.touch(partition)
+    assert not await ending
+    assert node.metric("transaction_ends_total", answer="later") == 1
 
 
 async def test_ends_are_served_when_transactions_are_turned_off(cluster: Cluster) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from kafscale.access.protocol import SecurityProtocol
 from kafscale.cli.lazy import Lazy, LazyGroup
-from kafscale.cli.options import COMPLETE_VARIABLE
+from kafscale.cli.options import COMPLETE_VARIABLE, DataDirType
 from kafscale.cli.targets import checked_namespace
 from kafscale.cli.terminal import fail, fail_usage, report
 from kafscale.operations.services import ROLES
@@ -279,7 +279,8 @@ ProtocolOption = Annotated[
 
 def up(
     data_dir: Annotated[
-        Path, typer.Option(envvar="KAFSCALE_DATA_DIR", help="Directory for all state.")
+        Path,
+        typer.Option(envvar="KAFSCALE_DATA_DIR", help="Directory for all state.", click_type=DataDirType()),
     ] = DEFAULT_DATA_DIR,
     port: Annotated[int, typer.Option(min=1, max=PORT_MAX, help="Port for Kafka clients.")] = 9092,
     listen: Annotated[str, typer.Option(help="Address to listen on.", callback=bare_host)] = "127.0.0.1",

@@ -103,14 +103,14 @@ def _show(verdict: Verdict, output: Output) -> None:
 
 def _print(verdict: Verdict) -> None:
     totals = (
-        (verdict.topics, "topic"),
-        (verdict.partitions, "partition"),
-        (verdict.segments, "segment"),
-        (verdict.records, "record"),
-        (verdict.bytes, "byte"),
-        (len(verdict.orphans), "orphan"),
+        counted(verdict.topics, "topic"),
+        f"{counted(verdict.partitions, 'partition')} with a head",  # a partition that was never written has none
+        counted(verdict.segments, "segment"),
+        counted(verdict.records, "record"),
+        counted(verdict.bytes, "byte"),
+        counted(len(verdict.orphans), "orphan"),
     )
-    report(f"{', '.join(counted(number, noun) for number, noun in totals)} (legal)")
+    report(f"{', '.join(totals)} (legal)")
     if verdict.deleted:
         report(
             f"{counted(verdict.deleted, 'segment')} of deleted records below a log start (legal), "
@@ -169,7 +169,7 @@ async def roll_forward(cluster: Cluster, way: Way, names: Mapping[TopicId, str],
         notice(line)
     if seen.history is not None:
         notice(f"HISTORY {seen.history}. A new one begins with this roll-forward")
-    shown = rows(seen.plan, seen.history)
+    shown = rows(seen.metadata, seen.plan, seen.history)
     if not shown:
         notice("roll-forward: etcd lists everything that the bucket holds; nothing to change")
         return True

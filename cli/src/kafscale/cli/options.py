@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
-from typing import Annotated, Final
+from pathlib import Path
+from typing import Annotated, Any, Final
 
 import typer
+from kafscale.cli.terminal import fail_usage
+from typer.models import TyperPath
 
 PartitionsOption = Annotated[
     list[str] | None,
@@ -16,6 +19,19 @@ TopicOption = Annotated[list[str] | None, typer.Option("--topic", help="Only thi
 GraceOption = Annotated[
     str, typer.Option(help="Wait for reads in progress before objects are deleted: 5m, 90s, 0s.")
 ]
+
+
+class DataDirType(TyperPath):
+    """The type of every --data-dir. `--data-dir "$UNSET"` is refused: an empty path is the current folder."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        completing = ctx is not None and ctx.resilient_parsing
+        if value == "" and not completing:
+            raise fail_usage("--data-dir is empty; name a folder, such as --data-dir data")
+        return super().convert(value, param, ctx)
 
 
 class Codec(StrEnum):

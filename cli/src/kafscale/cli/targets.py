@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
+from kafscale.cli.options import DataDirType
 from kafscale.cli.terminal import fail, fail_usage, notice
 from kafscale.operations.sentences import Trouble
 from kafscale.operations.target import StoreKind, Target
@@ -40,7 +41,12 @@ def checked_namespace(context: typer.Context, name: str | None) -> str | None:
 
 DataDirOption = Annotated[
     Path | None,
-    typer.Option("--data-dir", envvar="KAFSCALE_DATA_DIR", help="Data directory of `kafscale up`."),
+    typer.Option(
+        "--data-dir",
+        envvar="KAFSCALE_DATA_DIR",
+        help="Data directory of `kafscale up`.",
+        click_type=DataDirType(),
+    ),
 ]
 
 
@@ -54,7 +60,7 @@ def checked_bootstrap(context: typer.Context, given: str | None) -> str | None:
         for address in given.split(","):
             split_address(address.strip())
     except ValueError as wrong:
-        raise fail_usage(f"--bootstrap-server: {wrong}, such as 127.0.0.1:9092") from wrong
+        raise fail_usage(f"--bootstrap-server: {wrong}") from wrong
     return given
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from kafscale.log.segment import SegmentError
 from test_bundle_world import BundleWalk
-from transaction_flaws import FLAWS, PROTOCOL_FLAWS
+from transaction_flaws import FLAWS, PROTOCOL_FLAWS, StaleProof
 from transaction_world import TransactionWorld
 from writer_clients import Violation
 
@@ -87,6 +87,35 @@ def test_no_walk_of_joins_and_ends_breaks_a_law() -> None:
 @pytest.mark.parametrize("name", PROTOCOL_FLAWS)
 def test_a_flaw_of_joins_and_ends_is_found(name: str) -> None:
     assert first_violation(lambda: PROTOCOL_FLAWS[name](2), range(400), walk=OwnerWalk) is not None
+
+
+def stale_proof(world: TransactionWorld) -> None:
+    """An owner's commit is applied before another one claims the partition, and its answer comes after an end."""
+    world.claim(0)
+    world.send_plain(0)
+    world.seal(0)
+    world.deliver(0)
+    old = world.serving[0]
+    assert old is not None
+    world.pause(0)
+    world.rush()
+    world.claim(1)
+    world.send_transactional(1, 0)
+    for _ in range(4):
+        world.rush()
+    assert world.truth.transactions.open, "another owner has it open"
+    world.decide(0, commit=True)
+    producer = world.transactional[0]
+    assert producer.closing is not None
+    world.carry_out(old, producer, producer.closing)
+    world.resume(0)
+    world.heal()
+
+
+def test_the_story_of_a_proof_from_before_the_end() -> None:
+    stale_proof(TransactionWorld())
+    with pytest.raises(Violation, match="is proven, and its transaction is open"):
+        stale_proof(StaleProof())
 
 
 @pytest.mark.parametrize("name", FLAWS)

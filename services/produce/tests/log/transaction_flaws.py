@@ -15,7 +15,7 @@ from kafscale.log.snapshots import ProducerEntry
 from kafscale.log.transactions import Transactions
 from kafscale.produce.log.flight import Flight, InBundle
 from kafscale.produce.log.joins import Joins
-from kafscale.produce.log.ledger import Ledger
+from kafscale.produce.log.ledger import Ledger, Sent
 from kafscale.produce.log.model import (
     NO_OFFSET,
     NO_TIMESTAMP,
@@ -265,6 +265,18 @@ class UnprovenEnd(TransactionWorld):
     """The end of what is not open is carried out at once."""
 
     writer_type = _Believes
+
+
+class _Stale(PartitionWriter):
+    def _applied(self, sent: Sent, head: Head, revision: int, now: Instant) -> None:
+        self._answers.settle_doubts(self._take_doubts().take_all(), revision)
+        super()._applied(sent, head, revision, now)
+
+
+class StaleProof(TransactionWorld):
+    """A transaction that was sent before the end came proves it. Walks do not find it: the story has it."""
+
+    writer_type = _Stale
 
 
 class _OverlooksMarker(PartitionWriter):

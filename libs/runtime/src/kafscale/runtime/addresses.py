@@ -1,5 +1,6 @@
 """Parses and checks addresses in settings. Pure. A mistake is a ValueError that names the expected form."""
 
+from ipaddress import IPv6Address
 from typing import Final
 from urllib.parse import parse_qs, urlsplit
 
@@ -11,9 +12,29 @@ ANY_HOSTS: Final = frozenset({"", "0.0.0.0", "::"})  # noqa: S104  (recognised, 
 def split_address(address: str) -> tuple[str, int]:
     """Splits `host:port`; an IPv6 host is in brackets."""
     host, separator, port = address.rpartition(":")
-    if not separator or not host or not port.isdigit() or int(port) > PORT_MAX:
-        raise ValueError(f"{address!r} is not host:port")
+    hint = brackets_hint(address)
+    if hint or not separator or not host or not port.isdigit() or int(port) > PORT_MAX:
+        raise ValueError(f"{address!r} is not host:port{hint or ', such as 127.0.0.1:9092'}")
     return host.strip("[]"), int(port)
+
+
+def brackets_hint(address: str) -> str:
+    """The end of an error message, if this is an IPv6 address without brackets; otherwise empty.
+
+    The end of `::1:9193` is a port or a part of the address, so no reader may guess.
+    """
+    host, _, port = address.rpartition(":")
+    if port.isdigit() and _is_ipv6(host):
+        return f"; an IPv6 address needs brackets, as in [{host}]:{port}"
+    return f"; an IPv6 address needs brackets, as in [{address}]:9092" if _is_ipv6(address) else ""
+
+
+def _is_ipv6(host: str) -> bool:
+    try:
+        IPv6Address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def join_address(host: str, port: int) -> str:
@@ -23,8 +44,9 @@ def join_address(host: str, port: int) -> str:
 def check_url(url: str) -> str:
     """`http://host:port`, `https://host:port` or `host:port`."""
     parts = urlsplit(url if "://" in url else f"http://{url}")
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.path not in ("", "/"):
-        raise ValueError(f"{url!r} is not http://host:port or https://host:port")
+    hint = brackets_hint(parts.netloc)
+    if hint or parts.scheme not in ("http", "https") or not parts.hostname or parts.path not in ("", "/"):
+        raise ValueError(f"{url!r} is not http://host:port or https://host:port{hint}")
     if parts.port == 0:
         raise ValueError(f"{url!r} has port 0, which no client can reach")
     return url

@@ -28,6 +28,7 @@ from kafscale.wire.markers import Marker, end_marker
 from kafscale.wire.records import Codec, Record, build_batch, patch_batch, read_batch_header
 
 EPOCHS_INLINE = 16
+_OTHER_MS = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,17 +232,17 @@ class LogBuilder:
             partition=self.partition if partition is None else partition,
             leader_epoch=seg.epoch,
             segment=segment,
-            min_ts=seg.min_ts,
-            max_ts=seg.max_ts,
+            min_ts=seg.min_ts if partition is None else _OTHER_MS,
+            max_ts=seg.max_ts if partition is None else _OTHER_MS,
             transactional=partition is None and bool(self._events[seg.base]),
         )
 
     async def _put_slice(self, segment: Segment, seg: Seg) -> Seg:
         """Behind a slice of another partition, and before one."""
         slices = [
-            self._slice(_other(), seg, 1_000),
+            self._slice(_other(seg.epoch), seg, 1_000),
             self._slice(segment, seg),
-            self._slice(_other(), seg, 2_000),
+            self._slice(_other(seg.epoch), seg, 2_000),
         ]
         bundle = build_bundle(new_bundle_id(0, os.urandom(BUNDLE_ID_RANDOM_BYTES)), slices, created_ms=1)
         key = self._keyspace.bundle_key(bundle.id)
@@ -415,6 +416,7 @@ class LogBuilder:
         self.revision = (await self._etcd.txn(Txn(success=puts))).revision
 
 
-def _other() -> Segment:
-    batch = build_batch([Record(timestamp=1, value=b"of another partition")])
+def _other(epoch: int) -> Segment:
+    record = Record(timestamp=_OTHER_MS, value=b"of another partition")
+    batch = build_batch([record], leader_epoch=epoch)
     return build_segment(0, [BatchInfo(0, 0, len(batch), 1)], [batch], created_ms=1)

@@ -22,7 +22,7 @@ from kafscale.runtime.transactions.calling import CallFailed
 from kafscale.runtime.transactions.participants import participants_from_pb, participants_to_pb
 from kafscale.storage.keys import PartitionKey
 from kafscale.storage.transactions import Participants
-from kafscale.wire.errors import ErrorCode
+from kafscale.wire.errors import ErrorCode, error_name
 
 log = structlog.get_logger(__name__)
 
@@ -93,7 +93,11 @@ class Joins:
         asyncio.get_running_loop().call_soon(self._send, asked)
 
     def _send(self, asked: Transaction) -> None:
-        self._begin(self._answer(asked, self._gathered.pop(asked)))
+        work = self._answer(asked, self._gathered.pop(asked))
+        try:
+            self._begin(work)
+        except RuntimeError:  # the process ends, and with it all that wait
+            work.close()
 
     async def _answer(self, asked: Transaction, partitions: list[Joining]) -> None:
         reply = await self._reply(asked, partitions)
@@ -127,7 +131,7 @@ class Joins:
             log.info("no answer to a join", transactional_id=asked.transactional_id, why=str(error))
             self._metrics.joins.labels(UNANSWERED).inc()
             return None
-        answer = ErrorCode(reply.code).name.lower() if reply.code else JOINED
+        answer = error_name(reply.code).lower() if reply.code else JOINED
         self._metrics.joins.labels(answer).inc()
         self._metrics.join_seconds.observe(monotonic() - began_s)
         return reply

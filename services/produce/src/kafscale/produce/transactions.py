@@ -31,6 +31,9 @@ NOT_AVAILABLE: Final = frozenset(
 """What a coordinator of ids answers for the moment. A producer that writes to a partition does not know these codes."""
 
 
+_KNOWN = frozenset(ErrorCode)
+
+
 class Transaction(NamedTuple):
     """Whose transaction the batches of a request are of. `adds`: they add their partitions to it."""
 
@@ -70,10 +73,11 @@ def _producer_of(records: memoryview | None) -> tuple[int, int] | None:
 
 
 def refusal(code: int) -> ErrorCode:
-    """How a batch is refused whose join got this code."""
-    error = ErrorCode(code)
-    if error in NOT_AVAILABLE:
+    """How a batch is refused whose join got this code. A code that only a newer coordinator knows is one for the
+    moment: its client sends the batch again."""
+    if code not in _KNOWN or code in NOT_AVAILABLE:
         return ErrorCode.NOT_ENOUGH_REPLICAS
+    error = ErrorCode(code)
     return ErrorCode.INVALID_PRODUCER_EPOCH if error is ErrorCode.PRODUCER_FENCED else error
 
 

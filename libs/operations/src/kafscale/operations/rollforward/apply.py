@@ -1,8 +1,9 @@
 """Writes a plan: first manifests, then heads, then topic records.
 
-The laws. Each change of etcd compares the revisions that were read, so a process that runs all the same makes it fail
-and nothing is overwritten. No instance claims a partition without a topic record, so a run that ends early leaves no
-partition that could begin again at offset 0; the next run continues.
+The laws. Transactions are forgotten before one is aborted in any log, so that no commit of one that is left can end the
+rest of it. Each other change of etcd compares the revisions that were read, so a process that runs all the same makes
+it fail and nothing is overwritten. No instance claims a partition without a topic record, so a run that ends early
+leaves no partition that could begin again at offset 0; the next run continues.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from kafscale.operations.rollforward.topics import Metadata, Plan, TopicChange
 from kafscale.operations.sentences import Trouble
 from kafscale.storage.coordination import OwnerRecord, encode_owner
 from kafscale.storage.etcd.client import Compare, Delete, EtcdClient, Put, Txn
-from kafscale.storage.keys import META_TOPIC_ID, Keyspace, TopicId, index_beside
+from kafscale.storage.keys import META_TOPIC_ID, Keyspace, TopicId, index_beside, prefix_end
 from kafscale.storage.objects import IfAbsent, ObjectStore
 from kafscale.storage.task_groups import gather_bounded
 from kafscale.storage.topics import Topic, encode_epoch_floor, encode_topic
@@ -31,6 +32,8 @@ WRITES_AT_ONCE: Final = 8
 
 async def apply(etcd: EtcdClient, keys: Keyspace, store: ObjectStore, metadata: Metadata, plan: Plan) -> None:
     """Raises Trouble if etcd has changed since it was read, EtcdError and StoreError. It may be repeated."""
+    for prefix in (keys.transactions_prefix(), keys.pendings_prefix()):
+        await etcd.delete(prefix, range_end=prefix_end(prefix))
     for change in plan.topics:
         if change.before is not None and change.after is None:
             await _remove(etcd, keys, change.before, change.floor)

@@ -221,7 +221,7 @@ class BucketReader:
                         continue
                     confirmed.add((segment.topic, where[0]))
                     self._names[where[0]] = segment.topic
-                self._add(where, seg, committed=True)
+                self._add(where, Piece(seg, committed=True, told=True))
                 break
             else:
                 unlisted.append(segment)
@@ -261,8 +261,9 @@ class BucketReader:
         data = await self._store.get(segment.key, if_match=info.etag)
         index = await self._store.get(segment.index_key, if_match=index_info.etag)
         seg = seg_of_stored(segment.base, data, info.etag, index, index_info.etag)
-        self._add(where, seg, committed=is_settled(data))
-        if any(events_in(stored_batches(data))):
+        plain = not any(events_in(stored_batches(data)))
+        self._add(where, Piece(seg, committed=is_settled(data), plain=plain))
+        if not plain:
             self._transactional.add(where)
 
     def _take_compacted(self, metadata: Metadata) -> None:
@@ -278,7 +279,7 @@ class BucketReader:
             stored = self._listing.objects.get(seg.key)
             if stored is not None and stored.etag == seg.etag and seg.key not in taken:
                 taken.add(seg.key)
-                self._add(where, seg, committed=True)
+                self._add(where, Piece(seg, committed=True, told=True))
 
     # -- slices -----------------------------------------------------------------------------------
 
@@ -321,16 +322,16 @@ class BucketReader:
             if entry.topic_id in self._listing.deleted or entry.last < ends.get(where, 0):
                 continue
             seg = committed.get((info.etag, entry.position), {}).get(where)
-            if seg is not None and seg.bundle == directory.id:
-                self._add(where, seg, committed=True)
-            else:
-                self._add(where, seg_of_slice(entry, info.etag, directory), committed=False)
+            told = seg is not None and seg.bundle == directory.id
+            if seg is None or not told:
+                seg = seg_of_slice(entry, info.etag, directory)
+            self._add(where, Piece(seg, committed=told, told=told, plain=not entry.transactional))
 
     # ---------------------------------------------------------------------------------------------
 
-    def _add(self, where: PartitionKey, seg: Seg, *, committed: bool) -> None:
-        self._pieces[where].append(Piece(seg, committed))
-        self._note_epochs(where, (seg,))
+    def _add(self, where: PartitionKey, piece: Piece) -> None:
+        self._pieces[where].append(piece)
+        self._note_epochs(where, (piece.seg,))
 
     def _note_epochs(self, where: PartitionKey, segs: Iterable[Seg]) -> None:
         self._epochs[where] = max([self._epochs[where], *(seg.epoch for seg in segs)])

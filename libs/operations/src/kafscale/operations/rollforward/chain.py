@@ -31,10 +31,15 @@ _FAR: Final = 1 << 63
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A stored segment or slice. `committed`: something proves that its records were acknowledged."""
+    """A stored segment or slice. `committed`: something proves that its records were acknowledged.
+
+    `told`: `seg` is the commit record itself, and not made from the bytes. `plain`: it has no batch of a transaction.
+    """
 
     seg: Seg
     committed: bool
+    told: bool = False
+    plain: bool = False
 
 
 class Span(NamedTuple):

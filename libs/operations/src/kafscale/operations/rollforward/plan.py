@@ -2,8 +2,9 @@
 
 The laws. The high watermark and the log start never fall, so no offset is used twice. An owner from before the loss is
 fenced: the new leader epoch is EPOCHS_SKIPPED above every epoch that anything names. So no instance ever held a higher
-one, and each object that such an owner still writes counts as older. A head that is right and fenced stays as it is, so
-a second run changes nothing.
+one, and each object that such an owner still writes counts as older. Markers that end transactions have such an epoch
+of their own, below the head's. A head that is right, fenced and without open transactions stays as it is, so a second
+run changes nothing.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from kafscale.log.heads import EPOCHS_MAX, EpochStart, Head, ManifestRef, Meta, Seg
+from kafscale.log.heads import EPOCHS_MAX, EpochStart, Head, ManifestRef, Meta, OpenTransaction, Seg
 from kafscale.log.manifests import MERGE_WIDTH, Manifest, epoch_starts, ref_to
+from kafscale.log.transactions import Event
 from kafscale.operations.rollforward.chain import Chain, Piece, chain_of
 from kafscale.operations.rollforward.segments import OFFSETS_MAX, Filler, fillers
+from kafscale.operations.rollforward.transactions import Replay, abort_markers
 from kafscale.storage.keys import Keyspace, TopicId
 
 EPOCHS_SKIPPED: Final = 1_000_000
@@ -52,11 +55,17 @@ class Found:
     """Whether the manifest is there that holds the epochs of deleted records (`Meta.epochs_key`)."""
     transactional: bool = False
     """Whether anything of it shows that the log has ever had a transaction."""
+    events: Mapping[int, tuple[Event, ...]] = field(default_factory=dict)
+    """Base offset -> begins and ends of transactions, of the segments that were `PartitionPlan.unread`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionPlan:
-    """`head` None: etcd is right, and nothing is written. `fillers` and `manifests`: to be stored first."""
+    """`head` None: etcd is right, and nothing is written. `fillers` and `manifests`: to be stored first.
+
+    `aborted`: what the last of `fillers` ends. `unread`: without these segments this is not the plan yet
+    (`Found.events`).
+    """
 
     topic_id: TopicId
     partition: int
@@ -67,17 +76,20 @@ class PartitionPlan:
     meta: Meta = field(default_factory=Meta)
     fillers: tuple[Filler, ...] = ()
     manifests: Mapping[str, Manifest] = field(default_factory=dict)
+    aborted: tuple[OpenTransaction, ...] = ()
+    unread: tuple[Seg, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A partition, and how the objects of it are named. `fresh`: unique ids for new manifests."""
+    """A partition, and how the objects of it are named. `fresh`: unique ids for new objects. `now_ms`: of markers."""
 
     keys: Keyspace
     topic: str
     topic_id: TopicId
     partition: int
     fresh: Iterator[str]
+    now_ms: int
 
 
 def plan_partition(place: Place, known: Known, found: Found, epoch_floor: int) -> PartitionPlan:
@@ -89,47 +101,82 @@ def plan_partition(place: Place, known: Known, found: Found, epoch_floor: int) -
         committed_end=committed_end(known, found),
         log_start=meta.log_start,
     )
+    others = max(found.epoch, epoch_floor)
+    epoch = max(others, 0 if head is None else head.epoch) + EPOCHS_SKIPPED
+    log = _log_of(place, known, found, chain, epoch)
     plan = PartitionPlan(
         topic_id=place.topic_id,
         partition=place.partition,
         known=known,
         chain=chain,
         log_start=max(meta.log_start, chain.start),
+        aborted=log.aborted,
+        unread=log.unread,
     )
-    others = max(found.epoch, epoch_floor)
-    epoch = max(others, 0 if head is None else head.epoch) + EPOCHS_SKIPPED
-    if head is None or not _is_right(head, meta, found, plan):
-        return _rebuilt(place, plan, found, epoch)
+    if head is None or not _is_right(head, meta, found, plan, log):
+        return _rebuilt(place, plan, found, log, epoch + EPOCHS_SKIPPED * bool(log.aborted))
     if not head.owner and head.epoch >= others + EPOCHS_SKIPPED:
         return plan
     fenced = replace(head, epoch=epoch, owner="", handoff_to="")
     return replace(plan, head=fenced, meta=replace(meta, gc_seq=meta.gc_seq + 1))
 
 
-def _rebuilt(place: Place, plan: PartitionPlan, found: Found, epoch: int) -> PartitionPlan:
-    chain, meta = plan.chain, plan.known.meta
-    made = _fillers(place, chain, _known_epochs(plan.known.head, found))
+@dataclass(frozen=True, slots=True)
+class _Log:
+    """The segments of a log without gaps and without open transactions, those that are to be `made` among them."""
+
+    segs: tuple[Seg, ...]
+    made: tuple[Filler, ...]
+    transactional: bool
+    aborted: tuple[OpenTransaction, ...] = ()
+    unread: tuple[Seg, ...] = ()
+
+
+def _log_of(place: Place, known: Known, found: Found, chain: Chain, epoch: int) -> _Log:
+    """`epoch`: of its markers."""
+    made = _fillers(place, chain, _known_epochs(known.head, found))
     segs = sorted((*chain.segs, *(filler.seg for filler in made)), key=lambda seg: seg.base)
+    if not found.transactional and not (known.head is not None and known.head.transactional):
+        return _Log(tuple(segs), made, transactional=False)
+    replay = Replay(chain, {piece.seg for piece in found.pieces if piece.told}, _began(known, found))
+    plain = {piece.seg for piece in found.pieces if piece.plain}
+    unread = tuple(seg for seg in replay.wanted(plain) if seg.base not in found.events)
+    segs = [replay.take(seg, found.events.get(seg.base, ())) for seg in segs]
+    entries = {seg.base: seg for seg in segs}
+    made = tuple(replace(filler, seg=entries[filler.seg.base]) for filler in made)
+    if replay.open:
+        key = place.keys.compacted_key(place.topic_id, place.partition, chain.end, next(place.fresh))
+        markers = abort_markers(replay.open, chain.end, epoch=epoch, now_ms=place.now_ms, key=key)
+        segs, made = [*segs, markers.seg], (*made, markers)
+    return _Log(tuple(segs), made, transactional=True, aborted=replay.open, unread=unread)
+
+
+def _began(known: Known, found: Found) -> dict[tuple[int, int], int]:
+    """The first offsets of aborted transactions by producer and marker, as all known commit records list them."""
+    listed = [seg for segs in found.manifests.values() for seg in segs]
+    listed += () if known.head is None else known.head.tail
+    return {(each.producer_id, each.last): each.first for seg in listed for each in seg.aborted}
+
+
+def _rebuilt(place: Place, plan: PartitionPlan, found: Found, log: _Log, epoch: int) -> PartitionPlan:
+    meta, segs = plan.known.meta, log.segs
     at = _tail_start(segs)
-    tail_base = segs[at].base if at < len(segs) else chain.end
-    known = plan.known.head
-    transactional = found.transactional or (known is not None and known.transactional)
-    chunks, manifests = _chunks(place, segs[:at], found.manifests, transactional=transactional)
-    begun = known.open if known is not None and known.next == chain.end else ()
-    snap_key, snap_offset = _snapshot(found.snapshots, tail_base, chain.end)
+    end = segs[-1].end if segs else plan.chain.end
+    tail_base = segs[at].base if at < len(segs) else end
+    chunks, manifests = _chunks(place, segs[:at], found.manifests, transactional=log.transactional)
+    snap_key, snap_offset = _snapshot(found.snapshots, tail_base, plan.chain.end)
     head = Head(
         epoch=epoch,
         topic=place.topic,
-        next=chain.end,
-        lso=min((each.first for each in begun), default=chain.end),
-        tail=tuple(segs[at:]),
+        next=end,
+        lso=end,
+        tail=segs[at:],
         epochs=_epochs(plan.known.head, segs)[-EPOCHS_MAX:],
         bytes=sum(seg.size for seg in segs),
         max_ts=max((seg.max_ts for seg in segs), default=-1),
         snap_offset=snap_offset,
         snap_key=snap_key,
-        open=begun,
-        transactional=transactional,
+        transactional=log.transactional,
     )
     rebuilt = Meta(
         log_start=plan.log_start,
@@ -139,7 +186,7 @@ def _rebuilt(place: Place, plan: PartitionPlan, found: Found, epoch: int) -> Par
         swept=min(meta.swept, plan.log_start),
         epochs_key=meta.epochs_key if found.epochs_kept else "",
     )
-    return replace(plan, head=head, meta=rebuilt, fillers=made, manifests=manifests)
+    return replace(plan, head=head, meta=rebuilt, fillers=log.made, manifests=manifests)
 
 
 def _fillers(place: Place, chain: Chain, epochs: Sequence[EpochStart]) -> tuple[Filler, ...]:
@@ -165,16 +212,16 @@ def committed_end(known: Known, found: Found) -> int:
     return max(ends)
 
 
-def _is_right(head: Head, meta: Meta, found: Found, plan: PartitionPlan) -> bool:
-    """Whether head and meta list the chain from the log start on. What lies below is deleted: they may list segments
-    that are gone, and the bucket may have some that nothing lists."""
-    chain, log_start = plan.chain, plan.log_start
-    if (head.next, meta.log_start) != (chain.end, log_start) or chain.gaps:
+def _is_right(head: Head, meta: Meta, found: Found, plan: PartitionPlan, log: _Log) -> bool:
+    """Whether head and meta list the log from its start on. What lies below is deleted: they may list segments that are
+    gone, and the bucket may have some that nothing lists."""
+    log_start = plan.log_start
+    if (head.next, meta.log_start) != (plan.chain.end, log_start) or log.made or head.open:
         return False
     if any(chunk.key not in found.manifests for chunk in meta.chunks):
         return False
     listed = [seg for chunk in meta.chunks for seg in found.manifests[chunk.key]] + [*head.tail]
-    right = [seg for seg in chain.segs if seg.end > log_start]
+    right = [seg for seg in log.segs if seg.end > log_start]
     return [seg for seg in listed if seg.end > log_start] == right and (
         not head.snap_key or head.snap_key in found.snapshots
     )

@@ -8,21 +8,30 @@ from typing import Any, Final
 from kafscale.operations.consent import Row
 from kafscale.operations.rollforward.plan import PartitionPlan
 from kafscale.operations.rollforward.topics import Bucket, Metadata, Plan, TopicChange
+from kafscale.operations.sentences import counted
 from kafscale.storage.topics import Topic
 
 COLUMNS: Final = ("topic", "partition", "change", "log_start", "end", "records", "unsettled", "epoch")
 SHOWN_MAX: Final = 20
 
 
-def rows(plan: Plan, history: str | None = None) -> list[Row]:
-    """One for each value that is written or removed: records of topics, leader epochs of names, heads; and one for the
-    new history if `history` says that etcd went back."""
+def rows(metadata: Metadata, plan: Plan, history: str | None = None) -> list[Row]:
+    """One for each value that is written or removed: records of topics, leader epochs of names, heads; one for all
+    transactional ids, and one for the new history if `history` says that etcd went back."""
     return [
         *([] if history is None else [_row(change="new history of etcd")]),
+        *_forgotten(metadata),
         *(_topic_row(change) for change in plan.topics),
         *(_row(topic=name, change="epoch kept", epoch=epoch) for name, epoch in plan.floors.items()),
         *(_partition_row(each) for each in plan.partitions if each.head is not None),
     ]
+
+
+def _forgotten(metadata: Metadata) -> Iterator[Row]:
+    if metadata.transactional_ids:
+        yield _row(change=f"{counted(metadata.transactional_ids, 'transactional id')} forgotten")
+    if metadata.pending:
+        yield _row(change=f"{counted(metadata.pending, 'transaction')} with offsets forgotten")
 
 
 def _row(**known: Any) -> Row:
@@ -72,6 +81,7 @@ def warnings(metadata: Metadata, bucket: Bucket, plan: Plan) -> Iterator[str]:
             yield f"GAP {name}: nothing is stored of offsets {span}. They were deleted, or they are lost"
         for span in each.chain.left_out:
             yield f"LEFT OUT {name}: offsets {span} are stored, and were not acknowledged as far as anything shows"
+    yield from _aborted(plan)
     for change in plan.topics:
         yield from _of_topic(change)
     for topic_id, partitions in plan.unnamed.items():
@@ -82,6 +92,26 @@ def warnings(metadata: Metadata, bucket: Bucket, plan: Plan) -> Iterator[str]:
     for key, why in metadata.unreadable.items():
         yield f"UNREADABLE {key}: {why}; nothing is written for it"
     yield from _some(f"NOT USED {key}: {why}" for key, why in sorted(bucket.unused.items()))
+    yield from _some(
+        f"NOT READ {key}: {why}. Which transactions begin and end in it is not known"
+        for key, why in sorted(bucket.unread.items())
+    )
+
+
+def _aborted(plan: Plan) -> Iterator[str]:
+    ended = [(each, each.aborted) for each in plan.partitions if each.aborted]
+    if not ended:
+        return
+    producers = {begun.producer_id for _, aborted in ended for begun in aborted}
+    yield (
+        f"ABORTED: what {counted(len(producers), 'producer')} had open in {counted(len(ended), 'partition')}, because "
+        "nothing shows how it was decided"
+    )
+    yield from _some(
+        f"ABORTED {plan.names[each.topic_id]}/{each.partition}: transactions of "
+        + ", ".join(f"producer {begun.producer_id} from offset {begun.first} on" for begun in aborted)
+        for each, aborted in ended
+    )
 
 
 def _of_topic(change: TopicChange) -> Iterator[str]:
@@ -104,4 +134,4 @@ def _some(lines: Iterator[str]) -> Iterator[str]:
         if count < SHOWN_MAX:
             yield line
             continue
-        yield f"… and {1 + sum(1 for _ in lines)} more objects"
+        yield f"… and {1 + sum(1 for _ in lines)} more"

@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 from kafscale.log.heads import Head, Meta, decode_head, decode_meta
 from kafscale.operations.clusters import Cluster
 from kafscale.operations.rollforward.apply import apply
+from kafscale.operations.rollforward.batches import with_events
 from kafscale.operations.rollforward.bucket import BucketReader
 from kafscale.operations.rollforward.plan import Known
 from kafscale.operations.rollforward.topics import Bucket, Metadata, NameTaken, Plan, plan_cluster
@@ -70,7 +71,13 @@ async def read_metadata(etcd: EtcdClient, keys: Keyspace) -> Metadata:
         unreadable=unreadable,
         bad_partitions=frozenset(bad_heads | bad_metas),
         bad_topics=frozenset(bad_topics | bad_floors),
+        transactional_ids=await _count(etcd, keys.transactions_prefix()),
+        pending=await _count(etcd, keys.pendings_prefix()),
     )
+
+
+async def _count(etcd: EtcdClient, prefix: bytes) -> int:
+    return len((await etcd.prefix(prefix, keys_only=True)).kvs)
 
 
 async def _values(
@@ -120,10 +127,14 @@ async def look(cluster: Cluster, given: Mapping[TopicId, str], now_ms: int, prog
             f"etcd has records of the namespace {cluster.keys.namespace!r}, and the bucket has none: "
             "look at KAFSCALE_S3_* and --namespace"
         )
+    planned = partial(plan_cluster, cluster.keys, metadata, given=given, fresh=_fresh_names(), now_ms=now_ms)
     try:
-        plan = plan_cluster(cluster.keys, metadata, bucket, given=given, fresh=_fresh_names(), now_ms=now_ms)
+        plan = planned(bucket)
     except NameTaken as taken:
         raise Trouble(f"--topic-name {taken}") from taken
+    if any(each.unread for each in plan.partitions):
+        bucket = await with_events(cluster.store, cluster.keys, bucket, plan, progress)
+        plan = planned(bucket)
     return Look(metadata, bucket, plan, await _history(cluster).trouble())
 
 

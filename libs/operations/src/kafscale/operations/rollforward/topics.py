@@ -42,6 +42,9 @@ class Metadata:
     """Key -> why."""
     bad_partitions: frozenset[PartitionKey] = frozenset()
     bad_topics: frozenset[str] = frozenset()
+    transactional_ids: int = 0
+    pending: int = 0
+    """How many transactions have offsets of a group that wait for their end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +57,8 @@ class Bucket:
     deleted: frozenset[TopicId] = frozenset()
     unused: Mapping[str, str] = field(default_factory=dict)
     """Object -> why it cannot be part of a log."""
+    unread: Mapping[str, str] = field(default_factory=dict)
+    """Object -> why nothing is known of the transactions in it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +155,7 @@ class _Planner:
         if after != before:
             self.topics.append(TopicChange(before=before, after=after, floor=floor))
         for partition in partitions:
-            place = Place(self._keys, name, topic_id, partition, self._fresh)
+            place = Place(self._keys, name, topic_id, partition, self._fresh, self._now_ms)
             known = self._metadata.known.get((topic_id, partition), Known())
             found = self._bucket.found.get((topic_id, partition), Found())
             self.partitions.append(plan_partition(place, known, found, after.epoch_floor))
@@ -171,7 +176,7 @@ class _Planner:
                 epoch_floor=max(floor, before.epoch_floor),
             )
         compacted = any(
-            seg.key and seg.records
+            seg.key and seg.records > len(seg.aborted)  # and not only abort markers
             for (each, _), found in self._bucket.found.items()
             if each == topic_id
             for segs in found.manifests.values()

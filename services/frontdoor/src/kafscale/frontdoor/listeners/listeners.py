@@ -8,7 +8,7 @@ one address: Metadata then shows that address alone.
 import re
 from typing import Final
 
-from kafscale.runtime.addresses import ANY_HOSTS
+from kafscale.runtime.addresses import ANY_HOSTS, brackets_hint
 from kafscale.storage.membership.members import Listener
 
 ADDRESS: Final = re.compile(
@@ -27,7 +27,8 @@ def parse(text: str, *, setting: str) -> tuple[Listener, ...]:
     for part in filter(None, (part.strip() for part in text.split(","))):
         found = ADDRESS.fullmatch(part)
         if found is None or int(found["port"]) > PORT_MAX:
-            raise ListenersWrong(f"{setting}: {part!r} is not NAME://host:port")
+            hint = brackets_hint(part.partition("://")[2])
+            raise ListenersWrong(f"{setting}: {part!r} is not NAME://host:port{hint}")
         bind = Listener(name=found["name"].upper(), host=found["host"].strip("[]"), port=int(found["port"]))
         if any(bind.name == other.name for other in binds):
             raise ListenersWrong(f"{setting}: {bind.name} is there twice")
