@@ -1,8 +1,9 @@
 """kafka-transactions.sh against KafScale and against Apache Kafka, side by side, and `kafscale transactions`.
 
 Laws: with the same transactions the tool prints the same lines and errors for both, if ids of producers, epochs of
-coordinators and times are masked; only a filter by duration differs. `kafscale transactions` reports the same facts. A transaction that no coordinator
-knows is found, and both tools abort it. One that a coordinator knows is aborted by neither `abort` of KafScale.
+coordinators and times are masked; only a filter by duration differs. `kafscale transactions` reports the same facts.
+A transaction that no coordinator knows is found, and both tools abort it. `abort` of neither tool aborts one that a
+coordinator of KafScale knows.
 """
 
 from __future__ import annotations
