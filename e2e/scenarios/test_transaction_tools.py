@@ -252,6 +252,7 @@ def test_a_transaction_whose_id_was_lost_is_found_and_aborted(stage: Stage, by: 
     ]
     named = ("Topic", "Partition", "ProducerId", "ProducerEpoch", "StartOffset")
     assert list(map(str, facts)) == [theirs[name] for name in named]
+    assert start is not None
     assert ours["start_offset"] == start
     place = f"abort --topic {topic} --partition 0"
     match by:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from kafscale.client import transactions
-from kafscale.client.admin_client import KafkaTrouble, Passing
+from kafscale.client.admin_client import KafkaTrouble, Passing, failure
 from kafscale.client.transactions import (
     OpenTransaction,
     abort_transaction,
@@ -206,7 +206,7 @@ def test_a_termination_keeps_the_timeout_of_the_id(brokers: Brokers) -> None:
 
 
 def test_a_transaction_that_still_ends_is_asked_again() -> None:
-    assert isinstance(transactions.failure("x", ErrorCode.CONCURRENT_TRANSACTIONS), Passing)
+    assert isinstance(failure("x", ErrorCode.CONCURRENT_TRANSACTIONS), Passing)
 
 
 def test_a_partition_that_the_topic_lacks_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
