@@ -106,6 +106,11 @@ class Commands(LazyGroup):
             CLUSTER,
             "List, describe and delete consumer groups, and reset their offsets.",
         ),
+        "transactions": Lazy(
+            "kafscale.cli.transactions:app",
+            CLUSTER,
+            "List and describe transactions, find those that hang, and abort them.",
+        ),
         "users": Lazy(
             "kafscale.cli.users:app",
             CLUSTER,

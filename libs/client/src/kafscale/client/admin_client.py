@@ -48,6 +48,7 @@ _PASSING: Final = frozenset(
         ErrorCode.LEADER_NOT_AVAILABLE,
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
         ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.CONCURRENT_TRANSACTIONS,
     }
 )
 _HAS_MEMBERS: Final = "has members now; stop its consumers first"
@@ -59,6 +60,7 @@ _KNOWN: Final[Mapping[ErrorCode, str]] = {
     ErrorCode.GROUP_ID_NOT_FOUND: NO_GROUP,
     ErrorCode.NON_EMPTY_GROUP: _HAS_MEMBERS,
     ErrorCode.UNKNOWN_MEMBER_ID: _HAS_MEMBERS,
+    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "does not exist; `kafscale transactions list` shows what does",
 }
 _NO_ANSWER: Final = "no answer in time"
 _LOCAL: Final[Mapping[int, str]] = {
@@ -313,6 +315,14 @@ def asked(client: Client, what: str, api: Api[Q, A], message: Q, version: int) -
 def asked_of_all(client: Client, what: str, api: Api[Q, A], message: Q, version: int) -> list[A]:
     """The answers of all brokers, in their order. Raises KafkaTrouble if one does not answer."""
     return _asked(client, client.brokers, what, api, message, version)
+
+
+def asked_at(
+    client: Client, address: tuple[str, int], what: str, api: Api[Q, A], message: Q, version: int
+) -> A:
+    """The answer of the broker at this address. Raises KafkaTrouble."""
+    (answer,) = _asked(client, [address], what, api, message, version)
+    return answer
 
 
 def _asked(
