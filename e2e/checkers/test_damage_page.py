@@ -8,13 +8,15 @@ from pathlib import Path
 import pytest
 
 from e2e.harness.bundle_damage import BUNDLE_ROWS, bundle_table
-from e2e.harness.damage import ROWS, table
+from e2e.harness.damage import ROWS, TRANSACTION_ROWS, table
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "protocol" / "damage.md"
 
 
-@pytest.mark.parametrize("tested", [table(), bundle_table()], ids=["values", "bundles"])
+@pytest.mark.parametrize(
+    "tested", [table(), table(TRANSACTION_ROWS), bundle_table()], ids=["values", "transactions", "bundles"]
+)
 def test_the_page_has_the_tables_that_are_tested(tested: str) -> None:
     assert tested in PAGE.read_text(), f"put this into {PAGE.name}:\n{tested}"
 
@@ -35,6 +37,7 @@ def test_what_operators_see_of_a_bundle_exists() -> None:
 
 
 def test_each_kind_of_value_is_there_once() -> None:
-    names = [row.name for row in ROWS]
+    rows = [*ROWS, *TRANSACTION_ROWS]
+    names = [row.name for row in rows]
     assert len(set(names)) == len(names)
-    assert all(row.missing and row.unreadable and row.remedy for row in ROWS)
+    assert all(row.missing and row.unreadable and row.remedy for row in rows)

@@ -1,7 +1,8 @@
 """Stored values that are missing, damaged or newer: what each kind of damage does, as the table of the docs says it.
 
-`ROWS` is the only list: `docs/protocol/damage.md` is compared with it (`checkers/test_damage_page.py`), and
-`scenarios/test_damage.py` damages a value of each row in each way that the row speaks of.
+`ROWS` and `TRANSACTION_ROWS` are the only lists: `docs/protocol/damage.md` is compared with them
+(`checkers/test_damage_page.py`), and `scenarios/test_damage.py` damages a value of each row in each way that the row
+speaks of.
 """
 
 from __future__ import annotations
@@ -195,14 +196,37 @@ ROWS: Sequence[Row] = (
     ),
 )
 
+TRANSACTION_ROWS: Sequence[Row] = (
+    Row(
+        name="transactional id",
+        what="`x/{slot}/{transactional id}`: the state of a transactional id",
+        missing="The id is new. Its producer gets INVALID_PRODUCER_ID_MAPPING. A transaction that the id had open is "
+        "never ended: readers of committed records stop before it.",
+        unreadable="Calls of that id answer COORDINATOR_NOT_AVAILABLE. Other ids are served.",
+        remedy="Restore the record, and restart the coordinator that has the slot. If the record is lost, abort what "
+        "hangs (`kafka-transactions abort`).",
+    ),
+    Row(
+        name="pending offsets",
+        what="`cp/{slot}/{group}/{producer id}`: the pending offsets of a transaction",
+        missing="If the transaction is committed, its offsets in the group are lost, and consumers read the records "
+        "again.",
+        unreadable="OffsetFetch of the group answers UNSTABLE_OFFSET_COMMIT if it requires stable offsets. The end of "
+        "the transaction waits.",
+        remedy="Restore the value, or delete the key: then consumers continue from the offsets before. Restart the "
+        "coordinator that has the slot.",
+    ),
+)
+"""Those of the page's section on transactions. `scenarios/test_transaction_offsets.py` damages them."""
+
 HEAD = "| stored value | missing | unreadable | of a newer schema | what to do |\n|---|---|---|---|---|\n"
 
 
-def table() -> str:
+def table(of: Sequence[Row] = ROWS) -> str:
     """The table of the docs."""
     rows = (
         f"| {row.what} | {row.missing} | {row.unreadable} | {row.newer or '(it has none)'} | {row.remedy} |\n"
-        for row in ROWS
+        for row in of
     )
     return HEAD + "".join(rows)
 

@@ -13,7 +13,9 @@ from collections.abc import Callable, Iterator
 import pytest
 from kafscale.storage.coordination import decode_owner
 from kafscale.storage.keys import Keyspace
+from kafscale.storage.schema import SCHEMA
 from kafscale.storage.slots import slot_of
+from kafscale.store.v1 import store_pb2 as pb
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import (
     add_offsets_to_txn,
@@ -24,7 +26,7 @@ from kafscale.wire.schema import (
 )
 
 from e2e.harness.cluster import Cluster
-from e2e.harness.damage import Scene
+from e2e.harness.damage import Damage, Scene
 from e2e.harness.requests import ask, create
 from e2e.harness.services import until
 from e2e.harness.victims import GARBAGE
@@ -201,40 +203,86 @@ def test_a_transaction_ends_in_the_group_after_all_coordinators_were_killed(scen
     client.until_offset(5)
 
 
-def test_damaged_records_concern_their_own_id_or_group(scene: Scene) -> None:
-    """The rows of docs/protocol/damage.md. A coordinator reads the values when it claims their slot."""
-    keys = Keyspace()
-    kinds = ("id missing", "id unreadable", "pending missing", "pending unreadable", "whole")
-    clients = {kind: Client(scene, 200 + number) for number, kind in enumerate(kinds)}
-    for kind, client in clients.items():
-        client.put(5)
-        key = keys.transaction(slot_of(client.name), client.name)
-        if kind.startswith("pending"):
-            key = keys.pending(slot_of(client.group), client.group, client.producer_id)
-        assert scene.get(key) is not None
-        if kind.endswith("missing"):
-            scene.delete(key)
-        elif kind.endswith("unreadable"):
-            scene.put(key, GARBAGE)
-    kill_coordinators(scene)
-    clients["whole"].end(commit=True)
-    clients["whole"].until_offset(5)
+# -- damage: the rows of docs/protocol/damage.md -----------------------------------------------------
 
-    unknown = clients["id missing"]
+
+def replaced(scene: Scene, key: bytes, value: bytes | None, slot_name: str) -> bytes:
+    """What the key had. The slot's claim is written too, so its coordinator reads the slot again."""
+    found = scene.get(key)
+    before = b"" if found is None else found.value
+    if value is None:
+        scene.delete(key)
+    else:
+        scene.put(key, value)
+    claim = Keyspace().slot_claim(slot_of(slot_name))
+    owned = scene.get(claim)
+    assert owned is not None
+    scene.put(claim, owned.value)
     until(
-        "the id is unknown",
-        lambda: unknown.end_once(commit=True) == ErrorCode.INVALID_PRODUCER_ID_MAPPING,
-        30,
+        "the slot is claimed again", lambda: (kv := scene.get(claim)) is not None and kv.value != owned.value
     )
-    unknown.init()
-    assert clients["id unreadable"].init_once() == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    return before
 
-    lost, unreadable = clients["pending missing"], clients["pending unreadable"]
-    lost.end(commit=True)
-    lost.until_offset(-1)
-    unreadable.end(commit=True)
-    assert unreadable.offset(stable=True) == (UNSTABLE, -1)
-    assert unreadable.offset(stable=False) == (NONE, -1)
-    found = scene.get(keys.pending(slot_of(unreadable.group), unreadable.group, unreadable.producer_id))
+
+def damaged(way: Damage, message: pb.TransactionState | pb.PendingOffsets, value: bytes) -> bytes | None:
+    message.ParseFromString(value)
+    message.schema = SCHEMA + 1
+    return {Damage.MISSING: None, Damage.UNREADABLE: GARBAGE, Damage.NEWER: message.SerializeToString()}[way]
+
+
+def is_told(wanted: int, asked: Callable[[], int]) -> None:
+    until(f"the answer is {ErrorCode(wanted).name}", lambda: asked() == wanted, 30)
+    assert asked() == wanted
+
+
+@pytest.mark.parametrize("way", Damage)
+def test_a_damaged_transactional_id_affects_no_other(scene: Scene, way: Damage) -> None:
+    client = Client(scene, 200 + list(Damage).index(way))
+    slot = slot_of(client.name)
+    neighbour = next(each for each in range(1_000, 9_000) if slot_of(f"id-{each}-False") == slot)
+    client.put(5)
+    key = Keyspace().transaction(slot, client.name)
+    found = scene.get(key)
     assert found is not None
-    assert found.value == GARBAGE
+    value = damaged(way, pb.TransactionState(), found.value)
+    before = replaced(scene, key, value, client.name)
+    if way is Damage.MISSING:
+        is_told(ErrorCode.INVALID_PRODUCER_ID_MAPPING, lambda: client.end_once(commit=True))
+        old = client.producer_id
+        client.init()
+        assert client.producer_id != old
+        return
+    is_told(ErrorCode.COORDINATOR_NOT_AVAILABLE, lambda: client.end_once(commit=True))
+    Client(scene, neighbour).put(3)
+    stored = scene.get(key)
+    assert stored is not None
+    assert stored.value == value, "it was written over"
+    replaced(scene, key, before, client.name)
+    client.end(commit=True)
+    client.until_offset(5)
+
+
+@pytest.mark.parametrize("way", Damage)
+def test_damaged_pending_offsets_hold_up_their_group_alone(scene: Scene, way: Damage) -> None:
+    client, other = Client(scene, 300 + list(Damage).index(way)), Client(scene, 400)
+    client.put(5)
+    key = Keyspace().pending(slot_of(client.group), client.group, client.producer_id)
+    found = scene.get(key)
+    assert found is not None
+    value = damaged(way, pb.PendingOffsets(), found.value)
+    before = replaced(scene, key, value, client.group)
+    client.end(commit=True)
+    other.put(6)
+    other.end(commit=True)
+    other.until_offset(6)
+    if way is Damage.MISSING:
+        is_told(NONE, lambda: client.offset(stable=True)[0])
+        assert client.offset(stable=True) == (NONE, -1)
+        return
+    is_told(UNSTABLE, lambda: client.offset(stable=True)[0])
+    assert client.offset(stable=False) == (NONE, -1)
+    stored = scene.get(key)
+    assert stored is not None
+    assert stored.value == value, "it was written over"
+    replaced(scene, key, before, client.group)
+    client.until_offset(5)
