@@ -34,7 +34,9 @@ from e2e.harness.transactional import (
 
 pytestmark = pytest.mark.timeout(600)
 
-LIBRARIES = [pytest.param(each, id=each.name) for each in (JAVA, JAVA_OLDER, CONFLUENT)]
+LIBRARIES = [pytest.param(each, id=each.name) for each in (JAVA, CONFLUENT)]
+"""Of the protocol of KIP-890, and of the one before it."""
+OLDER = pytest.param(JAVA_OLDER, id=JAVA_OLDER.name)
 FENCED = ("ProducerFencedException", "InvalidProducerEpochException", "_FENCED")
 
 
@@ -49,7 +51,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     cluster.stop()
 
 
-@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize("library", [*LIBRARIES, OLDER])
 def test_readers_get_what_was_committed(cluster: Cluster, library: Library) -> None:
     topic, chance = f"both-{library.name}", Random(49)
     every: list[tuple[int, str]] = []

@@ -35,6 +35,8 @@ def session(args: argparse.Namespace) -> None:
             "transactional.id": args.id,
             "transaction.timeout.ms": 10_000,
             "linger.ms": 5,
+            # With re-bootstrap, send_offsets_to_transaction of librdkafka 2.16 may never return after all brokers went.
+            "metadata.recovery.strategy": "none",
         }
     )
     consumer = Consumer(

@@ -1,23 +1,31 @@
 """Kafka Streams with a repartition topic and a state with a changelog: exact results after kill -9 of both sides.
 
-Exactly-once (`processing.guarantee=exactly_once_v2`) needs transactions, which KafScale does not have.
+One program is right with at-least-once: the largest of the numbers. The other one counts, so it is right only with
+exactly_once_v2.
 """
 
 from __future__ import annotations
 
+import os
+import random
 import shutil
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from e2e.harness.cluster import Cluster
-from e2e.harness.ecosystem import Program, bounds, create_topics, java, values, write
+from e2e.harness.ecosystem import PARTITIONS, Program, bounds, create_topics, java, values, write
 from e2e.harness.kafka_tools import require_java
+from e2e.harness.law import nap
+from e2e.harness.transactional import COMMITTED, read
 
 pytestmark = [pytest.mark.ecosystem, pytest.mark.timeout(900)]
 
 HALF, COUNT = 2_000, 4_000
 REMAINDERS = 10
+KILLS = int(os.environ.get("KILLS", "4"))
+ROLES = ("produce", "coordinator", "fetch", "frontdoor")
 REPARTITION = "largest-numbers-by-remainder-repartition"
 
 
@@ -51,7 +59,7 @@ def test_a_state_survives_kills_and_the_loss_of_its_folder(
     shutil.rmtree(state)  # the changelog has all of it
     write(cluster.bootstrap, "streams-in", range(HALF, COUNT))
     app.start()
-    for role in ("produce", "coordinator", "fetch", "frontdoor"):
+    for role in ROLES:
         cluster.kill_one(role, 0)
     largest(COUNT)
     write(cluster.bootstrap, "streams-in", range(REMAINDERS))  # smaller than what the state must still have
@@ -63,3 +71,44 @@ def test_a_state_survives_kills_and_the_loss_of_its_folder(
         lambda: all(start == end for start, end in bounds(cluster.bootstrap, REPARTITION).values()),
     )
     app.stop()
+
+
+def counts(cluster: Cluster) -> dict[str, list[int]]:
+    """Every count that each remainder had, as readers of committed records see it."""
+    found: dict[str, list[int]] = {str(each): [] for each in range(REMAINDERS)}
+    for partition in range(PARTITIONS):
+        for _, value in read(cluster.bootstrap, "counts-out", COMMITTED, partition):
+            remainder, count = value.split(":")
+            found[remainder].append(int(count))
+    return found
+
+
+def test_counts_are_exact_although_everything_dies(
+    cluster: Cluster, programs: list[Program], tmp_path: Path
+) -> None:
+    require_java()
+    create_topics(cluster.bootstrap, "counts-in", "counts-out")
+    names = ("counts", "counts-in", "counts-out")
+    app = Program(
+        "counts", java("kafscale.e2e.Counts", cluster.bootstrap, *names, str(tmp_path / "state")), tmp_path
+    )
+    programs.append(app)
+    app.start()
+    chance = random.Random(49)
+    for number in range(KILLS):
+        write(cluster.bootstrap, "counts-in", range(number * COUNT // KILLS, (number + 1) * COUNT // KILLS))
+        nap(chance.uniform(0.5, 5.0))
+        if number % 2:
+            cluster.kill_one(chance.choice(ROLES), 0)
+        else:
+            app.kill()
+            app.start()
+    expected = Counter(str(number % REMAINDERS) for number in range(COUNT))
+    app.wait_for(
+        "every number is counted",
+        lambda: all(seen and max(seen) >= expected[each] for each, seen in counts(cluster).items()),
+    )
+    app.stop()
+    for remainder, seen in counts(cluster).items():
+        assert seen == sorted(set(seen)), remainder
+        assert seen[-1] == expected[remainder], remainder

@@ -38,7 +38,7 @@ func run(ctx context.Context) error {
 		kgo.SeedBrokers(*bootstrap), kgo.TransactionalID(*id), kgo.TransactionTimeout(10 * time.Second),
 		kgo.ConsumerGroup(*group), kgo.ConsumeTopics(*from), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.RequireStableFetchOffsets(),
-		kgo.RecordPartitioner(kgo.ManualPartitioner()),
+		kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.AllowAutoTopicCreation(),
 	}
 	if *protocol == "consumer" {
 		options = append(options, kgo.ServerSideBalancer())
@@ -71,6 +71,9 @@ func step(ctx context.Context, session *kgo.GroupTransactSession) error {
 		copied := &kgo.Record{Topic: *to, Partition: r.Partition, Key: r.Key, Value: r.Value}
 		session.Produce(context.Background(), copied, all.Promise())
 	})
+	if err := all.Err(); err != nil {
+		fmt.Println("not copied", err)
+	}
 	good := all.Err() == nil
 	committed, err := session.End(context.Background(), kgo.TransactionEndTry(good))
 	if committed {
