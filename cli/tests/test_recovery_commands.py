@@ -72,7 +72,7 @@ def test_a_roll_forward_shows_asks_writes_and_checks(data: Path) -> None:
     assert run(data, "fsck").stdout.startswith("0 topics")
     written = run(data, "fsck", "--roll-forward", "--yes")
     assert (written.exit_code, written.stderr.endswith("roll-forward: done\n")) == (0, True), written.output
-    assert "1 topic, 1 partition, 2 segments, 15 records" in written.stdout
+    assert "1 topic, 1 partition with a head, 2 segments, 15 records" in written.stdout
     assert "clean: etcd and the object store agree" in written.stdout
     again = run(data, "fsck", "--roll-forward", "--yes", "--output", "json")
     assert (again.exit_code, "nothing to change" in again.stderr) == (0, True), again.output
