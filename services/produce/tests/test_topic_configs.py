@@ -147,11 +147,11 @@ async def test_what_nobody_waits_for_any_more_is_not_appended_after_it_was_read(
     topic = await cluster.topic(cleanup_policy="compact")
     await node.send(topic, 0, keyed(b"warm"))
     with gate(monkeypatch) as held:
-        late = node.send(topic, 0, heavy(), timeout_ms=1)
+        late = node.send(topic, 0, heavy(), timeout_ms=500)  # enough to be read on a busy machine
         await until(held.entered.is_set)
         clock = node.service.ownership.tools.clock
         sent_ms = clock.now_ms()
-        await until(lambda: clock.now_ms() > sent_ms + 1, "its deadline has passed")
+        await until(lambda: clock.now_ms() > sent_ms + 500, "its deadline has passed")
         held.let_go()
         assert (await late).error is ErrorCode.REQUEST_TIMED_OUT
     assert (await node.send(topic, 0, keyed(b"a"))).base_offset == 1

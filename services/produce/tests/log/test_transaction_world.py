@@ -62,6 +62,26 @@ class OwnerWalk(TransactionWalk):
         return self._random.randrange(2)
 
 
+class FoldWalk(TransactionWalk):
+    """One owner, and transactions that abort: the same slices are folded again and again."""
+
+    def __init__(self, world: TransactionWorld, seed: int) -> None:
+        super().__init__(world, seed)
+        self._moves = [
+            (20, lambda: world.send_transactional(0, self._which())),
+            (10, lambda: world.decide(self._which(), commit=False)),
+            (16, lambda: world.end(0, self._which())),
+            (10, lambda: world.seal(0)),
+            (20, self._deliver),
+            (10, world.rush),
+            (4, self._tick),
+        ]
+        self._weights = [weight for weight, _ in self._moves]
+
+
+FOLDS = ("fold_drops_aborted", "fold_begins_again", "fold_keeps_unstable")
+
+
 def first_violation(
     make: Callable[[], TransactionWorld],
     seeds: range,
@@ -120,4 +140,9 @@ def test_the_story_of_a_proof_from_before_the_end() -> None:
 
 @pytest.mark.parametrize("name", FLAWS)
 def test_a_planted_flaw_is_found(name: str) -> None:
-    assert first_violation(lambda: FLAWS[name](2), range(400)) is not None
+    walk = FoldWalk if name in FOLDS else TransactionWalk
+    assert first_violation(lambda: FLAWS[name](2), range(400), walk=walk) is not None
+
+
+def test_no_walk_of_folds_breaks_a_law() -> None:
+    assert first_violation(lambda: TransactionWorld(2), range(30), walk=FoldWalk) is None

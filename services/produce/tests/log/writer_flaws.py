@@ -12,7 +12,7 @@ from dataclasses import fields, replace
 from kafscale.log.heads import Head, OpenTransaction
 from kafscale.produce.log.flight import Flight, Objects
 from kafscale.produce.log.ledger import Answers, Ledger, Outcome, Sent
-from kafscale.produce.log.model import CommitHead, Instant, Part, PutObject, Reply, Waiter
+from kafscale.produce.log.model import CommitHead, Instant, Part, PutObject, Reply, Token, Waiter
 from kafscale.produce.log.producers import ProducerTable, SnapshotWork
 from kafscale.produce.log.uploading import Claimant, FoundObject, Uploads
 from kafscale.produce.log.writer import PartitionWriter
@@ -242,8 +242,8 @@ class RepeatAcked(World):
 
 
 class _CertainWriter(PartitionWriter):
-    def _doubt(self, token: int, deadline_ms: int) -> None:
-        self._actions.append(Reply(token=token, error=ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER))
+    def _doubt(self, token: Token, deadline_ms: int, answer: ErrorCode) -> None:
+        self._actions.append(Reply(token=token, error=answer))
 
 
 class ZombieGap(World):
