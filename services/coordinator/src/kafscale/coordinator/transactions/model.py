@@ -156,13 +156,13 @@ class ProducerAnswer:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinAnswer:
     """`ended`: the transaction before, if it still awaits some of those who ask; `awaited` has only these. They carry
-    the end out before they use `number`. `under_way_ms`: for how long the coordinator has known the transaction; a TV1
+    the end out before they use `number`. `began_ms`: when the coordinator has known the transaction first, in monotonic ms; a TV1
     TxnOffsetCommit that is older belongs to an earlier one."""
 
     token: Token
     error: ErrorCode = ErrorCode.NONE
     number: int = NO_TRANSACTION
-    under_way_ms: int = 0
+    began_ms: int | None = None
     ended: ClosingTransaction | None = None
 
 

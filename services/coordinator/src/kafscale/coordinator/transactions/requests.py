@@ -208,7 +208,7 @@ def judge_join(case: Case, request: Join) -> Judgement:
     answer = JoinAnswer(
         token=request.token,
         number=state.number,
-        under_way_ms=0 if case.began_ms is None else case.now.mono_ms - case.began_ms,
+        began_ms=case.now.mono_ms if case.began_ms is None else case.began_ms,
         ended=_still_awaits(state.closing, request.participants),
     )
     return Judgement(state, answer)

@@ -87,7 +87,7 @@ class Transactions:
         )
         rules = Rules(expiration_ms=runtime.settings.transactional_id_expiration_ms)
         self.ids = TransactionalIds(around, rules)
-        self.joins = Joins(self.ids)
+        self.joins = Joins(self.ids, runtime.clock)
         self.group_joins = GroupJoins(
             CoordinatorCalls(coordinators, partial(_claim, world)), self.joins, held
         )

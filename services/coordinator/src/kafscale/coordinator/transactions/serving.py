@@ -6,14 +6,16 @@ from kafscale.coordinator.transactions.closing import end_to_pb
 from kafscale.coordinator.transactions.model import ProducerEpoch
 from kafscale.coordinator.transactions.registry import TransactionalIds
 from kafscale.rpc.v1.transactions_pb2 import JoinReply, JoinRequest, OverReply, OverRequest
+from kafscale.runtime.clock import Clock
 from kafscale.runtime.transactions.participants import participants_from_pb
 
 
 class Joins:
     """ServesJoins. The codes of its answers are those of the coordinator; the caller maps them to those of its API."""
 
-    def __init__(self, ids: TransactionalIds) -> None:
+    def __init__(self, ids: TransactionalIds, clock: Clock) -> None:
         self._ids = ids
+        self._clock = clock
 
     async def join(self, request: JoinRequest) -> JoinReply:
         answer = await self._ids.join(
@@ -22,7 +24,10 @@ class Joins:
             participants_from_pb(request.participants),
             add=request.add,
         )
-        reply = JoinReply(code=answer.error, number=answer.number, under_way_ms=answer.under_way_ms)
+        reply = JoinReply(code=answer.error, number=answer.number)
+        if answer.began_ms is not None:
+            # As of now: a write or a proof came before the answer, and requests grow older meanwhile.
+            reply.under_way_ms = self._clock.now_ms() - answer.began_ms
         if answer.ended is not None:
             reply.ended.CopyFrom(end_to_pb(answer.ended))
         return reply
