@@ -101,7 +101,7 @@ chaos-readers: setup-dev ## readers behind the tail while owners checkpoint and 
 chaos-bundles: setup-dev ## bundles while epochs are ended by force and the store holds PUTs and DELETEs (MINUTES=60)
 	$(PYTEST) --log-cli-level info e2e/scenarios/test_bundle_chaos.py -m chaos
 chaos-transactions: setup-dev ## programs that read, process and write exactly once, while services die and stand still (MINUTES=10; SEED=…)
-	$(PYTEST) --log-cli-level info e2e/scenarios/test_exactly_once.py -m chaos
+	$(PYTEST) --log-cli-level info e2e/scenarios/test_exactly_once.py e2e/scenarios/test_transaction_chaos.py -m chaos
 upgrade-test: setup-dev ## an upgrade from an older version and the way back (FROM=a commit), and one to internal TLS, under load
 	$(PYTEST) --log-cli-level info e2e/scenarios/test_upgrade.py e2e/scenarios/test_internal_tls_rollout.py -m chaos
 release: setup-dev ## wheels, images with their ids, and bills of materials of this version, in out/release (needs docker and syft; BASE=…, BUILD_FLAGS='--network host'; PARTS=--no-images without docker)

@@ -37,7 +37,7 @@ PAUSES_S = (4.0, 12.0)
 """Within the lease of 8 s, and longer: then another instance has the partitions or slots, and has written to them."""
 CHAOS_S = float(os.environ.get("CHAOS_S", "60"))
 
-pytestmark = pytest.mark.timeout(300 + 2 * CHAOS_S)
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300 + 2 * CHAOS_S)]
 
 
 class Outcome(Enum):

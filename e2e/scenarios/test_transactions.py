@@ -36,7 +36,7 @@ pytestmark = pytest.mark.timeout(600)
 
 LIBRARIES = [pytest.param(each, id=each.name) for each in (JAVA, CONFLUENT)]
 """Of the protocol of KIP-890, and of the one before it."""
-OLDER = pytest.param(JAVA_OLDER, id=JAVA_OLDER.name)
+OLDER = pytest.param(JAVA_OLDER, id=JAVA_OLDER.name, marks=pytest.mark.chaos)
 FENCED = ("ProducerFencedException", "InvalidProducerEpochException", "_FENCED")
 
 
