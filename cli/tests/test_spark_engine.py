@@ -134,7 +134,7 @@ def test_an_export_goes_to_spark(spark: Spark, data: DataDir, tmp_path: Path) ->
     out = str(tmp_path / "out")
     assert spark.args == ["export", "orders", "bills", "--to", out, "--isolation", "read_committed"]
     refused = run(data, "export", "orders", "--to", str(tmp_path / "out"), "--where", "true")
-    assert refused.exit_code == 1
+    assert refused.exit_code == 2
     assert "local engine" in refused.stderr
 
 
