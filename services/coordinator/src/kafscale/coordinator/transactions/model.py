@@ -156,8 +156,8 @@ class ProducerAnswer:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinAnswer:
     """`ended`: the transaction before, if it still awaits some of those who ask; `awaited` has only these. They carry
-    the end out before they use `number`. `began_ms`: when the coordinator has known the transaction first, in monotonic ms; a TV1
-    TxnOffsetCommit that is older belongs to an earlier one."""
+    the end out before they use `number`. `began_ms`: when the coordinator heard of the transaction first, in monotonic
+    ms; a TV1 TxnOffsetCommit that is older belongs to an earlier one."""
 
     token: Token
     error: ErrorCode = ErrorCode.NONE
