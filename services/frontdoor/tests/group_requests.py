@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 from door_fakes import Sent
 from door_harness import Cluster, FakeClient
+from kafscale.access.authorizer import Authorizer
 from kafscale.frontdoor.api import Backend
 from kafscale.storage.slots import slot_of
 from kafscale.wire.schema import (
@@ -146,3 +149,16 @@ def code_of(key: int, version: int, response: Any) -> int:
     if key == 8 or (key == 9 and version < 2):
         return int(response.topics[0].partitions[0].error_code)
     return int(response.error_code)
+
+
+@asynccontextmanager
+async def running(decides: Authorizer) -> AsyncIterator[Cluster]:
+    async with Cluster.running(decides) as cluster:
+        coordinators(cluster, g1=1, g2=2)
+        for role in (Backend.ADMIN, Backend.PRODUCE):
+            cluster.serve(role, 1)
+        yield cluster
+
+
+def all_sent(cluster: Cluster) -> list[Sent]:
+    return [sent for stream in cluster.streams.values() for sent in stream.sent]

@@ -14,6 +14,7 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass
 from enum import Enum, auto
+from typing import Protocol, TypeVar
 
 import xxhash
 from kafscale.storage.etcd.ops import Compare
@@ -25,6 +26,7 @@ from kafscale.store.v1 import store_pb2 as pb
 log = logging.getLogger(__name__)
 
 NO_NODE = -1
+T_co = TypeVar("T_co", covariant=True)
 
 
 def _weight(prefix: bytes, node_id: int) -> int:
@@ -93,6 +95,22 @@ class OwnerRecord:
     epoch: int
     owner: str = ""  # "{node_id}/{boot_id}", "" when unowned
     handoff_to: str = ""  # node id that may claim at once
+
+
+class Registered(Protocol[T_co]):
+    """The instances of a role, or what somebody keeps for each of them."""
+
+    def by_id(self, instance_id: str, /) -> T_co | None: ...
+
+    def by_node(self, node_id: int, /) -> T_co | None: ...
+
+
+def holder_of(record: OwnerRecord, registered: Registered[T_co]) -> T_co | None:
+    """The owner while it is registered, else the node that it was handed to."""
+    owner = registered.by_id(record.owner) if record.owner else None
+    if owner is not None or not record.handoff_to.isdecimal():
+        return owner
+    return registered.by_node(int(record.handoff_to))
 
 
 def encode_owner(record: OwnerRecord) -> bytes:

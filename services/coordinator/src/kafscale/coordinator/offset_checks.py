@@ -6,6 +6,7 @@ from collections.abc import Collection
 from typing import Protocol
 
 from kafscale.coordinator.context import CoordinatorContext
+from kafscale.coordinator.groups import topic_lookup
 from kafscale.runtime.etcd_space import Use
 from kafscale.storage.groups import CommittedOffset
 from kafscale.storage.topics import Topic
@@ -25,12 +26,9 @@ class AskedOffset(Protocol):
 
 
 def refusal_of(context: CoordinatorContext, topic: Topic | ErrorCode, asked: AskedOffset) -> ErrorCode:
-    if topic is ErrorCode.KAFKA_STORAGE_ERROR:  # Java's clients throw on it, but retry on this error
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if isinstance(topic, ErrorCode):
-        return topic
-    if not 0 <= asked.partition_index < topic.partitions:
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    error = topic_lookup.refusal_of(topic, asked.partition_index)
+    if error is not ErrorCode.NONE:
+        return error
     if _java_length(asked.committed_metadata or "") > context.settings.offset_metadata_max_bytes:
         return ErrorCode.OFFSET_METADATA_TOO_LARGE
     return ErrorCode.NONE

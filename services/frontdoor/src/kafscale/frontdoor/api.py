@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol, assert_never
 
 from kafscale.access.acl import ResourceType
 from kafscale.access.rules import Need
-from kafscale.frontdoor.key_fields import group_of, transactional_id_of
+from kafscale.frontdoor.key_fields import KeyOf, group_of, transactional_id_of
 from kafscale.runtime.stream.age import AGE_MS_MAX
 from kafscale.runtime.stream.frame import Outcome
 from kafscale.runtime.stream.options import Stream
@@ -92,12 +92,6 @@ class Forward:
     moves_log_starts: bool = False
     changes_access: bool = False
     cut_through: bool = False
-
-
-class KeyOf(Protocol):
-    """Reads from a request's body whose slot has its state: a group id, a transactional id. Raises WireError."""
-
-    def __call__(self, body: memoryview, /, *, flexible: bool) -> str: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

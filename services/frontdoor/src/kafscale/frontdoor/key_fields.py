@@ -4,8 +4,16 @@ The service reads the rest.
 Pure.
 """
 
+from typing import Final, Protocol
+
 from kafscale.wire.errors import WireError
 from kafscale.wire.varints import uvarint
+
+
+class KeyOf(Protocol):
+    """Reads from a request's body whose slot has its state: a group id, a transactional id. Raises WireError."""
+
+    def __call__(self, body: memoryview, /, *, flexible: bool) -> str: ...
 
 
 def text_field(body: memoryview, place: int = 0, *, flexible: bool, gap_bytes: int = 0) -> str | None:
@@ -36,17 +44,19 @@ def _span(body: memoryview, at: int, *, flexible: bool) -> tuple[bool, int, int]
     return is_null, start, start if is_null else start + length
 
 
-def group_of(body: memoryview, *, flexible: bool) -> str:
-    """The group id, which is the first field of every call about one group. Raises WireError."""
-    group = text_field(body, flexible=flexible)
-    if group is None:
-        raise WireError("group id", "null")
-    return group
+def field_of(what: str, place: int = 0, *, gap_bytes: int = 0) -> KeyOf:
+    """Reads the text at `place`, which may not be null. `gap_bytes`: see text_field."""
+
+    def read(body: memoryview, /, *, flexible: bool) -> str:
+        text = text_field(body, place, flexible=flexible, gap_bytes=gap_bytes)
+        if text is None:
+            raise WireError(what, "null")
+        return text
+
+    return read
 
 
-def transactional_id_of(body: memoryview, *, flexible: bool) -> str:
-    """The transactional id, which is the first field of every call about one transaction. Raises WireError."""
-    transactional_id = text_field(body, flexible=flexible)
-    if transactional_id is None:
-        raise WireError("transactional id", "null")
-    return transactional_id
+group_of: Final = field_of("group id")
+"""The first field of every call about one group."""
+transactional_id_of: Final = field_of("transactional id")
+"""The first field of every call about one transaction."""

@@ -17,7 +17,7 @@ from kafscale.frontdoor.backends import Channel, Live, Pool
 from kafscale.frontdoor.exchange import Caller
 from kafscale.frontdoor.lanes import LaneKey
 from kafscale.storage.brokers import Broker, brokers_on
-from kafscale.storage.coordination import OwnerRecord
+from kafscale.storage.coordination import OwnerRecord, holder_of
 from kafscale.storage.keys import SlotId, TopicId
 from kafscale.storage.slots import Slot, slot_of
 
@@ -80,14 +80,14 @@ class Routing:
 
     def coordinator(self, group: str) -> Channel | None:
         record = self._slots.of(slot_of(group))
-        return None if record is None else self._holder(Backend.COORDINATOR, record)
+        return None if record is None else holder_of(record, self._pools[Backend.COORDINATOR])
 
     def coordinators(self) -> tuple[Channel, ...] | None:
         """All that may know groups, by node; None while no coordinator knows the groups of some slot."""
         pool = self._pools[Backend.COORDINATOR]
         found = set(pool.ready)
         for record in self._slots.claimed():
-            channel = self._holder(Backend.COORDINATOR, record)
+            channel = holder_of(record, pool)
             if channel is None:
                 return None
             found.add(channel)
@@ -106,16 +106,8 @@ class Routing:
 
     def _find_producer(self, key: LaneKey) -> Channel | None:
         record = self._owners.of(key)
-        holder = None if record is None else self._holder(Backend.PRODUCE, record)
+        holder = None if record is None else holder_of(record, self._pools[Backend.PRODUCE])
         return holder or self._pools[Backend.PRODUCE].preferred(*key)
-
-    def _holder(self, backend: Backend, record: OwnerRecord | Slot) -> Channel | None:
-        """The owner while it is registered, else the node that it was handed to."""
-        pool = self._pools[backend]
-        owner = pool.by_id(record.owner) if record.owner else None
-        if owner is not None or not record.handoff_to.isdecimal():
-            return owner
-        return pool.by_node(int(record.handoff_to))
 
     def _owner_changed(self, key: LaneKey) -> None:
         self._producers.pop(key, None)

@@ -20,6 +20,7 @@ from kafscale.rpc.v1.transactions_pb2 import (
 )
 from kafscale.runtime.transactions.channels import CallFailed, Channels
 from kafscale.runtime.transactions.methods import END, JOIN, OVER
+from kafscale.storage.coordination import holder_of
 from kafscale.storage.keys import SlotId
 from kafscale.storage.slots import SLOTS, Slot, slot_of
 
@@ -74,14 +75,9 @@ class CoordinatorCalls:
             return error
 
     def _holder(self, slot_id: SlotId) -> str | None:
-        """The owner while it is registered, else the node that the slot was handed to."""
-        claim, live = self._claim_of(slot_id), self._channels.live
-        if claim is None:
-            return None
-        if claim.owner and live.by_id(claim.owner) is not None:
-            return claim.owner
-        successor = live.by_node(int(claim.handoff_to)) if claim.handoff_to.isdecimal() else None
-        return None if successor is None else successor.id
+        claim = self._claim_of(slot_id)
+        holder = None if claim is None else holder_of(claim, self._channels.live)
+        return None if holder is None else holder.id
 
 
 class ParticipantCalls:

@@ -15,6 +15,15 @@ from kafscale.wire.errors import ErrorCode
 NO_ID = b""
 
 
+def refusal_of(topic: Topic | ErrorCode, partition: int) -> ErrorCode:
+    """Why a producer or a consumer cannot use the partition of a topic that was looked up."""
+    if topic is ErrorCode.KAFKA_STORAGE_ERROR:  # Java's clients throw on it, but retry on this error
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if isinstance(topic, ErrorCode):
+        return topic
+    return ErrorCode.NONE if 0 <= partition < topic.partitions else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
 class TopicLookup:
     """For one request. If the view lacks a topic, all topics are read from etcd, at most once per request.
 

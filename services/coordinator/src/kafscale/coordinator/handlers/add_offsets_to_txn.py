@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from kafscale.coordinator.context import CoordinatorContext
 from kafscale.coordinator.groups.registry import GROUP_ID_BYTES_MAX
+from kafscale.coordinator.transactions.codes import in_words_of
 from kafscale.coordinator.transactions.model import ProducerEpoch
 from kafscale.coordinator.transactions.registry import is_legal_id
 from kafscale.runtime.stream.apis import answered
@@ -51,8 +52,4 @@ async def _add(
         Participants.of(request.group_id),
         add=True,
     )
-    if answer.error is ErrorCode.PRODUCER_FENCED and version < FENCED_FROM:
-        return ErrorCode.INVALID_PRODUCER_EPOCH
-    if answer.error is ErrorCode.TRANSACTION_ABORTABLE and version < ABORTABLE_FROM:
-        return ErrorCode.INVALID_TXN_STATE
-    return answer.error
+    return in_words_of(version, answer.error, fenced_from=FENCED_FROM, abortable_from=ABORTABLE_FROM)

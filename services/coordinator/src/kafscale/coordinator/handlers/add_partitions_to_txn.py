@@ -17,14 +17,14 @@ from collections.abc import Callable, Sequence
 
 from kafscale.access.rules import Side, needs_of
 from kafscale.coordinator.context import CoordinatorContext
-from kafscale.coordinator.groups.topic_lookup import TopicLookup
+from kafscale.coordinator.groups.topic_lookup import TopicLookup, refusal_of
+from kafscale.coordinator.transactions.codes import in_words_of
 from kafscale.coordinator.transactions.model import ProducerEpoch
 from kafscale.coordinator.transactions.registry import is_legal_id
 from kafscale.runtime.authorization import EVERYTHING, Asker
 from kafscale.runtime.stream.apis import answered
 from kafscale.runtime.stream.server import AsyncHandler, InboundRequest
 from kafscale.storage.keys import PartitionKey
-from kafscale.storage.topics import Topic
 from kafscale.storage.transactions import Participants
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.buffers import Buffer
@@ -94,7 +94,8 @@ async def _added(context: CoordinatorContext, inbound: InboundRequest, one: Aske
         Participants(frozenset(partitions)),
         add=not one.verify_only,
     )
-    error = _of_version(answer.error, inbound.meta.api_version)
+    version = inbound.meta.api_version
+    error = in_words_of(version, answer.error, fenced_from=FENCED_FROM, abortable_from=ABORTABLE_FROM)
     return _results(one.topics, lambda _topic, _partition: error)
 
 
@@ -108,28 +109,12 @@ async def _checked(
     for asked in topics:
         topic = await lookup.find(asked.name)
         for index in asked.partitions:
-            error = _refusal(topic, index)
+            error = refusal_of(topic, index)
             if error is not ErrorCode.NONE:
                 errors[asked.name, index] = error
             elif not isinstance(topic, ErrorCode):
                 partitions.append((topic.topic_id, index))
     return partitions, errors
-
-
-def _refusal(topic: Topic | ErrorCode, index: int) -> ErrorCode:
-    if topic is ErrorCode.KAFKA_STORAGE_ERROR:  # Java's producer fails on it, but retries on this error
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if isinstance(topic, ErrorCode):
-        return topic
-    return ErrorCode.NONE if 0 <= index < topic.partitions else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-
-
-def _of_version(error: ErrorCode, version: int) -> ErrorCode:
-    if error is ErrorCode.PRODUCER_FENCED and version < FENCED_FROM:
-        return ErrorCode.INVALID_PRODUCER_EPOCH
-    if error is ErrorCode.TRANSACTION_ABORTABLE and version < ABORTABLE_FROM:
-        return ErrorCode.INVALID_TXN_STATE
-    return error
 
 
 def _results(topics: Topics, error_of: Callable[[str, int], ErrorCode]) -> Results:

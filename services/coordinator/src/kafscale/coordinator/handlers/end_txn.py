@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kafscale.coordinator.context import CoordinatorContext
+from kafscale.coordinator.transactions.codes import in_words_of
 from kafscale.coordinator.transactions.model import ProducerEpoch
 from kafscale.coordinator.transactions.registry import is_legal_id
 from kafscale.runtime.stream.age import age_ms
@@ -47,8 +48,7 @@ async def _end(
         tv2=version >= TV2_FROM,
         reached_ms=now_ms - age_ms(inbound, now_ms),
     )
-    if answer.error is ErrorCode.PRODUCER_FENCED and version < FENCED_FROM:
-        return api.EndTxnResponse(error_code=ErrorCode.INVALID_PRODUCER_EPOCH)
     if answer.producer is None:
-        return api.EndTxnResponse(error_code=answer.error)
+        error = in_words_of(version, answer.error, fenced_from=FENCED_FROM)
+        return api.EndTxnResponse(error_code=error)
     return api.EndTxnResponse(producer_id=answer.producer.producer_id, producer_epoch=answer.producer.epoch)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import structlog
 from kafscale.coordinator.context import CoordinatorContext
+from kafscale.coordinator.transactions.codes import in_words_of
 from kafscale.coordinator.transactions.model import ProducerEpoch
 from kafscale.coordinator.transactions.registry import TransactionalIds, is_legal_id
 from kafscale.runtime.stream.apis import answering_with_meta
@@ -68,10 +69,8 @@ async def _with_id(
         None if request.producer_id == NONE else ProducerEpoch(request.producer_id, request.producer_epoch)
     )
     answer = await ids.init(name, timeout_ms=request.transaction_timeout_ms, expected=expected)
-    if answer.error is ErrorCode.PRODUCER_FENCED and version < FENCED_FROM:
-        return _failed(ErrorCode.INVALID_PRODUCER_EPOCH)
     if answer.producer is None:
-        return _failed(answer.error)
+        return _failed(in_words_of(version, answer.error, fenced_from=FENCED_FROM))
     return api.InitProducerIdResponse(
         producer_id=answer.producer.producer_id, producer_epoch=answer.producer.epoch
     )

@@ -27,6 +27,7 @@ from kafscale.coordinator.groups.actor import GroupFailed
 from kafscale.coordinator.groups.topic_lookup import TopicLookup
 from kafscale.coordinator.offset_checks import need_room, refusal_of
 from kafscale.coordinator.slots import Held
+from kafscale.coordinator.transactions.codes import in_words_of
 from kafscale.coordinator.transactions.model import ProducerEpoch
 from kafscale.rpc.v1.transactions_pb2 import JoinReply, JoinRequest, ParticipantSet
 from kafscale.runtime.authorization import Asker
@@ -44,6 +45,8 @@ NEEDS = needs_of(ApiKey.TXN_OFFSET_COMMIT, Side.SERVICE)
 (READ,) = NEEDS
 TV2_FROM = 5
 ABORTABLE_FROM = 4
+FENCED_NEVER = TV2_FROM + 1
+"""No version of this API has PRODUCER_FENCED."""
 LOADING_FROM = 2
 UNREACHED = frozenset(
     {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
@@ -174,13 +177,9 @@ def _question(request: api.TxnOffsetCommitRequest, version: int) -> JoinRequest:
 
 def _of_id(error: ErrorCode, version: int) -> ErrorCode:
     """An error of the transactional id, in the words of the version. Clients of old versions retry only on some."""
-    if error is ErrorCode.PRODUCER_FENCED:
-        return ErrorCode.INVALID_PRODUCER_EPOCH
-    if error is ErrorCode.TRANSACTION_ABORTABLE and version < ABORTABLE_FROM:
-        return ErrorCode.INVALID_TXN_STATE
     if error in UNREACHED or (error is ErrorCode.CONCURRENT_TRANSACTIONS and version < TV2_FROM):
         return _of_group(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, version)
-    return error
+    return in_words_of(version, error, fenced_from=FENCED_NEVER, abortable_from=ABORTABLE_FROM)
 
 
 def _of_group(error: ErrorCode, version: int) -> ErrorCode:

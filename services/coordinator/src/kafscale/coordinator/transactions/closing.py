@@ -25,7 +25,7 @@ from kafscale.runtime.clock import Clock
 from kafscale.runtime.transactions.calling import CallFailed
 from kafscale.runtime.transactions.participants import participants_from_pb, participants_to_pb
 from kafscale.runtime.transactions.serving import ServesEnds
-from kafscale.storage.coordination import OwnerRecord, rendezvous
+from kafscale.storage.coordination import holder_of, rendezvous
 from kafscale.storage.keys import Keyspace, PartitionKey, SlotId
 from kafscale.storage.membership.members import LiveView
 from kafscale.storage.owner_views import OwnersView
@@ -88,26 +88,18 @@ class Targets:
         if held is not None:
             return self.me if held.loaded else None
         seen = self._table.items.get(self._keyspace.slot_claim(slot_id))
-        holder = None if seen is None else _holder(self._coordinators, seen.slot)
-        return None if holder == self.me else holder
+        holder = None if seen is None else holder_of(seen.slot, self._coordinators)
+        return None if holder is None or holder.id == self.me else holder.id
 
     def _of_partition(self, partition: PartitionKey) -> str | None:
         """An unowned partition: the instance that hashing prefers. It claims the partition when the end comes."""
         record = self._owners.of(partition)
-        holder = None if record is None else _holder(self._producers, record)
+        holder = None if record is None else holder_of(record, self._producers)
         if holder is not None:
-            return holder
+            return holder.id
         node_id = rendezvous(*partition, (each.node_id for each in self._producers.ready()))
         found = self._producers.by_node(node_id)
         return None if found is None else found.id
-
-
-def _holder(live: LiveView, record: OwnerRecord) -> str | None:
-    """The owner while it is registered, else the node that it was handed to."""
-    found = live.by_id(record.owner) if record.owner else None
-    if found is None and record.handoff_to.isdecimal():
-        found = live.by_node(int(record.handoff_to))
-    return None if found is None else found.id
 
 
 class Closing:

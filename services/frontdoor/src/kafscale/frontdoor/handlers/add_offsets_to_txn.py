@@ -8,24 +8,14 @@ from typing import Final
 
 from kafscale.access.acl import ResourceType
 from kafscale.frontdoor.api import to_transaction
-from kafscale.frontdoor.key_fields import text_field
+from kafscale.frontdoor.key_fields import field_of
 from kafscale.frontdoor.refusals import whole
 from kafscale.wire.apis import ApiKey
-from kafscale.wire.errors import WireError
 from kafscale.wire.schema import add_offsets_to_txn as schema
 
 PRODUCER_BYTES: Final = 8 + 2
 """Between the transactional id and the group: the producer id and its epoch."""
-
-
-def group_behind_producer(body: memoryview, *, flexible: bool) -> str:
-    """Raises WireError."""
-    group = text_field(body, 1, flexible=flexible, gap_bytes=PRODUCER_BYTES)
-    if group is None:
-        raise WireError("group id", "null")
-    return group
-
-
+group_behind_producer: Final = field_of("group id", 1, gap_bytes=PRODUCER_BYTES)
 API: Final = to_transaction(
     ApiKey.ADD_OFFSETS_TO_TXN,
     (0, 4),

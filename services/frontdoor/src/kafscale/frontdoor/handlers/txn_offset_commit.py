@@ -9,22 +9,13 @@ from typing import Final
 
 from kafscale.access.acl import ResourceType
 from kafscale.frontdoor.api import Api, Area, Backend, ToSlot
-from kafscale.frontdoor.key_fields import text_field
+from kafscale.frontdoor.key_fields import field_of
 from kafscale.frontdoor.refusals import each_partition
 from kafscale.runtime.stream.age import AGE_MS_MAX
 from kafscale.wire.apis import ApiKey
-from kafscale.wire.errors import WireError
 from kafscale.wire.schema import txn_offset_commit as schema
 
-
-def group_behind_id(body: memoryview, *, flexible: bool) -> str:
-    """Raises WireError."""
-    group = text_field(body, 1, flexible=flexible)
-    if group is None:
-        raise WireError("group id", "null")
-    return group
-
-
+group_behind_id: Final = field_of("group id", 1)
 API: Final = Api(
     key=ApiKey.TXN_OFFSET_COMMIT,
     versions=(0, 5),
