@@ -274,13 +274,14 @@ def is_older(request: EndTxn, began_ms: int | None) -> bool:
 
 def _end_nothing(case: Case, state: TransactionState, request: EndTxn) -> Judgement:
     """TV2: a client aborts to be sure, when it does not know whether anything has joined. Then what is on its way has
-    an old epoch. It needs no marker."""
+    an old epoch. It needs no marker. As in Kafka, the transaction that is over then began with this request."""
     if request.commit:
         return Judgement(state, refusal(request, ErrorCode.INVALID_TXN_STATE))
     if case.init_waits:
         return Judgement(state, refusal(request, ErrorCode.CONCURRENT_TRANSACTIONS))
     after = raised(state, last_epoch=state.epoch, fresh_id=request.fresh_id)
-    return _producer_is(replace(after, last=Outcome.ABORT, last_bumped=True), request.token)
+    after = replace(after, last=Outcome.ABORT, last_bumped=True, started_ms=case.now.wall_ms)
+    return _producer_is(after, request.token)
 
 
 def _end_again(state: TransactionState, request: EndTxn) -> Answer:
