@@ -125,7 +125,12 @@ def test_markers_say_which_transaction_they_end_and_how(tmp_path: Path) -> None:
     def data(offset: int) -> bytes:
         records = [Record(timestamp=TIME_MS, value=b"v")]
         return build_batch(
-            records, base_offset=offset, producer_id=9, producer_epoch=2, base_sequence=offset, transactional=True
+            records,
+            base_offset=offset,
+            producer_id=9,
+            producer_epoch=2,
+            base_sequence=offset,
+            transactional=True,
         )
 
     def marker(offset: int, says: Marker) -> bytes:
@@ -133,7 +138,9 @@ def test_markers_say_which_transaction_they_end_and_how(tmp_path: Path) -> None:
         made[:8] = offset.to_bytes(8, "big")
         return bytes(made)
 
-    broken = build_batch([Record(timestamp=TIME_MS, key=b"\0")], base_offset=4, transactional=True, control=True)
+    broken = build_batch(
+        [Record(timestamp=TIME_MS, key=b"\0")], base_offset=4, transactional=True, control=True
+    )
     parts = [data(0), marker(1, Marker(True, 5)), data(2), marker(3, Marker(False, 6)), broken]
     path = files(tmp_path, parts)
     result = run(path, "--records", "--output", "json")

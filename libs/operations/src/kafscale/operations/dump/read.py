@@ -119,9 +119,7 @@ def _read_batches(data: bytes, found: Segment) -> None:
                 marker = marker_of(batch, header)
             except WireError as broken:
                 found.problems.append(f"{_name(header, span.position)}: {broken}")
-        found.batches.append(
-            Batch(position=span.position, header=header, is_whole=is_whole, marker=marker)
-        )
+        found.batches.append(Batch(position=span.position, header=header, is_whole=is_whole, marker=marker))
 
 
 def _next(spans: Iterator[BatchSpan], problems: list[str]) -> BatchSpan | None:
