@@ -146,7 +146,8 @@ def repeats_init(state: TransactionState, expected: ProducerEpoch) -> bool:
 
 
 def repeats_end(state: TransactionState, producer: ProducerEpoch) -> bool:
-    """TV2: the decision that this client asked for has raised its epoch; or a timeout has, which aborted."""
+    """TV2: the decision that this client asked for has raised its epoch; or a timeout has, which aborted. Then there is
+    no last epoch, because the client did not cause the present one."""
     if not state.last_bumped or state.epoch > LAST_EPOCH:
         return False
     if state.epoch == 0:
@@ -252,6 +253,9 @@ def judge_end(case: Case, request: EndTxn) -> Judgement:
         return _end_present(case, state, request)
     if present and request.tv2:
         return _end_nothing(case, state, request)
+    if not present and request.commit and state.last_epoch == NO_EPOCH:
+        # A timeout has aborted it. Kafka Streams goes on after this error, and stops after INVALID_TXN_STATE.
+        return Judgement(state, refusal(request, ErrorCode.PRODUCER_FENCED))
     return Judgement(state, _end_again(state, request))
 
 
