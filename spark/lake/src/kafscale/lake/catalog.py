@@ -65,8 +65,8 @@ class Log:
 
     @property
     def last_stable_offset(self) -> int:
-        """Where readers of committed records stop; the log start, if DeleteRecords has moved that further."""
-        return max(self.start, min(self.end, self.lso))
+        """Where readers of committed records stop."""
+        return min(self.end, self.lso)
 
     @property
     def stable_end(self) -> int:
