@@ -1,7 +1,7 @@
 """Requests of transactions that no client should send.
 
-Law: each gets the right Kafka error or a clean close. Before and after it, another producer commits a transaction, and
-what it wrote is visible. A mistake leaves nothing open: the last stable offset reaches the end again.
+Law: each gets the right Kafka error or a clean close. Between the tests another producer commits transactions, and what
+it wrote is visible. A mistake leaves nothing open: the last stable offset reaches the end again.
 """
 
 from __future__ import annotations
@@ -46,17 +46,16 @@ TIMEOUT_MS = 60_000
 NONE = ErrorCode.NONE
 LONG = "n" * 1_025
 IMPOSSIBLE_IDS = ["", LONG, "ü" * 513]
-APIS: dict[ModuleType, tuple[int, int]] = {
-    init_producer_id: (0, 5),
-    add_partitions_to_txn: (0, 5),
-    add_offsets_to_txn: (0, 4),
-    end_txn: (0, 5),
-    write_txn_markers: (1, 2),
-    txn_offset_commit: (0, 5),
-    describe_transactions: (0, 0),
-    list_transactions: (0, 2),
+APIS: dict[ModuleType, range] = {
+    init_producer_id: range(6),
+    add_partitions_to_txn: range(6),
+    add_offsets_to_txn: range(5),
+    end_txn: range(6),
+    write_txn_markers: range(1, 3),
+    txn_offset_commit: range(6),
+    describe_transactions: range(1),
+    list_transactions: range(3),
 }
-VERSIONS = [(api, version) for api, (low, high) in APIS.items() for version in range(low, high + 1)]
 UNKNOWN, ILLEGAL = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_REQUEST
 
 
@@ -87,19 +86,20 @@ def healthy(cluster: Cluster) -> Iterator[Producer]:
     with Raw.to(cluster.bootstrap) as raw:
         producer = Producer(raw, "healthy")
         assert producer.init() == NONE
+        commit(producer)
         yield producer
+
+
+def commit(healthy: Producer) -> None:
+    healthy.write(HEALTHY_PART)
+    assert healthy.end() == NONE
+    until("its records are visible", lambda: nothing_is_open(healthy.raw, HEALTHY_PART))
 
 
 @pytest.fixture(autouse=True)
 def undisturbed(healthy: Producer) -> Iterator[None]:
-    def commits() -> None:
-        healthy.write(HEALTHY_PART)
-        assert healthy.end() == NONE
-        until("its records are visible", lambda: nothing_is_open(healthy.raw, HEALTHY_PART))
-
-    commits()
     yield
-    commits()
+    commit(healthy)
     until("what a test began has ended", lambda: nothing_is_open(healthy.raw, PART))
 
 
@@ -138,9 +138,12 @@ def test_an_id_of_1024_bytes_and_one_of_strange_letters_are_ids(raw: Raw) -> Non
         assert state_of(raw, name).transactional_id == name
 
 
-@pytest.mark.parametrize("timeout_ms", [0, -1, INT32_MIN, 900_001, INT32_MAX])
-def test_a_timeout_that_cannot_be_is_refused(raw: Raw, timeout_ms: int) -> None:
-    codes = {Producer(raw, "late").init(version, transaction_timeout_ms=timeout_ms) for version in range(6)}
+def test_a_timeout_that_cannot_be_is_refused(raw: Raw) -> None:
+    codes = {
+        Producer(raw, "late").init(version, transaction_timeout_ms=timeout_ms)
+        for version in range(6)
+        for timeout_ms in (0, -1, INT32_MIN, 900_001, INT32_MAX)
+    }
     assert codes == {ErrorCode.INVALID_TRANSACTION_TIMEOUT}
     assert state_of(raw, "late").error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
 
@@ -193,19 +196,17 @@ def test_the_wrong_producer_changes_nothing(
 # -- what joins ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "bad",
-    [
-        *(("no-such-topic", 0), ("", 0), ("..", 0), ("a/b", 0), ("n" * 30_000, 0), ("nul\0", 0)),
-        *((TOPIC, index) for index in (-1, 2, INT32_MAX, INT32_MIN)),
-    ],
-    ids=lambda bad: f"{bad[0][:20]}-{bad[1]}",
-)
+BAD_PLACES = [
+    *(("no-such-topic", 0), ("", 0), ("..", 0), ("a/b", 0), ("n" * 30_000, 0), ("nul\0", 0)),
+    *((TOPIC, index) for index in (-1, 2, INT32_MAX, INT32_MIN)),
+]
+
+
 @pytest.mark.parametrize("version", [0, 3, 5])
-def test_with_a_partition_that_is_not_there_none_joins(
-    raw: Raw, producer: Producer, bad: tuple[str, int], version: int
-) -> None:
-    assert producer.add((TOPIC, PART), bad, version=version) == [ErrorCode.OPERATION_NOT_ATTEMPTED, UNKNOWN]
+def test_with_a_partition_that_is_not_there_none_joins(raw: Raw, producer: Producer, version: int) -> None:
+    for bad in BAD_PLACES:
+        found = producer.add((TOPIC, PART), bad, version=version)
+        assert found == [ErrorCode.OPERATION_NOT_ATTEMPTED, UNKNOWN], bad
     assert state_of(raw, producer.name).transaction_state == "Empty"
 
 
@@ -241,9 +242,9 @@ def test_thousands_of_ids_in_one_request_are_answered_each(raw: Raw) -> None:
     assert codes <= {ErrorCode.INVALID_PRODUCER_ID_MAPPING, *RETRY}
 
 
-@pytest.mark.parametrize("group", ["", "nul\0", "a/b", "../..", "ü" * 512])
-def test_a_transaction_of_a_group_with_a_strange_name_ends(raw: Raw, producer: Producer, group: str) -> None:
-    assert producer.add_group(group) == NONE
+def test_a_transaction_of_groups_with_strange_names_ends(raw: Raw, producer: Producer) -> None:
+    for group in ("", "nul\0", "a/b", "../..", "ü" * 512):
+        assert producer.add_group(group) == NONE, group
     assert producer.end(version=3) == NONE
     until("nothing is closing", lambda: state_of(raw, producer.name).transaction_state == "CompleteCommit")
 
@@ -304,7 +305,7 @@ def test_records_that_no_transaction_takes_are_refused(raw: Raw, producer: Produ
     assert producer.send(producer.records(producer_id=2**40)) == [other]
     assert producer.send(producer.records(producer_epoch=producer.epoch + 1)) == [fenced]
     assert producer.send(good, tid="nobody") == [other]
-    assert producer.send(good, producer.records(producer_id=2**40)) == [other, other], "of two producers"
+    assert set(producer.send(good, producer.records(producer_id=2**40))) == {other}, "of two producers"
     assert producer.send(producer.records(sequence=9)) == [ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER]
     assert stable_end(raw, committed=False) == end
 
@@ -323,13 +324,13 @@ def test_records_that_no_transaction_takes_are_refused(raw: Raw, producer: Produ
     ],
     ids=str,
 )
-@pytest.mark.parametrize("version", [9, 12])
 def test_batches_that_no_client_may_send_are_invalid_records(
-    raw: Raw, producer: Producer, version: int, changes: dict[str, Any]
+    raw: Raw, producer: Producer, changes: dict[str, Any]
 ) -> None:
     """A marker of a client would end a transaction for readers, and for nobody else."""
     end = stable_end(raw, committed=False)
-    assert producer.send(producer.records(**changes), version=version) == [ErrorCode.INVALID_RECORD]
+    for version in (9, 12):
+        assert producer.send(producer.records(**changes), version=version) == [ErrorCode.INVALID_RECORD]
     assert stable_end(raw, committed=False) == end
     assert state_of(raw, producer.name).transaction_state == "Empty"
 
@@ -414,8 +415,9 @@ def test_descriptions_of_many_ids_are_one_of_each(raw: Raw, producer: Producer) 
         {"producer_id_filters": list(range(2**62, 2**62 + 50_000))},
         {"duration_filter": 2**63 - 1},
         {"transactional_id_pattern": "(a*)*(a*)*b"},
+        {"transactional_id_pattern": "x*" * 200_000},
     ],
-    ids=["states", "no-state", "producers", "duration", "pattern"],
+    ids=["states", "no-state", "producers", "duration", "pattern", "long-pattern"],
 )
 def test_a_list_of_what_cannot_be_is_empty(raw: Raw, producer: Producer, fields: dict[str, Any]) -> None:
     answer = ask(raw, list_transactions, 2, list_transactions.ListTransactionsRequest(**fields))
@@ -423,11 +425,11 @@ def test_a_list_of_what_cannot_be_is_empty(raw: Raw, producer: Producer, fields:
     assert set(answer.unknown_state_filters) == set(fields.get("state_filters", ()))
 
 
-@pytest.mark.parametrize("pattern", ["(", "[", "a{1001}", "x*" * 200_000, "(?=a)"], ids=lambda p: p[:9])
-def test_a_pattern_that_is_none_is_refused(raw: Raw, pattern: str) -> None:
-    request = list_transactions.ListTransactionsRequest(transactional_id_pattern=pattern)
-    answer = ask(raw, list_transactions, 2, request)
-    assert answer.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
+def test_a_pattern_that_is_none_is_refused(raw: Raw) -> None:
+    for pattern in ("(", "[", "a{1001}", "(?=a)"):
+        request = list_transactions.ListTransactionsRequest(transactional_id_pattern=pattern)
+        answer = ask(raw, list_transactions, 2, request)
+        assert answer.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION, pattern
 
 
 # -- bytes -----------------------------------------------------------------------------------------------
@@ -441,16 +443,17 @@ def world(cluster: Cluster) -> World:
     return World(topic=OTHER, group=OTHER, dry=True)
 
 
-@pytest.mark.parametrize(("api", "version"), VERSIONS, ids=lambda each: getattr(each, "NAME", each))
+@pytest.mark.parametrize("api", APIS, ids=lambda api: api.NAME)
 def test_a_request_that_is_cut_short_ends_the_connection(
-    cluster: Cluster, world: World, api: ModuleType, version: int
+    cluster: Cluster, world: World, api: ModuleType
 ) -> None:
-    whole = request_frame(api.API_KEY, version, 7, ROWS[api.API_KEY].content(world, version))
-    head = len(request_frame(ApiKey.LIST_GROUPS, 0, 7, {})) + (version >= api.FLEXIBLE_FROM)
-    for size in range(head, len(whole), 3):
-        with Raw.to(cluster.bootstrap) as raw:
-            raw.frame(whole[:size])
-            assert raw.is_closed(), size
+    for version in APIS[api]:
+        whole = request_frame(api.API_KEY, version, 7, ROWS[api.API_KEY].content(world, version))
+        head = len(request_frame(ApiKey.LIST_GROUPS, 0, 7, {})) + (version >= api.FLEXIBLE_FROM)
+        for size in range(head, len(whole), 5):
+            with Raw.to(cluster.bootstrap) as raw:
+                raw.frame(whole[:size])
+                assert raw.is_closed(), (version, size)
 
 
 @pytest.mark.parametrize("elements", [INT32_MAX, 1_000_000, -2, INT32_MIN])
