@@ -175,28 +175,28 @@ class TransactionOffsets:
 
     async def end(self, held: Held, group: str, ended: TransactionEnd) -> bool:
         """Carries out the end of a transaction. Whether it is confirmed: True is final."""
-        producer_id, number, commit = ended.producer_id, ended.number, ended.commit
-        self._note(held, group, producer_id, lambda pending: rules.with_end(pending, number))
-        deleted = await self._deleted(held, group, producer_id) if commit else frozenset[TopicId]()
-        turn = self._end_turn(held, group, ended, deleted)
-        if await self._lines.take(held, group, turn) is not ErrorCode.NONE:
+        turn, answer = await self._end_in_line(held, group, ended)
+        if await answer is not ErrorCode.NONE:
             return False
         return turn.made_any or await self._proofs.proven(held) is ErrorCode.NONE
 
-    def end_first(self, held: Held, group: str, ended: TransactionEnd) -> None:
+    async def end_first(self, held: Held, group: str, ended: TransactionEnd) -> None:
         """The end that came with the answer to a question: in line when this returns, in front of the put."""
-        number = ended.number
-        self._note(held, group, ended.producer_id, lambda pending: rules.with_end(pending, number))
-        self._lines.take(held, group, self._end_turn(held, group, ended, frozenset()))
+        await self._end_in_line(held, group, ended)
 
-    def _end_turn(self, held: Held, group: str, ended: TransactionEnd, deleted: Collection[TopicId]) -> _Turn:
-        number, commit = ended.number, ended.commit
-        return _Turn(
+    async def _end_in_line(
+        self, held: Held, group: str, ended: TransactionEnd
+    ) -> tuple[_Turn, asyncio.Future[ErrorCode]]:
+        producer_id, number, commit = ended.producer_id, ended.number, ended.commit
+        self._note(held, group, producer_id, lambda pending: rules.with_end(pending, number))
+        deleted = await self._deleted(held, group, producer_id) if commit else frozenset[TopicId]()
+        turn = _Turn(
             self,
             held,
-            self._place(held, group, ended.producer_id),
+            self._place(held, group, producer_id),
             lambda pending: rules.end(pending, number, commit=commit, deleted=deleted),
         )
+        return turn, self._lines.take(held, group, turn)
 
     def delete(
         self, held: Held, group: str, where: Collection[PartitionKey]

@@ -46,8 +46,6 @@ class Phase(Enum):
 class Rules:
     """Settings and bounds. The same id may be stepped with other rules at any time."""
 
-    overlap: bool = False
-    """A transaction may begin while the one before is closing, if its records have another epoch."""
     expiration_ms: int = 7 * 24 * 3_600_000  # transactional.id.expiration.ms
     participants_max: int = 10_000
     parked_max: int = 100
