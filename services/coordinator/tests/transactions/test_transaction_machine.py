@@ -493,6 +493,14 @@ def test_a_transaction_has_a_bound_of_participants() -> None:
     assert producer_in(desk, desk.end(producer, commit=False)).epoch == 1
 
 
+def test_the_names_of_groups_have_a_bound_and_the_transaction_can_end() -> None:
+    desk = Desk(rules=Rules(participants_bytes_max=Participants.of(P0, "g" * 100).bytes_max))
+    producer = ongoing(desk, P0, "g" * 50)
+    assert desk.answers[desk.join(producer, "h" * 50)].error is ErrorCode.TRANSACTION_ABORTABLE
+    assert number_of(desk, desk.join(producer, P1, "h")) == 1
+    assert producer_in(desk, desk.end(producer, commit=False)).epoch == 1
+
+
 def test_a_join_is_answered_with_the_end_that_it_missed() -> None:
     desk = Desk()
     producer = ongoing(desk, P0, P1)

@@ -15,13 +15,13 @@ The laws (those of `pending`, and):
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import structlog
 from kafscale.coordinator.groups import pending as rules
 from kafscale.coordinator.groups.line import Lines, Step
 from kafscale.coordinator.groups.pending import Change, Pending, Place, Unstable
-from kafscale.coordinator.slots import Held
+from kafscale.coordinator.slots import Held, bytes_of_value, turns
 from kafscale.coordinator.transactions.model import ProducerEpoch
 from kafscale.coordinator.transactions.proofs import Proofs
 from kafscale.rpc.v1.transactions_pb2 import TransactionEnd
@@ -55,21 +55,26 @@ class TransactionOffsets:
     def prefix(self, slot_id: SlotId) -> bytes:
         return self._keyspace.pendings_prefix(slot_id)
 
-    def load(self, held: Held, kvs: tuple[KeyValue, ...]) -> None:
+    def load(self, held: Held, kvs: Sequence[KeyValue]) -> Iterator[None]:
         self._held[held.slot_id] = held
         self._groups[held] = {}
-        for kv in kvs:
-            try:
-                _, group, producer_id = self._keyspace.parse_pending(kv.key)
-            except (UnknownKey, ValueError) as error:
-                log.error("unknown key of pending offsets", key=repr(kv.key), why=str(error))
-                continue
-            place = self._place(held, group, producer_id)
-            try:
-                self.keep(held, rules.loaded(place, kv))
-            except UnreadableValue as error:
-                log.error("pending offsets unreadable", key=repr(kv.key), why=str(error))
-                self.keep(held, rules.unreadable(place, kv))
+        for some in turns(kvs, bytes_of_value):
+            for kv in some:
+                self._load(held, kv)
+            yield
+
+    def _load(self, held: Held, kv: KeyValue) -> None:
+        try:
+            _, group, producer_id = self._keyspace.parse_pending(kv.key)
+        except (UnknownKey, ValueError) as error:
+            log.error("unknown key of pending offsets", key=repr(kv.key), why=str(error))
+            return
+        place = self._place(held, group, producer_id)
+        try:
+            self.keep(held, rules.loaded(place, kv))
+        except UnreadableValue as error:
+            log.error("pending offsets unreadable", key=repr(kv.key), why=str(error))
+            self.keep(held, rules.unreadable(place, kv))
 
     def lose(self, slot_id: SlotId) -> None:
         held = self._held.pop(slot_id, None)

@@ -227,7 +227,8 @@ def joined(state: TransactionState, participants: Participants, wall_ms: int) ->
 
 
 def _is_too_large(state: TransactionState, request: Join, rules: Rules) -> bool:
-    return len((state.current or Participants()) | request.participants) > rules.participants_max
+    some = (state.current or Participants()) | request.participants
+    return len(some) > rules.participants_max or some.bytes_max > rules.participants_bytes_max
 
 
 def _still_awaits(closing: ClosingTransaction | None, some: Participants) -> ClosingTransaction | None:
