@@ -314,8 +314,8 @@ class EndKeepsJoin(_JoinFlaw):
 class JoinHeldPerPartition(TransactionWorld):
     """A join is for the partition, and not for one claim of it."""
 
-    def __init__(self, instances: int = 2) -> None:
-        super().__init__(instances)
+    def begin_transactions(self) -> None:
+        super().begin_transactions()
         self._kept: dict[tuple[int, int], Joins] = {}
 
     def plant(self, owner: Owner) -> None:
@@ -403,6 +403,21 @@ class AckAssigned(TransactionWorld):
     """An end is done when its marker has an offset, before the commit."""
 
     writer_type = _Assigns
+
+
+class _Forgets(Transactional):
+    __slots__ = ()
+
+    def has_ended(self, end: TransactionEnd) -> None:
+        if self.closing is end:
+            for lane in self.lanes:
+                lane.closing = None
+
+
+class ForgetClosing(TransactionWorld):
+    """The coordinator awaits no other partition once the first is done. With one partition there is no other."""
+
+    producer_type = _Forgets
 
 
 FLAWS: dict[str, type[TransactionWorld]] = {

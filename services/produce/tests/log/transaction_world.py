@@ -5,7 +5,7 @@ late or never. An end is repeated until an owner says that it is carried out. Wi
 in KIP-890: then a question adds the partition, the producer may abort what is on its way, and its next transaction
 overlaps the end of the last one. Without, a question verifies, and the producer waits for its answers and for the end.
 
-A producer that writes to several partitions has one `Transactional` in each, its lanes; see `instances_world`.
+A producer that writes to several partitions has one `Transactional` in each, its lanes; see `transactions_world`.
 """
 
 from __future__ import annotations
@@ -109,6 +109,11 @@ class Transactional(Idempotent):
         for lane in self.lanes:
             lane._decided(commit)
 
+    def has_ended(self, end: TransactionEnd) -> None:
+        """It is proven here."""
+        if self.closing is end:
+            self.closing = None
+
     @property
     def all_done(self) -> bool:
         return all(lane.done for lane in self.lanes)
@@ -151,8 +156,8 @@ class Ending:
 
     def hear(self, send: Send, error: ErrorCode) -> None:
         ensure(error is ErrorCode.NONE or error in RETRIABLE, f"an end was answered {error.name}")
-        if error is ErrorCode.NONE and self.producer.closing is self.end:
-            self.producer.closing = None
+        if error is ErrorCode.NONE:
+            self.producer.has_ended(self.end)
 
 
 class TransactionWorld(BundleWorld):
@@ -164,6 +169,9 @@ class TransactionWorld(BundleWorld):
 
     def __init__(self, instances: int = 2) -> None:
         super().__init__(instances)
+        self.begin_transactions()
+
+    def begin_transactions(self) -> None:
         self.transactional = self._producers()
         self.reached: Counter[str] = Counter()
 
