@@ -8,7 +8,9 @@ them while the others have nothing left; each process has ports of its own.
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from collections.abc import Generator
+from operator import itemgetter
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,7 @@ pytest.register_assert_rewrite("e2e.harness")  # an assert there says what it co
 
 from e2e.harness.compose import Compose  # noqa: E402 - after the line above
 
+FILES_SHOWN = 40
 SCENARIOS = Path(__file__).parent / "scenarios"
 LONGEST = (
     "test_quickstart",
@@ -67,3 +70,15 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
             if isinstance(value, Compose):
                 report.sections.append((f"containers of {name}", value.stories(sick_only=False)))
     return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """The files that took longest, with their seconds: what LONGEST should say, and where the gate's time goes."""
+    seconds = defaultdict[str, float](float)
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport):
+                seconds[report.location[0]] += report.duration
+    terminalreporter.section("seconds of the longest files")
+    for path, taken in sorted(seconds.items(), key=itemgetter(1), reverse=True)[:FILES_SHOWN]:
+        terminalreporter.write_line(f"{taken:7.0f}  {path}")

@@ -576,5 +576,7 @@ DIFFERENT: Final = {
     "DeleteAcls of an unknown type": _CLOSED,
 }
 """Further labels of cases whose answers differ on purpose, and why."""
+BY_CHANCE: Final = {"ConsumerGroupHeartbeat with an expression"}
+"""These differ unless our coordinator has not yet heard of the new topic when the request comes."""
 SAME: Final = {"DescribeUserScramCredentials", "AlterConfigs of a logger"}
 """In the table of rights these differ, in what denied users see."""

@@ -1,14 +1,16 @@
 #!/bin/sh
 # `run.sh COMMAND…` where a Kubernetes of one node can run, without a trace on this machine: in namespaces of its own for the
 # network, mounts and processes. The command's end kills whatever still runs in them. The programs and the images are built
-# before, once. Needs root, Go, and Debian's containerd, runc, containernetworking-plugins and iptables; to build the images,
-# what e2e/containers/run.sh needs.
+# before, once. Needs root, Go, and Debian's containerd, runc, containernetworking-plugins, iptables and iproute2; to build
+# the images, a Docker engine, or Debian's docker.io and debootstrap.
 set -eu
 cd "$(dirname "$0")/../.."
 folder=$PWD/out/kubernetes
-missing() { echo "kubernetes: $1 is missing: apt-get install containerd runc containernetworking-plugins iptables iproute2, and Go" >&2; exit 1; }
+missing() { echo "kubernetes: $1 is missing: apt-get install containerd runc containernetworking-plugins docker.io debootstrap iptables iproute2, and Go" >&2; exit 1; }
 for program in go containerd runc iptables ip unshare; do command -v "$program" >/dev/null || missing "$program"; done
 [ -x /usr/lib/cni/bridge ] || missing /usr/lib/cni/bridge
+# The images are built after ten minutes of compiling: what that needs is looked for now.
+docker info >/dev/null 2>&1 || for program in dockerd debootstrap; do command -v "$program" >/dev/null || missing "$program"; done
 
 # What is left of a node: its files, the groups of its pods, and two folders with fixed places.
 clean() {
