@@ -19,12 +19,13 @@ from e2e.harness.cluster import Cluster
 from e2e.harness.ecosystem import ARRIVES_WITHIN_S, Program, create_topics, java, properties, read_as
 from e2e.harness.kafka_tools import require_java
 from e2e.harness.services import until
-from e2e.harness.transactional import COMMITTED
+from e2e.harness.transactional import COMMITTED, UNCOMMITTED
 
 pytestmark = [pytest.mark.ecosystem, pytest.mark.timeout(900)]
 
-HALF, COUNT = 1_000, 2_000
-BATCH = 25  # lines; with exactly-once a transaction
+HALF, MORE, COUNT = 1_000, 1_500, 2_000
+BOUNDARY = {"transaction.boundary": "interval", "transaction.boundary.interval.ms": 3_000}
+"""With exactly-once: long enough that a worker dies in a transaction."""
 CALL_TIMEOUT_S = 60.0
 STRINGS = "org.apache.kafka.connect.storage.StringConverter"
 FILES = "org.apache.kafka.connect.file"
@@ -110,9 +111,14 @@ def test_a_file_goes_through_a_topic_into_a_file(
         "connector.class": f"{FILES}.FileStreamSourceConnector",
         "file": str(given),
         "topic": topic,
-        "batch.size": BATCH,
+        **BOUNDARY,
     }
-    sink = {"connector.class": f"{FILES}.FileStreamSinkConnector", "file": str(written), "topics": topic}
+    sink = {
+        "connector.class": f"{FILES}.FileStreamSinkConnector",
+        "file": str(written),
+        "topics": topic,
+        "consumer.override.isolation.level": COMMITTED,
+    }
     for name, config in (("source", source), ("sink", sink)):
         path = f"/connectors/{name}/config"
         until(
@@ -125,9 +131,14 @@ def test_a_file_goes_through_a_topic_into_a_file(
     owner = running_on(ports[0], "source")
     assert owner is not None
     left = next(port for port in ports if f"127.0.0.1:{port}" != owner)
-    append(given, range(HALF, COUNT))
-    until("some of the second half has arrived", lambda: len(set(lines(written))) > HALF, ARRIVES_WITHIN_S)
+    append(given, range(HALF, MORE))
+    until(
+        "more is in the topic",
+        lambda: sum(map(len, read_as(UNCOMMITTED, cluster.bootstrap, topic))) > HALF,
+        ARRIVES_WITHIN_S,
+    )
     workers[owner].kill()
+    append(given, range(MORE, COUNT))
     for role in ("coordinator", "produce", "fetch", "frontdoor"):
         cluster.kill_one(role, 0)
     until("the second half has arrived", lambda: len(set(lines(written))) == COUNT, ARRIVES_WITHIN_S)
