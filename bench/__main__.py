@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import os
 import sys
 import tempfile
 import time
@@ -47,7 +46,7 @@ from bench.results import (
     shown,
     written,
 )
-from bench.systems import BY_NAME, SYSTEMS, system_named
+from bench.systems import BY_NAME, SYSTEMS, emptied, system_named
 from bench.tools import BUILT
 
 Rounds = Mapping[Line, Sequence[Figures]]
@@ -78,7 +77,7 @@ def main() -> None:
             print(f"== {name}", flush=True)
             for line, figures in measure(system, lines=due, quick=options.quick, report=report).items():
                 found[name].setdefault(line, []).append(figures)
-            _empty(directory)
+            emptied(directory)
             _keep(kept, so_far())  # a run that is stopped has its figures in it
     destination = folder_of(lines, names, options.rounds)
     if destination is not None and not options.quick:
@@ -128,14 +127,6 @@ def _begun(options: argparse.Namespace) -> tuple[Path, Run]:
     return options.resume, old
 
 
-def _empty(directory: Path) -> None:
-    """Frees the space of its files, and no inode. The next system does not find the disk at work on it."""
-    for path in directory.rglob("*"):
-        if path.is_file() and not path.is_symlink():
-            os.truncate(path, 0)
-    os.sync()
-
-
 def _keep(path: Path, run: Run) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(written(run))
@@ -167,7 +158,7 @@ def _options() -> argparse.Namespace:
 
 
 def _measured(rounds: Rounds) -> dict[str, Measured]:
-    return {line.name.lower(): of_rounds(line, figures) for line, figures in rounds.items()}
+    return {line.name.lower(): of_rounds(line.columns, figures) for line, figures in rounds.items()}
 
 
 def titled(line: Line) -> str:

@@ -1,26 +1,31 @@
 """CPU seconds that each process spends on a fixed load: a figure that a busy machine hardly disturbs.
 
 `python -m bench.cpu` prints milliseconds per MB for large batches, also compressed ones, and microseconds per request
-for 64 producers with one record each.
+for one producer and for 64 with one record each. `--against 1a2b3c4` measures KafScale as of that commit too, in turns
+with this one (A B B A), and prints what this one needs in comparison.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
+import statistics
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from bench.lines import create
-from bench.systems import KafScale
+from bench.systems import KafScale, system_named
 from bench.tools import load, producer_performance
-from e2e.harness.cluster import Cluster
 
 ROLES = ("frontdoor", "produce", "fetch", "etcd")
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 RECORDS = 200_000
 RECORD_MB = 1024 / 1e6
+SECONDS = 8
 T = TypeVar("T")
 
 
@@ -37,51 +42,97 @@ def spent(system: KafScale, work: Callable[[], T]) -> tuple[T, Mapping[str, floa
     return units, {role: after[role] - before[role] for role in ROLES}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """`run` returns how many units it did. A unit's CPU is shown times `scale`."""
+
+    what: str
+    scale: float
+    prepare: Callable[[KafScale], object]
+    run: Callable[[KafScale], float]
+
+
+def _large(partitions: int, codec: str) -> Work:
+    topic = f"cpu-{partitions}-{codec}"
+
+    def produce(system: KafScale, records: int = RECORDS) -> float:
+        producer_performance(system.bootstrap, topic, records, codec=codec)
+        return records * RECORD_MB
+
+    def prepare(system: KafScale) -> None:
+        create(system, topic, partitions)
+        produce(system, RECORDS // 10)
+
+    what = f"produce to {partitions} partitions, codec {codec}, ms per MB of records"
+    return Work(what=what, scale=1e3, prepare=prepare, run=produce)
+
+
+def _read(system: KafScale) -> float:
+    load("catchup", system.bootstrap, "cpu-12-none", records=RECORDS)
+    return RECORDS * RECORD_MB
+
+
+def _single(producers: int) -> Work:
+    topic = f"cpu-single-{producers}"
+
+    def single(system: KafScale) -> float:
+        found = load("oneinflight", system.bootstrap, topic, producers=producers, seconds=SECONDS, warmup=0)
+        return found["per_s"] * SECONDS
+
+    what = f"{producers} producers, one record each, us per request"
+    return Work(what=what, scale=1e6, prepare=lambda system: create(system, topic, 1), run=single)
+
+
+WORKS: Sequence[Work] = (
+    *(
+        _large(partitions, codec)
+        for partitions, codec in ((1, "none"), (12, "none"), (12, "lz4"), (12, "zstd"))
+    ),
+    Work(what="catch-up of 12 partitions, ms per MB", scale=1e3, prepare=lambda _: None, run=_read),
+    _single(1),
+    _single(64),
+)
+
+
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--against", help="a commit of this repository")
+    parser.add_argument("--rounds", type=int, default=1, help="the figures are medians")
+    options = parser.parse_args()
+    names = [*([f"kafscale-dir@{options.against}"] if options.against else []), "kafscale-dir"]
     with tempfile.TemporaryDirectory(prefix="kafscale-cpu-") as folder:
-        system = KafScale(Cluster(data_dir=Path(folder)))
-        system.start()
+        systems: dict[str, KafScale] = {}
         try:
-            measure(system)
+            for name in names:
+                system = system_named(name, Path(folder) / name)
+                assert isinstance(system, KafScale), name
+                system.start()
+                systems[name] = system
+            for work in WORKS:
+                measure(work, systems, options.rounds)
         finally:
-            system.stop()
+            for system in systems.values():
+                system.stop()
 
 
-def measure(system: KafScale) -> None:
-    for partitions, codec in ((1, "none"), (12, "none"), (12, "lz4"), (12, "zstd")):
-        topic = create(system, f"cpu-{partitions}-{codec}", partitions)
-        producer_performance(system.bootstrap, topic, RECORDS // 10, codec=codec)
-
-        def produce(topic: str = topic, codec: str = codec) -> float:
-            producer_performance(system.bootstrap, topic, RECORDS, codec=codec)
-            return RECORDS * RECORD_MB
-
-        show(
-            f"produce to {partitions} partitions, codec {codec}, ms per MB of records",
-            *spent(system, produce),
-            1e3,
-        )
-
-    def read() -> float:
-        load("catchup", system.bootstrap, "cpu-12-none", records=RECORDS)
-        return RECORDS * RECORD_MB
-
-    show("catch-up of 12 partitions, ms per MB", *spent(system, read), 1e3)
-    for producers in (1, 64):
-        topic = create(system, f"cpu-single-{producers}", 1)
-
-        def single(topic: str = topic, producers: int = producers) -> float:
-            found = load("oneinflight", system.bootstrap, topic, producers=producers, seconds=8, warmup=0)
-            return found["per_s"] * 8
-
-        show(f"{producers} producers, one record each, us per request", *spent(system, single), 1e6)
-
-
-def show(what: str, units: float, seconds: Mapping[str, float], scale: float) -> None:
-    print(
-        f"{what}: " + ", ".join(f"{role} {used / units * scale:.1f}" for role, used in seconds.items()),
-        flush=True,
-    )
+def measure(work: Work, systems: Mapping[str, KafScale], rounds: int) -> None:
+    """Prints a line for each system, and the ratio of this commit's CPU to the other one's."""
+    found: dict[str, list[Mapping[str, float]]] = {name: [] for name in systems}
+    for system in systems.values():
+        work.prepare(system)
+    for number in range(rounds):
+        for name in list(systems)[:: -1 if number % 2 else 1]:
+            units, seconds = spent(systems[name], partial(work.run, systems[name]))
+            found[name].append({role: used / units * work.scale for role, used in seconds.items()})
+    sums: list[float] = []
+    for name, costs in found.items():
+        totals = [sum(cost.values()) for cost in costs]
+        sums.append(statistics.median(totals))
+        roles = ", ".join(f"{role} {statistics.median(cost[role] for cost in costs):.1f}" for role in ROLES)
+        spread = f"{min(totals):.1f} to {max(totals):.1f}"
+        print(f"{work.what}, {name}: {roles}; all {sums[-1]:.1f} ({spread})", flush=True)
+    if len(sums) > 1:
+        print(f"  ratio {sums[-1] / sums[0]:.3f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -82,10 +82,10 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
         return None if found is None else found.median[column]
 
 
-def of_rounds(line: Line, rounds: Sequence[Figures]) -> Measured:
-    assert all(len(figures) == len(line.columns) for figures in rounds), (line, rounds)
+def of_rounds(columns: tuple[str, ...], rounds: Sequence[Figures]) -> Measured:
+    assert all(len(figures) == len(columns) for figures in rounds), (columns, rounds)
     medians = tuple(statistics.median(column) for column in zip(*rounds, strict=True))
-    return Measured(columns=line.columns, rounds=tuple(rounds), median=medians)
+    return Measured(columns=columns, rounds=tuple(rounds), median=medians)
 
 
 def rounds_of(run: Run, system: str) -> dict[Line, list[Figures]]:

@@ -28,7 +28,9 @@ PRODUCE_VERSION = 9
 def run(**systems: dict[Line, list[tuple[float, ...]]]) -> Run:
     """Of systems by their names with _ for -."""
     measured = {
-        name.replace("_", "-"): {line.name.lower(): of_rounds(line, rounds) for line, rounds in lines.items()}
+        name.replace("_", "-"): {
+            line.name.lower(): of_rounds(line.columns, rounds) for line, rounds in lines.items()
+        }
         for name, lines in systems.items()
     }
     return Run(

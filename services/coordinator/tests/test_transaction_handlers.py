@@ -368,6 +368,20 @@ async def test_an_id_is_described_with_what_lacks_its_end(one: Coordinator, owne
     assert (found.transaction_state, found.topics) == ("CompleteCommit", [])
 
 
+async def test_an_id_is_described_with_its_next_transaction_and_what_still_lacks_the_end_of_the_last_one(
+    one: Coordinator, owners: Owners
+) -> None:
+    """Else the last one would look as if it hung."""
+    owners.is_away = True
+    _, producer_id, _ = await init(one)
+    await add(one, producer_id, topics={"t": [0, 1]})
+    await end(one, producer_id, version=5)
+    assert (await add(one, producer_id, 1, topics={"t": [1, 2]}))["t", 1] == 0
+    (found,) = await described(one, NAME)
+    assert (found.transaction_state, found.producer_epoch) == ("Ongoing", 1)
+    assert [(topic.topic, topic.partitions) for topic in found.topics] == [("t", [0, 1, 2])]
+
+
 async def test_ids_that_are_unknown_or_cannot_be_are_described_by_errors(one: Coordinator) -> None:
     found = await described(one, "nobody", "", "nobody")
     assert [(each.transactional_id, each.error_code) for each in found] == [

@@ -1,5 +1,6 @@
 // Command load is the part of the benchmark that must not be the bottleneck: many producers with one record in
-// flight each, a reader that only counts, and records timed from send to receipt. It prints one JSON object.
+// flight each, a reader that only counts, records timed from send to receipt, and a producer that commits. It prints
+// one JSON object.
 package main
 
 import (
@@ -18,7 +19,7 @@ import (
 )
 
 var (
-	mode       = flag.String("mode", "", "oneinflight, catchup or endtoend")
+	mode       = flag.String("mode", "", "oneinflight, catchup, endtoend or commits")
 	bootstrap  = flag.String("bootstrap", "", "host:port")
 	topic      = flag.String("topic", "", "topic")
 	producers  = flag.Int("producers", 1, "producers of oneinflight and endtoend")
@@ -31,8 +32,13 @@ var (
 	random     = flag.Bool("random", false, "endtoend sends at random times, and to a random one of the partitions")
 	fetchMax   = flag.Int("fetchmax", 50<<20, "fetch.max.bytes of catchup")
 	partMax    = flag.Int("partitionmax", 4<<20, "max.partition.fetch.bytes of catchup")
-	partitions = flag.Int("partitions", 1, "partitions of oneinflight, which take turns, and of -random")
+	partitions = flag.Int("partitions", 1, "partitions of oneinflight, which take turns, of -random, and of commits")
 	begin      = flag.Int("begin", 0, "seconds in which the partitions of -random begin, one after another")
+	protocol   = flag.Int("protocol", 0, "of commits: 2 or 1, the protocols of transactions; 0 flushes, without them")
+	every      = flag.Int("every", 100, "milliseconds of sending before each commit")
+	tick       = flag.Int("tick", 0, "milliseconds from one record of each partition to the next, of commits; 0: no wait")
+	buffered   = flag.Int("buffered", 10_000, "records of commits that are not acknowledged yet, at most")
+	following  = flag.Bool("follow", false, "commits also times until a read_committed consumer has all partitions")
 )
 
 func must(err error) {
@@ -78,6 +84,8 @@ func main() {
 		catchUp(ctx)
 	case "endtoend":
 		endToEnd(ctx)
+	case "commits":
+		commits(ctx)
 	default:
 		must(fmt.Errorf("unknown mode %q", *mode))
 	}

@@ -198,7 +198,7 @@ def judge_join(case: Case, request: Join) -> Judgement:
         return Judgement(state, refusal(request, ErrorCode.PRODUCER_FENCED))
     if case.init_waits:
         return Judgement(state, refusal(request, ErrorCode.CONCURRENT_TRANSACTIONS))
-    if state.closing is not None and not may_begin_beside(state.closing, case.rules):
+    if state.closing is not None and not may_begin_beside(state.closing):
         return Judgement(state, None)
     inside = request.participants <= (state.current or Participants())
     if not inside and (not request.add or _is_too_large(state, request, case.rules)):
@@ -214,8 +214,9 @@ def judge_join(case: Case, request: Join) -> Judgement:
     return Judgement(state, answer)
 
 
-def may_begin_beside(closing: ClosingTransaction, rules: Rules) -> bool:
-    return rules.overlap and closing.bumped
+def may_begin_beside(closing: ClosingTransaction) -> bool:
+    """Whether the records of the next transaction have another epoch than those that the end is for."""
+    return closing.bumped
 
 
 def joined(state: TransactionState, participants: Participants, wall_ms: int) -> TransactionState:
@@ -226,7 +227,8 @@ def joined(state: TransactionState, participants: Participants, wall_ms: int) ->
 
 
 def _is_too_large(state: TransactionState, request: Join, rules: Rules) -> bool:
-    return len((state.current or Participants()) | request.participants) > rules.participants_max
+    some = (state.current or Participants()) | request.participants
+    return len(some) > rules.participants_max or some.bytes_max > rules.participants_bytes_max
 
 
 def _still_awaits(closing: ClosingTransaction | None, some: Participants) -> ClosingTransaction | None:
