@@ -400,7 +400,9 @@ def test_a_timeout_aborts_and_fences() -> None:
     assert state.closing is not None
     assert (state.closing.commit, state.closing.marker_epoch, state.closing.bumped) == (False, 1, True)
     assert (state.epoch, state.last_epoch, state.last) == (1, NO_EPOCH, Outcome.ABORT)
-    assert desk.answers[desk.end(producer, commit=True)].error is ErrorCode.INVALID_TXN_STATE
+    assert desk.answers[desk.end(producer, commit=True)].error is ErrorCode.PRODUCER_FENCED
+    desk.restart()
+    assert desk.answers[desk.end(producer, commit=True)].error is ErrorCode.PRODUCER_FENCED
     assert producer_in(desk, desk.end(producer, commit=False)).epoch == 1
     assert desk.answers[desk.end(producer, commit=False, tv2=False)].error is ErrorCode.PRODUCER_FENCED
     assert desk.answers[desk.init(producer)].error is ErrorCode.PRODUCER_FENCED

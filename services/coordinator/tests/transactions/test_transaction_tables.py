@@ -88,7 +88,7 @@ def cell_of(desk: Desk, token: Token) -> str:
         assert after.closing.coordinator_epoch == desk.machine.coordinator_epoch
         return "commit" if after.closing.commit else "abort"
     assert after.closing == before.closing
-    assert (after.last, after.last_bumped) == (Outcome.ABORT, True)
+    assert (after.last, after.last_bumped, after.started_ms) == (Outcome.ABORT, True, desk.now.wall_ms)
     return "next"
 
 

@@ -412,8 +412,14 @@ _LAG: Final = "kafka_consumergroup_group"
 LAG: Final = (
     gauge("kafka_partition_latest_offset", "Latest offset of a partition", *_PARTITION),
     gauge("kafka_partition_earliest_offset", "Earliest offset of a partition", *_PARTITION),
+    gauge(
+        "kafka_partition_last_stable_offset",
+        "Last stable offset of a partition: read_committed consumers read below it",
+        *_PARTITION,
+    ),
     gauge(f"{_LAG}_offset", "Last group consumed offset of a partition", *_MEMBER),
     gauge(f"{_LAG}_lag", "Group offset lag of a partition", *_MEMBER),
+    gauge(f"{_LAG}_stable_lag", "Group offset lag of a partition, to the last stable offset", *_MEMBER),
     gauge(f"{_LAG}_lag_seconds", "Group time lag of a partition", *_MEMBER),
     gauge(f"{_LAG}_eta_seconds", "Time until a partition is read to its end, at the present rates", *_MEMBER),
     gauge(

@@ -146,7 +146,8 @@ def repeats_init(state: TransactionState, expected: ProducerEpoch) -> bool:
 
 
 def repeats_end(state: TransactionState, producer: ProducerEpoch) -> bool:
-    """TV2: the decision that this client asked for has raised its epoch; or a timeout has, which aborted."""
+    """TV2: the decision that this client asked for has raised its epoch; or a timeout has, which aborted. Then there is
+    no last epoch, because the client did not cause the present one."""
     if not state.last_bumped or state.epoch > LAST_EPOCH:
         return False
     if state.epoch == 0:
@@ -254,6 +255,9 @@ def judge_end(case: Case, request: EndTxn) -> Judgement:
         return _end_present(case, state, request)
     if present and request.tv2:
         return _end_nothing(case, state, request)
+    if not present and request.commit and state.last_epoch == NO_EPOCH:
+        # A timeout has aborted it. Kafka Streams goes on after this error, and stops after INVALID_TXN_STATE.
+        return Judgement(state, refusal(request, ErrorCode.PRODUCER_FENCED))
     return Judgement(state, _end_again(state, request))
 
 
@@ -276,13 +280,14 @@ def is_older(request: EndTxn, began_ms: int | None) -> bool:
 
 def _end_nothing(case: Case, state: TransactionState, request: EndTxn) -> Judgement:
     """TV2: a client aborts to be sure, when it does not know whether anything has joined. Then what is on its way has
-    an old epoch. It needs no marker."""
+    an old epoch. It needs no marker. As in Kafka, the transaction that is over then began with this request."""
     if request.commit:
         return Judgement(state, refusal(request, ErrorCode.INVALID_TXN_STATE))
     if case.init_waits:
         return Judgement(state, refusal(request, ErrorCode.CONCURRENT_TRANSACTIONS))
     after = raised(state, last_epoch=state.epoch, fresh_id=request.fresh_id)
-    return _producer_is(replace(after, last=Outcome.ABORT, last_bumped=True), request.token)
+    after = replace(after, last=Outcome.ABORT, last_bumped=True, started_ms=case.now.wall_ms)
+    return _producer_is(after, request.token)
 
 
 def _end_again(state: TransactionState, request: EndTxn) -> Answer:
