@@ -93,7 +93,7 @@ e2e: setup-dev ## real clients against real processes (needs Java, Go, Node for 
 	$(TWO_TRIES) e2e -n $(E2E_PROCESSES) --dist loadfile --no-loadscope-reorder -m 'not chaos and not image and not compose and not secured and not ecosystem and not release and not k8s'
 clients-secured: setup-dev ## each client by each mechanism at each kind of listener, across three lifetimes of its session (minutes)
 	$(PYTEST) e2e/scenarios/test_secured_clients.py
-ecosystem: setup-dev ## MirrorMaker 2, Connect, Streams, libraries for streams in Python, and a schema registry, with kill -9 (needs Java; minutes)
+ecosystem: setup-dev ## MirrorMaker 2, Connect, Streams, Flink, Spring, libraries for streams in Python, and a schema registry, with kill -9 (needs Java; minutes)
 	$(PYTEST) e2e/scenarios/ecosystem
 chaos: setup-dev ## kill -9 and pauses, at length (CYCLES=50)
 	$(PYTEST) e2e -m chaos
