@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from kafscale.console.api import overview, session, topics
+from kafscale.console.api import group_reset, groups, overview, session, topics
 from kafscale.console.routes import Route
 
 ROUTES: Final[Sequence[Route]] = (
     *session.ROUTES,
     *overview.ROUTES,
     *topics.ROUTES,
+    *groups.ROUTES,
+    *group_reset.ROUTES,
 )
 
 
