@@ -52,6 +52,9 @@ LOOK_S = 5.0
 LOOKS_PER_REPORT = 12
 DELAY_VARIABLE = "KAFSCALE_GROUP_INITIAL_REBALANCE_DELAY_MS"
 ROOM_POLL_S = 0.5
+CONSOLE = "console"
+CONSOLE_HOST = "127.0.0.1"
+CONSOLE_LOGIN = "KAFSCALE_CONSOLE_COMMAND_CONFIG"
 
 
 class CannotStart(Exception):
@@ -199,6 +202,8 @@ class Up:
             watchers.append(group.create_task(self._announce(supervisor, views, endpoint)))
             await self._stop.wait()
             self._report("stopping: draining")
+            if CONSOLE in supervisor.children:
+                await supervisor.stop(CONSOLE)
             for role in reversed(ROLES):
                 names = [f"{role}-{node_id}" for each, node_id in self._plan.instances() if each == role]
                 await asyncio.gather(*(supervisor.stop(name) for name in names))
@@ -220,20 +225,27 @@ class Up:
             await etcd.delete(self._keys.node(role, node_id))
             await self._forget(etcd, self._keys.live_node_prefix(role, node_id))
 
-    def _spec(self, role: str, node_id: int, endpoint: str, etcd: EtcdClient) -> ChildSpec:
-        env = {
-            **MALLOC_ENV,
+    def _common(self, endpoint: str) -> dict[str, str]:
+        """Where etcd and the store are."""
+        found = {
             "KAFSCALE_ETCD_ENDPOINTS": endpoint,
             "KAFSCALE_ETCD_QUOTA_BYTES": str(self._plan.etcd_quota_bytes),
             "KAFSCALE_NAMESPACE": self._plan.namespace,
             "KAFSCALE_OBJECT_STORE": self._plan.store.value,
+        }
+        if self._with_records:
+            found["KAFSCALE_OBJECT_DIR"] = str(self._data.objects)
+        return found
+
+    def _spec(self, role: str, node_id: int, endpoint: str, etcd: EtcdClient) -> ChildSpec:
+        env = {
+            **MALLOC_ENV,
+            **self._common(endpoint),
             "KAFSCALE_NODE_ID": str(node_id),
             **self._tls.get(role, {}),
         }
-        if self._with_records:
-            env["KAFSCALE_OBJECT_DIR"] = str(self._data.objects)
-            if role == "produce":  # what upkeep and admin write makes room
-                env["KAFSCALE_OBJECT_DIR_KEPT_BYTES"] = str(self._data.disk(with_records=True).kept)
+        if self._with_records and role == "produce":  # what upkeep and admin write makes room
+            env["KAFSCALE_OBJECT_DIR_KEPT_BYTES"] = str(self._data.disk(with_records=True).kept)
         if DELAY_VARIABLE not in os.environ:  # one developer's group has all its members at once
             env[DELAY_VARIABLE] = "0"
         if role == "frontdoor":
@@ -290,6 +302,36 @@ class Up:
             )
         self._report(f"KafScale is ready: bootstrap.servers={self._plan.bootstrap}")
         self._report(f"commands reach it so: kafscale status --data-dir {shlex.quote(str(self._data.root))}")
+        if self._plan.console_port is not None:
+            self._start_console(supervisor, self._plan.console_port, endpoint)
+
+    def _start_console(self, supervisor: Supervisor, port: int, endpoint: str) -> None:
+        """After all others are ready, so nobody waits for it, and its imports are not those of the fork server. If it
+        cannot run, the cluster does."""
+        if self._plan.protocol.uses_tls and CONSOLE_LOGIN not in os.environ:
+            self._report(
+                f"no console: clients need TLS here; {CONSOLE_LOGIN} names a file with security.protocol and ssl.*"
+            )
+            return
+        try:
+            check_port_free(CONSOLE_HOST, port)
+        except CannotStart:
+            self._report(
+                f"no console: {join_address(CONSOLE_HOST, port)} is in use by another program; give --console-port "
+                f"{port + 1}"
+            )
+            return
+        env = {
+            **self._common(endpoint),
+            "KAFSCALE_CONSOLE_PORT": str(port),
+            "KAFSCALE_CONSOLE_BOOTSTRAP_SERVERS": self._plan.bootstrap,
+            "KAFSCALE_CONSOLE_SECURITY_PROTOCOL": self._plan.protocol.value,
+        }
+        spec = ChildSpec(
+            name=CONSOLE, program=service_program(CONSOLE), env=env, log=self._data.logs / "console.log"
+        )
+        supervisor.mark_running(supervisor.start(spec))
+        self._report(f"Console: http://{join_address(CONSOLE_HOST, port)}/")
 
     async def _serving(
         self, supervisor: Supervisor, views: Mapping[str, LiveView], changed: asyncio.Event

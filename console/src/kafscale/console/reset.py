@@ -130,7 +130,7 @@ def commands(group: str, aim: Aim, rows: Sequence[Planned], partitions: Mapping[
     """The same reset with the command. `partitions`: how many each topic has. One line for a topic if the aim is the
     same for all of its partitions, else one for each partition."""
     found = []
-    plain = aim.to if aim.to in ("earliest", "latest") else None
+    plain: str | None = aim.to if aim.to in ("earliest", "latest") else None
     if aim.to == "time" and aim.at_ms is not None:
         plain = datetime.fromtimestamp(aim.at_ms / 1000, UTC).isoformat(timespec="milliseconds")
     for topic in dict.fromkeys(row.topic for row in rows):

@@ -54,7 +54,8 @@ class LagReports:
         None there is none yet. Raises Problem."""
         loop = asyncio.get_running_loop()
         number = next(self._numbers)
-        future = self._waiting[number] = loop.create_future()
+        future: asyncio.Future[Row] = loop.create_future()
+        self._waiting[number] = future
         try:
             async with self._starting:
                 into = await self._input()
