@@ -54,6 +54,7 @@ DELAY_VARIABLE = "KAFSCALE_GROUP_INITIAL_REBALANCE_DELAY_MS"
 ROOM_POLL_S = 0.5
 CONSOLE = "console"
 CONSOLE_HOST = "127.0.0.1"
+CONSOLE_CA = "KAFSCALE_CONSOLE_CA"
 CONSOLE_LOGIN = "KAFSCALE_CONSOLE_COMMAND_CONFIG"
 
 
@@ -308,10 +309,8 @@ class Up:
     def _start_console(self, supervisor: Supervisor, port: int, endpoint: str) -> None:
         """After all others are ready, so nobody waits for it, and its imports are not those of the fork server. If it
         cannot run, the cluster does."""
-        if self._plan.protocol.uses_tls and CONSOLE_LOGIN not in os.environ:
-            self._report(
-                f"no console: clients need TLS here; {CONSOLE_LOGIN} names a file with security.protocol and ssl.*"
-            )
+        if self._plan.protocol.uses_tls and not {CONSOLE_CA, CONSOLE_LOGIN} & os.environ.keys():
+            self._report(f"no console: clients need TLS here; {CONSOLE_CA} names the CA of their certificate")
             return
         try:
             check_port_free(CONSOLE_HOST, port)
