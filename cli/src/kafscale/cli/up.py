@@ -35,7 +35,7 @@ from kafscale.cli.supervisor import (
     restart_backoff,
 )
 from kafscale.cli.up_plan import UpPlan, service_program
-from kafscale.client.request import wait_for_brokers
+from kafscale.client.request import RETRY_S, wait_for_brokers
 from kafscale.operations.datadir import DataDir, Endpoints, started_etcd
 from kafscale.operations.disk import Disk, DiskWatch
 from kafscale.operations.services import ROLES, SERVICES
@@ -54,6 +54,8 @@ DELAY_VARIABLE = "KAFSCALE_GROUP_INITIAL_REBALANCE_DELAY_MS"
 ROOM_POLL_S = 0.5
 CONSOLE = "console"
 CONSOLE_HOST = "127.0.0.1"
+CONSOLE_START_S = 60.0
+CONSOLE_CA = "KAFSCALE_CONSOLE_CA"
 CONSOLE_LOGIN = "KAFSCALE_CONSOLE_COMMAND_CONFIG"
 
 
@@ -82,6 +84,18 @@ def check_port_free(host: str, port: int) -> None:
                     f"(make up PORT={port + 1}, kafscale up --port {port + 1})"
                 ) from trouble
             raise CannotStart(f"cannot listen on {join_address(host, port)}: {trouble.strerror}") from trouble
+
+
+async def _listening(host: str, port: int) -> None:
+    """Waits until something listens there. The caller sets the deadline."""
+    while True:
+        try:
+            _, writer = await asyncio.open_connection(host, port)
+        except OSError:
+            await asyncio.sleep(RETRY_S)
+            continue
+        writer.close()
+        return
 
 
 class Up:
@@ -303,15 +317,13 @@ class Up:
         self._report(f"KafScale is ready: bootstrap.servers={self._plan.bootstrap}")
         self._report(f"commands reach it so: kafscale status --data-dir {shlex.quote(str(self._data.root))}")
         if self._plan.console_port is not None:
-            self._start_console(supervisor, self._plan.console_port, endpoint)
+            await self._start_console(supervisor, self._plan.console_port, endpoint)
 
-    def _start_console(self, supervisor: Supervisor, port: int, endpoint: str) -> None:
+    async def _start_console(self, supervisor: Supervisor, port: int, endpoint: str) -> None:
         """After all others are ready, so nobody waits for it, and its imports are not those of the fork server. If it
         cannot run, the cluster does."""
-        if self._plan.protocol.uses_tls and CONSOLE_LOGIN not in os.environ:
-            self._report(
-                f"no console: clients need TLS here; {CONSOLE_LOGIN} names a file with security.protocol and ssl.*"
-            )
+        if self._plan.protocol.uses_tls and not {CONSOLE_CA, CONSOLE_LOGIN} & os.environ.keys():
+            self._report(f"no console: clients need TLS here; {CONSOLE_CA} names the CA of their certificate")
             return
         try:
             check_port_free(CONSOLE_HOST, port)
@@ -331,6 +343,12 @@ class Up:
             name=CONSOLE, program=service_program(CONSOLE), env=env, log=self._data.logs / "console.log"
         )
         supervisor.mark_running(supervisor.start(spec))
+        try:
+            async with asyncio.timeout(CONSOLE_START_S):
+                await _listening(CONSOLE_HOST, port)
+        except TimeoutError:
+            self._report(f"the console is not ready after {CONSOLE_START_S:.0f} s; its log is {spec.log}")
+            return
         self._report(f"Console: http://{join_address(CONSOLE_HOST, port)}/")
 
     async def _serving(

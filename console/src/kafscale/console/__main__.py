@@ -6,7 +6,7 @@ import asyncio
 import sys
 
 from kafscale.client.properties import PropertiesWrong
-from kafscale.client.security import ClientSecurity, read_security
+from kafscale.client.security import ClientSecurity, Pem, read_security
 from kafscale.console.logins import Entrance
 from kafscale.console.server import serve
 from kafscale.console.settings import ConsoleSettings, mistake
@@ -20,7 +20,9 @@ FAILED, USAGE = 1, 2
 
 def main() -> int:
     given = load_settings(ConsoleVariables)
-    security = ClientSecurity(protocol=given.security_protocol)
+    security = ClientSecurity(
+        protocol=given.security_protocol, trust=None if given.ca is None else Pem(path=given.ca)
+    )
     if given.command_config is not None:
         try:
             security = read_security(given.command_config, login_later=True)

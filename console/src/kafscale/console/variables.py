@@ -22,6 +22,9 @@ class ConsoleVariables(BaseSettings):
         None,
         description="File of settings as Kafka's tools take them. Without sasl.jaas.config each person logs in.",
     )
+    ca: Path | None = Field(
+        None, description="CA that signed the front doors' certificates (PEM), without `command_config`."
+    )
     port: int = Field(PORT, ge=0, le=65_535, description="Port of the page.")
     listen: str = Field(HOST, description="Address to listen on.")
     read_only: bool = Field(False, description="Without everything that changes the cluster.")
