@@ -13,7 +13,9 @@ from e2e.harness.console_page import Visitor, chromium, console_of
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    cluster = Cluster(data_dir=tmp_path_factory.mktemp("console") / "data")
+    cluster = Cluster(
+        data_dir=tmp_path_factory.mktemp("console") / "data", env={"KAFSCALE_TRANSACTIONS": "1"}
+    )
     cluster.start()
     yield cluster
     cluster.kill()
