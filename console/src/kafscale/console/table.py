@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from kafscale.console.api import group_reset, groups, overview, session, topics
+from kafscale.console.api import group_reset, groups, overview, records, session, topics
 from kafscale.console.routes import Route
 
 ROUTES: Final[Sequence[Route]] = (
     *session.ROUTES,
     *overview.ROUTES,
     *topics.ROUTES,
+    *records.ROUTES,
     *groups.ROUTES,
     *group_reset.ROUTES,
 )
