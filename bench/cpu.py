@@ -98,6 +98,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--against", help="a commit of this repository")
     parser.add_argument("--rounds", type=int, default=1, help="the figures are medians")
+    parser.add_argument(
+        "--only", nargs="+", default=[""], help="parts of the printed texts, as in 'codec none'"
+    )
     options = parser.parse_args()
     names = [*([f"kafscale-dir@{options.against}"] if options.against else []), "kafscale-dir"]
     with tempfile.TemporaryDirectory(prefix="kafscale-cpu-") as folder:
@@ -109,7 +112,8 @@ def main() -> None:
                 system.start()
                 systems[name] = system
             for work in WORKS:
-                measure(work, systems, options.rounds)
+                if any(part in work.what for part in options.only):
+                    measure(work, systems, options.rounds)
         finally:
             for system in systems.values():
                 system.stop()

@@ -146,9 +146,9 @@ def _far(folder: Path) -> KafScale:
 
 SETUPS: Final[Mapping[str, Setup]] = {
     "kafscale-dir": Setup(label="KafScale, directory", make=_kafscale(on_directory, 1)),
-    "kafscale-dir-3": Setup(label="the same, three produce", make=_kafscale(on_directory, 3)),
+    "kafscale-dir-3": Setup(label="directory, three produce", make=_kafscale(on_directory, 3)),
     "kafscale-s3-far": Setup(label="KafScale, S3 far", make=_kafscale(_far, 1)),
-    "kafscale-s3-far-3": Setup(label="the same, three produce", make=_kafscale(_far, 3)),
+    "kafscale-s3-far-3": Setup(label="S3 far, three produce", make=_kafscale(_far, 3)),
     "kafka-flush": Setup(label="Apache Kafka, flush before ack", make=SYSTEMS["kafka-flush"], cases=BESIDE),
     "kafka": Setup(label="Apache Kafka, defaults", make=SYSTEMS["kafka"], cases=BESIDE),
 }
