@@ -38,7 +38,7 @@ RECORD_BYTES: Final = 4096
 TICK_MS: Final = 10
 BUFFERED: Final = 200
 ROUNDS: Final = 3
-SECONDS: Final = 4
+SECONDS: Final = 3
 WARM_S: Final = 1
 KINDS: Final = ("flush", "TV1", "TV2")
 """By the program's number of the protocol."""
