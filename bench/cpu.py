@@ -120,8 +120,7 @@ def main() -> None:
 
 
 def measure(work: Work, systems: Mapping[str, KafScale], rounds: int) -> None:
-    """Prints a line for each system, and this commit's CPU by the other one's: the median of the rounds' ratios, because
-    other work on the machine changes from round to round."""
+    """Prints a line for each system, and this commit's CPU by the other one's: the median of the rounds' ratios."""
     found: dict[str, list[Mapping[str, float]]] = {name: [] for name in systems}
     for system in systems.values():
         work.prepare(system)
