@@ -6,15 +6,15 @@ BASE ?= python:3.11-slim-bookworm
 IMAGE ?= kafscale-spark
 ROLES := frontdoor produce fetch coordinator admin upkeep
 BIN := .venv/bin
-MEMBERS := $(wildcard libs/*/src) $(wildcard services/*/src) cli/src spark/lake/src spark/upkeep/src
+MEMBERS := $(wildcard libs/*/src) $(wildcard services/*/src) console/src cli/src spark/lake/src spark/upkeep/src
 PYTEST := $(BIN)/pytest -q
-UNITS := $(patsubst %/tests,unit-of-%,$(wildcard libs/*/tests services/*/tests cli/tests spark/lake/tests spark/upkeep/tests)) unit-of-e2e/checkers unit-of-bench/tests
+UNITS := $(patsubst %/tests,unit-of-%,$(wildcard libs/*/tests services/*/tests console/tests cli/tests spark/lake/tests spark/upkeep/tests)) unit-of-e2e/checkers unit-of-bench/tests
 JOBS ?= $(shell echo $$(($$(nproc) + 1)))
 E2E_PROCESSES ?= 3
 ROUNDS ?= 3
 TWO_TRIES := tools/two_tries.sh
 
-.PHONY: $(UNITS) help up test check fmt lint types contracts unit spark-test spark-types spark-unit images compose-test k8s-test compose-footprint spark-image spark-image-test gen gen-check e2e chaos chaos-readers chaos-bundles chaos-transactions upgrade-test ecosystem release release-test drill quotas tutorial fuzz bench bench-goals thin-pipe scale model model-small mutants mutation deep lock setup setup-dev clean login-timing security-page clients-secured access-outage
+.PHONY: $(UNITS) help up test check fmt lint types contracts unit spark-test spark-types spark-unit images compose-test k8s-test compose-footprint spark-image spark-image-test gen gen-check e2e chaos chaos-readers chaos-bundles chaos-transactions upgrade-test ecosystem release release-test drill quotas tutorial fuzz bench bench-goals thin-pipe scale model model-small mutants mutation deep lock vendor setup setup-dev clean login-timing security-page clients-secured access-outage
 
 help: ## what each target does
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 18
@@ -42,6 +42,7 @@ lint:
 	@test -z "$$(find libs services cli spark -path '*/src/kafscale/__init__.py')" || { echo 'a src/kafscale/__init__.py breaks the namespace of all members'; exit 1; }
 	@$(BIN)/python tools/module_sizes.py
 	@$(BIN)/python tools/mutants.py --fit
+	@$(BIN)/python -m tools.vendor --check
 types:
 	$(BIN)/mypy $(MEMBERS) tools e2e bench docs/tutorial/produce.py
 contracts:
@@ -92,7 +93,7 @@ e2e: setup-dev ## real clients against real processes (needs Java, Go, Node for 
 	$(TWO_TRIES) e2e -n $(E2E_PROCESSES) --dist loadfile --no-loadscope-reorder -m 'not chaos and not image and not compose and not secured and not ecosystem and not release and not k8s'
 clients-secured: setup-dev ## each client by each mechanism at each kind of listener, across three lifetimes of its session (minutes)
 	$(PYTEST) e2e/scenarios/test_secured_clients.py
-ecosystem: setup-dev ## MirrorMaker 2, Connect, Streams, libraries for streams in Python, and a schema registry, with kill -9 (needs Java; minutes)
+ecosystem: setup-dev ## MirrorMaker 2, Connect, Streams, Flink, Spring, libraries for streams in Python, and a schema registry, with kill -9 (needs Java; minutes)
 	$(PYTEST) e2e/scenarios/ecosystem
 chaos: setup-dev ## kill -9 and pauses, at length (CYCLES=50)
 	$(PYTEST) e2e -m chaos
@@ -140,6 +141,8 @@ thin-pipe: setup-dev ## what arrives at the store through a thin pipe, for 1 to 
 scale: setup-dev ## upkeep over five million segments that were built: peak memory and time (some minutes)
 	$(BIN)/python -m bench.upkeep_scale
 
+vendor: setup-dev ## fetch the files of other authors in the console's page again (npm)
+	$(BIN)/python -m tools.vendor
 lock: setup-dev ## renew the lock files from the members' pyproject.toml
 	tools/lock.sh
 clean: ## remove what builds and tests leave behind

@@ -21,7 +21,6 @@ COPIED: Final[Mapping[str, Sequence[str]]] = {
     "prometheus": ("pods", "rules"),
     "redis": ("network", "redis"),
     "traces": ("network",),
-    "transactions": ("network",),
 }
 HEAD: Final = "# Copied by tools/gen_chart_files.py from k8s/components/{component}/{name}.yaml.\n"
 

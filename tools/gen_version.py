@@ -12,7 +12,7 @@ from typing import Final
 from tools.generated import ROOT, write_or_check
 
 SOURCE: Final = ROOT / "pyproject.toml"
-MEMBERS: Final = ("libs/*", "services/*", "cli", "spark/*")
+MEMBERS: Final = ("libs/*", "services/*", "console", "cli", "spark/*")
 MANIFESTS: Final = (ROOT / "k8s" / "overlays" / "production" / "kustomization.yaml",)
 _VERSION: Final = re.compile(r'^version = ".*"$', re.MULTILINE)
 _REQUIRED: Final = re.compile(r'^( +"kafscale-\w+)(?:==[^"]*)?",$', re.MULTILINE)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 MODULE_LINES_MAX = 600
 FUNCTION_LINES_MAX = 60
-PRODUCT = ("libs/*/src", "services/*/src", "cli/src", "spark/*/src")
+PRODUCT = ("libs/*/src", "services/*/src", "console/src", "cli/src", "spark/*/src")
 CHECKED = (*PRODUCT, "tools", "bench", "e2e")
 GENERATED = ("_pb2", "/schema/", "/.venv/", "/node_modules/", "/.git/")
 

@@ -11,7 +11,7 @@ fail() { printf 'setup: %s\n' "$1" >&2; exit 1; }
 case $kind in
     run | dev)
         home=.venv locks="requirements.lock" dev=dev
-        members="libs/wire libs/access libs/storage libs/log libs/runtime libs/client libs/operations services/* cli spark/lake spark/upkeep" ;;
+        members="libs/wire libs/access libs/storage libs/log libs/runtime libs/client libs/operations services/* console cli spark/lake spark/upkeep" ;;
     spark | spark-dev)
         home=spark/engine/.venv locks="spark/engine/requirements.lock" dev=spark-dev
         members="libs/wire libs/access libs/storage libs/log libs/runtime spark/lake spark/engine" ;;
@@ -21,7 +21,7 @@ if [ "$kind" = "$dev" ]; then
     locks="$locks ${locks%.lock}-dev.lock" members="$members libs/testkit"
 fi
 # shellcheck disable=SC2086 -- the list is meant to be split
-want=$(cat $locks libs/*/pyproject.toml services/*/pyproject.toml cli/pyproject.toml spark/*/pyproject.toml tools/setup.sh | cksum)
+want=$(cat $locks libs/*/pyproject.toml services/*/pyproject.toml console/pyproject.toml cli/pyproject.toml spark/*/pyproject.toml tools/setup.sh | cksum)
 stamp=$home/.kafscale-$kind
 if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$want" ]; then exit 0; fi
 if [ "$kind" != "$dev" ] && [ -f "$home/.kafscale-$dev" ]; then

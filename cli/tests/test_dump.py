@@ -12,6 +12,7 @@ import pytest
 from kafscale.cli.__main__ import app
 from kafscale.log.segment import HEADER_SIZE, BatchInfo, build_segment
 from kafscale.testkit.seaweed import SeaweedServer
+from kafscale.wire.markers import Marker, end_marker
 from kafscale.wire.records import Codec, Record, build_batch, read_batch_header
 from typer.testing import CliRunner, Result
 
@@ -38,14 +39,13 @@ def batches() -> list[bytes]:
     ]
 
 
-def files(folder: Path) -> Path:
+def files(folder: Path, parts: list[bytes]) -> Path:
     """A segment and its index; the segment's path."""
-    parts = batches()
     infos = [
         BatchInfo(header.base_offset, header.last_offset, header.size, header.records_count)
         for header in map(read_batch_header, parts)
     ]
-    built = build_segment(BASE, infos, parts, TIME_MS)
+    built = build_segment(infos[0].offset, infos, parts, TIME_MS)
     path = folder / NAME
     path.write_bytes(b"".join(built.body))
     path.with_suffix(".index").write_bytes(built.index)
@@ -54,7 +54,7 @@ def files(folder: Path) -> Path:
 
 @pytest.fixture
 def segment(tmp_path: Path) -> Path:
-    return files(tmp_path)
+    return files(tmp_path, batches())
 
 
 def run(*words: object, **env: str) -> Result:
@@ -104,7 +104,7 @@ def test_a_whole_segment(segment: Path) -> None:
 def test_the_records_of_a_segment(segment: Path) -> None:
     rows = document(segment, "--records")["records"]
     assert [row["offset"] for row in rows] == list(range(BASE, BASE + EACH * BATCHES))
-    first = {"key": "k", "value": "text", "headers": [{"key": "h", "value": None}]}
+    first = {"key": "k", "value": "text", "headers": [{"key": "h", "value": None}], "marker": None}
     assert rows[0] == {"offset": BASE, "time": "2026-01-31T08:00:00.123+00:00", **first}
     assert rows[1]["value"] == "\\xff"
     listed = csv.DictReader(io.StringIO(run(segment, "--records", "-o", "csv").stdout))
@@ -119,6 +119,50 @@ def test_the_same_for_people(segment: Path) -> None:
     assert lines[1] == "header: base offset 40, 180 records, made 2026-01-31T08:00:00.123+00:00"
     assert lines[3].startswith("index: an entry each 100 records: 40 at byte 32, 160 at byte ")
     assert lines[-1] == "whole: every checksum is right"
+
+
+def test_markers_say_which_transaction_they_end_and_how(tmp_path: Path) -> None:
+    def data(offset: int) -> bytes:
+        records = [Record(timestamp=TIME_MS, value=b"v")]
+        return build_batch(
+            records,
+            base_offset=offset,
+            producer_id=9,
+            producer_epoch=2,
+            base_sequence=offset,
+            transactional=True,
+        )
+
+    def marker(offset: int, says: Marker) -> bytes:
+        made = bytearray(end_marker(says, producer_id=9, producer_epoch=3, timestamp_ms=TIME_MS))
+        made[:8] = offset.to_bytes(8, "big")
+        return bytes(made)
+
+    broken = build_batch(
+        [Record(timestamp=TIME_MS, key=b"\0")], base_offset=4, transactional=True, control=True
+    )
+    parts = [data(0), marker(1, Marker(True, 5)), data(2), marker(3, Marker(False, 6)), broken]
+    path = files(tmp_path, parts)
+    result = run(path, "--records", "--output", "json")
+    found = json.loads(result.stdout)
+    assert [(row["transaction"], row["coordinator_epoch"]) for row in found["batches"]] == [
+        ("9/2", None),
+        ("commit 9/3", 5),
+        ("9/2", None),
+        ("abort 9/3", 6),
+        ("control -1/-1", None),
+    ]
+    assert [row["marker"] for row in found["records"]] == [
+        None,
+        "commit 9/3",
+        None,
+        "abort 9/3",
+        "control -1/-1",
+    ]
+    (problem,) = found["problems"]
+    assert problem.startswith("batch 4 at byte ")
+    assert "control record" in problem
+    assert "commit 9/3" in run(path).stdout
 
 
 def test_an_index_alone_and_a_segment_alone(segment: Path) -> None:
@@ -214,7 +258,7 @@ async def test_a_segment_in_s3(seaweed: SeaweedServer, tmp_path: Path) -> None:
 
     from kafscale.storage.objects.s3 import S3Store
 
-    path = files(tmp_path)
+    path = files(tmp_path, batches())
     config = seaweed.s3_config()
     store = S3Store(config)
     for each in (path, path.with_suffix(".index")):

@@ -94,7 +94,8 @@ def test_a_partition_without_a_commit_is_named_in_the_table(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     lag = Lag(
-        group="g", topic="orders", partition=1, committed=None, log_start=0, log_end=5, records=5, lost=0, bytes=9
+        group="g", topic="orders", partition=1, committed=None, log_start=0, log_end=5, records=5, lost=0, bytes=9,
+        stable_end=3, stable_records=3,
     )  # fmt: skip
     position = Position(group="g", topic="orders", partition=1)
     facts = Facts(
@@ -102,7 +103,7 @@ def test_a_partition_without_a_commit_is_named_in_the_table(
     )
     show_report(make_report(facts), "partition", None, None)
     _, row, *_ = capsys.readouterr().out.splitlines()
-    assert row.split()[:6] == ["g", "orders", "1", "no", "commit", "5"]
+    assert row.split()[:8] == ["g", "orders", "1", "no", "commit", "5", "3", "3"]
 
 
 @pytest.mark.parametrize(

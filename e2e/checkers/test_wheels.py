@@ -17,7 +17,7 @@ import pytest
 ROOT: Final = Path(__file__).parents[2]
 MEMBERS: Final = sorted(
     path.parent
-    for pattern in ("libs/*", "services/*", "cli", "spark/lake", "spark/upkeep")
+    for pattern in ("libs/*", "services/*", "console", "cli", "spark/lake", "spark/upkeep")
     for path in ROOT.glob(f"{pattern}/pyproject.toml")
 )
 IMPORTED: Final = re.compile(r"^\s*(?:from|import) kafscale\.(\w+)", re.MULTILINE)

@@ -22,6 +22,7 @@ from e2e.harness.builds import build, built_once
 from e2e.harness.clients import HERE, maven_built
 from e2e.harness.load import read_everything
 from e2e.harness.services import NotYet, dying_with_parent, until
+from e2e.harness.transactional import read
 
 PARTITIONS = 3
 KEYS = 20
@@ -111,9 +112,9 @@ class Program:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-40:])
 
 
-def java(main: str, *arguments: str) -> list[str]:
-    """The command of a Java program of Apache Kafka, or of ours (clients/ecosystem)."""
-    folder = maven_built("ecosystem")
+def java(main: str, *arguments: str, project: str = "ecosystem") -> list[str]:
+    """The command of a Java program of a framework, or of ours. `project`: the folder of clients that has both."""
+    folder = maven_built(project)
     return [*JAVA, "-cp", f"{folder}/classes:{folder}/lib/*", main, *arguments]
 
 
@@ -163,6 +164,12 @@ def values(bootstrap: str, topic: str) -> list[list[str]]:
     """By partition, in order."""
     found = read_everything(bootstrap, topic, PARTITIONS)
     return [[value.decode() for _, value in found[partition]] for partition in range(PARTITIONS)]
+
+
+def read_as(isolation: str, bootstrap: str, topic: str) -> list[list[int]]:
+    """The numbers by partition, in order, up to the end of a topic that may have transactions."""
+    logs = (read(bootstrap, topic, isolation, partition) for partition in range(PARTITIONS))
+    return [[int(value) for _, value in log] for log in logs]
 
 
 def bounds(bootstrap: str, topic: str) -> dict[int, tuple[int, int]]:

@@ -6,9 +6,10 @@ seconds without use, so that many of them expire.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,9 +20,11 @@ from xml.etree import ElementTree
 from kafscale.runtime.etcd_binary import EtcdProcess
 from kafscale.runtime.etcd_program import find_etcd
 from kafscale.runtime.ports import free_port
+from kafscale.storage.etcd.transport import Access
+from kafscale.storage.etcd.users import EtcdUsers
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.rights import Role
-from kafscale.storage.rights.etcd import identity
+from kafscale.storage.rights.etcd import KeyRange, identity
 from kafscale.storage.rights.objects import Action, grants_of
 from kafscale.testkit.seaweed import BUCKET, Identity, SeaweedServer
 
@@ -121,17 +124,39 @@ class Guarded:
         )
         return [line for line in lines if any(text in line for text in texts)]
 
-    def _guard(self) -> None:
-        """As an operator does."""
-        self.passwords.mkdir()
-        for name in (*Role, ROOT):
-            (self.passwords / name).write_text(f"{SECRET}{name}\n")
+    def restart(self, *roles: Role) -> None:
+        """Returns when the first instance of each is ready again."""
+        for role in roles:
+            assert self.deployment.services[role].stop() == 0
+            self.deployment.start_services(self.env[role], roles=[role])
+        self.deployment.wait_ready()
+
+    def revoke(self, rights: Mapping[Role, Sequence[KeyRange]]) -> None:
+        async def change() -> None:
+            root = Access.parse([self.deployment.etcd.endpoint], user=ROOT, password=SECRET + ROOT)
+            users = EtcdUsers(root)
+            for role, ranges in rights.items():
+                for each in ranges:
+                    await users.revoke(identity(KEYS, role), each)
+            await users.close()
+
+        asyncio.run(change())
+
+    def apply_rights(self) -> None:
+        """As an operator does. The first time etcd has no users yet."""
+        root = {"KAFSCALE_ETCD_USER": ROOT, "KAFSCALE_ETCD_PASSWORD_FILE": str(self.passwords / ROOT)}
         subprocess.run(
             [*KAFSCALE, "etcd-roles", "--apply", "--passwords", str(self.passwords), "--enable-auth"],
-            env={**os.environ, "KAFSCALE_ETCD_ENDPOINTS": self.deployment.etcd.endpoint},
+            env={**os.environ, "KAFSCALE_ETCD_ENDPOINTS": self.deployment.etcd.endpoint, **root},
             timeout=COMMAND_S,
             check=True,
         )
+
+    def _guard(self) -> None:
+        self.passwords.mkdir()
+        for name in (*Role, ROOT):
+            (self.passwords / name).write_text(f"{SECRET}{name}\n")
+        self.apply_rights()
 
     def _give(self, role: Role, stack: ExitStack, settings: dict[str, str]) -> None:
         """Its identities and its gate. SeaweedFS knows no key of a role that has no rights."""

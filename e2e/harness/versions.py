@@ -15,7 +15,7 @@ from typing import Final
 from e2e.harness.builds import build, built_once
 
 HERE: Final = Path(__file__).parent.parent.parent
-SOURCES: Final = ("cli", "libs", "services", "spark")
+SOURCES: Final = ("cli", "console", "libs", "services", "spark")
 MEMBERS: Final = ("cli/src", "libs/*/src", "services/*/src", "spark/lake/src", "spark/upkeep/src")
 PROBE_S: Final = 120.0
 PROBE: Final = """

@@ -110,6 +110,9 @@ def test_a_group_that_reads_and_one_that_is_moved(cluster: Cluster, kafscale: Co
         )
         consumer.commit(offsets=[TopicPartition("read", 0, 10)], asynchronous=False)
         rows = kafscale.rows("groups describe billing")
+        assert [(row["stable_end"], row["stable_lag"]) for row in rows] == [
+            (row["end"], row["lag"]) for row in rows
+        ]
         assert [(row["partition"], row["committed"], row["end"], row["lag"]) for row in rows] == [
             (0, 10, RECORDS, RECORDS - 10),
             (1, None, 0, None),

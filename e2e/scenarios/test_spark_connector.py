@@ -2,7 +2,8 @@
 
 Law: it reads the rows that a consumer reads and that `format("kafscale")` gives, all eight columns; what it writes a
 consumer reads. A stream that is stopped, or whose brokers die, goes on at its checkpoint without a row lost or changed;
-one whose next records were deleted fails and says so. Gaps of a compacted topic are none of its troubles.
+one whose next records were deleted fails and says so. Gaps of a compacted topic are none of its troubles. With
+read_committed it gets the records of committed transactions alone.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from e2e.harness.clients import ALL_CODECS
 from e2e.harness.cluster import KAFSCALE, Cluster
 from e2e.harness.services import until
 from e2e.harness.spark_connector import Row, Spark, SparkFailed, ToWrite, consumed, spark
+from e2e.harness.transactional import COMMITTED, CONFLUENT, UNCOMMITTED, Scripted, producer, stable_end
 
 PARTITIONS = 3
 RECORDS = 60  # with each codec
@@ -34,6 +36,7 @@ ANSWER_S = 60.0
 CAUGHT_UP_S = 120.0
 COMMAND_S = 120.0
 FORMATS = ("kafka", "kafscale")
+ISOLATION = {"kafka": "kafka.isolation.level", "kafscale": "isolation"}  # the option of each
 COMPACTED = {
     "cleanup.policy": "compact",
     "min.cleanable.dirty.ratio": "0.01",
@@ -45,7 +48,11 @@ pytestmark = pytest.mark.timeout(1_200)
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    cluster = Cluster(data_dir=tmp_path_factory.mktemp("connector"), scale={"produce": 2, "fetch": 2})
+    cluster = Cluster(
+        data_dir=tmp_path_factory.mktemp("connector"),
+        scale={"produce": 2, "fetch": 2},
+        env={"KAFSCALE_TRANSACTIONS": "1"},
+    )
     cluster.start()
     yield cluster
     cluster.kill()
@@ -323,6 +330,55 @@ def test_a_compacted_topic_is_read_over_its_gaps(cluster: Cluster, session: Spar
     bounded = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "700"}
     stream = options(cluster, "kafka", subscribe="compacted", **bounded)
     assert flat(session.stream(stream, tmp_path)) == left
+
+
+def test_only_committed_records_are_read(cluster: Cluster, session: Spark, tmp_path: Path) -> None:
+    create(cluster, "paid")
+
+    def wanted(*numbers: int) -> list[tuple[int, bytes]]:
+        return [(part, b"%d" % number) for part in range(PARTITIONS) for number in numbers]
+
+    def seen(rows: Sequence[Row]) -> list[tuple[int, bytes | None]]:
+        return [(row.partition, row.value) for row in rows]
+
+    def stable_at(end: int) -> None:
+        """The end of a transaction is seen some time after its commit has returned."""
+        for part in range(PARTITIONS):
+            until(
+                f"partition {part} is stable up to {end}",
+                lambda part=part: stable_end(cluster.bootstrap, "paid", part) == end,  # type: ignore[misc]
+                ANSWER_S,
+            )
+
+    bounded = {
+        "startingOffsets": "earliest",
+        "maxOffsetsPerTrigger": "5",
+    }  # some end between record and marker
+    stream = options(cluster, "kafka", subscribe="paid", **bounded, **{ISOLATION["kafka"]: COMMITTED})
+    with producer(CONFLUENT, cluster.bootstrap, "paying") as paying:
+        for number in range(6):
+            pay(paying, number)
+            (paying.abort if number % 2 else paying.commit)()
+        pay(paying, 6)
+        stable_at(12)
+        for source in FORMATS:
+            every = options(cluster, source, subscribe="paid")
+            committed = session.read(source, {**every, ISOLATION[source]: COMMITTED})
+            assert committed == consumed(cluster.bootstrap, "paid")
+            assert seen(committed) == wanted(0, 2, 4)
+            assert seen(session.read(source, {**every, ISOLATION[source]: UNCOMMITTED})) == wanted(*range(7))
+        assert seen(flat(session.stream(stream, tmp_path))) == wanted(0, 2, 4)
+        paying.commit()
+        stable_at(14)
+        assert seen(flat(session.stream(stream, tmp_path))) == wanted(6)
+
+
+def pay(paying: Scripted, number: int) -> None:
+    """A record in each partition, in a transaction that stays open."""
+    paying.begin()
+    for part in range(PARTITIONS):
+        paying.send("paid", part, str(number))
+    paying.sent()
 
 
 def compacted(cluster: Cluster) -> list[dict[str, Any]]:

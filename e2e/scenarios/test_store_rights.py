@@ -1,7 +1,8 @@
 """Least privilege at the stores: the whole system with one user per role in etcd and one key per role at S3.
 
 Laws: with the rights of the table, and no more, everything works: clients, groups, admin calls, logins, a crash and a
-handover, settling, retention, compaction, lag and the operator's commands. No process sends S3 a request outside of
+handover, settling, retention, compaction, lag and the operator's commands. With the rights of a version that had no
+transactions, all but transactions works. No process sends S3 a request outside of
 its policy, and each action of a policy is used. Front doors and coordinators send none. No log has a password.
 """
 
@@ -14,7 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -25,6 +32,7 @@ from confluent_kafka.admin import (
 from confluent_kafka.cimpl import NewTopic
 from kafscale.storage.history.witness import history_prefix
 from kafscale.storage.rights import Role
+from kafscale.storage.rights.etcd import FOR_TRANSACTIONS, read_for_transactions
 from kafscale.storage.rights.objects import Action, Grant, grants_of
 from kafscale.testkit.seaweed import BUCKET, require_weed
 from kafscale.wire.errors import ErrorCode
@@ -82,6 +90,7 @@ def guarded(tmp_path: Path) -> Iterator[Guarded]:
 def test_everything_works_with_one_identity_per_role(guarded: Guarded) -> None:
     admin = AdminClient({"bootstrap.servers": guarded.bootstrap, "log_level": 0})
     create_topics(admin)
+    no_transaction_with_older_rights(guarded)
     records_and_groups(guarded, admin)
     a_transaction(guarded)
     admin_calls(guarded, admin)
@@ -112,6 +121,20 @@ def create_topics(admin: AdminClient) -> None:
     ]
     for created in admin.create_topics(topics).values():
         created.result(ANSWER_S)
+
+
+def no_transaction_with_older_rights(guarded: Guarded) -> None:
+    """Services of this version were started before `etcd-roles --apply` of this version."""
+    guarded.revoke({role: read_for_transactions(KEYS, role) for role in FOR_TRANSACTIONS})
+    guarded.restart(*FOR_TRANSACTIONS)
+    write(guarded, "gone", 20, idempotent=True)
+    consumed(guarded, "gone", "early", 20)
+    producer = Producer({"bootstrap.servers": guarded.bootstrap, "transactional.id": "early", "log_level": 0})
+    with pytest.raises(KafkaException, match="TRANSACTIONAL_ID_AUTHORIZATION_FAILED"):
+        producer.init_transactions(ANSWER_S)
+    assert len(guarded.logged("transactions off")) == len(FOR_TRANSACTIONS)
+    guarded.apply_rights()
+    guarded.restart(*FOR_TRANSACTIONS)
 
 
 def a_transaction(guarded: Guarded) -> None:

@@ -37,7 +37,7 @@ IN_TRANSACTIONS: Final[frozenset[Edge]] = frozenset(
         ("kafscale-coordinator", "kafscale-coordinator", GRPC),
     }
 )
-"""Who calls whom with KAFSCALE_TRANSACTIONS: Join and Over, End, and both."""
+"""Who calls whom in transactions: Join and Over, End, and both. What is open has to end also while they are off."""
 RESOLVERS: Final = (
     ("k8s-app=kube-dns|node-local-dns in kube-system", DNS),
     ("169.254.20.10/32", DNS),  # NodeLocal DNSCache
@@ -85,20 +85,18 @@ def only_who_must_is_let_through(objects: Objects) -> list[str]:
 
 
 def needed(objects: Objects) -> set[Edge]:
-    """The needed flows: every pod of KafScale may reach etcd and the store, front doors may reach services, and with
-    transactions some services each other."""
+    """The needed flows: every pod of KafScale may reach etcd and the store, front doors may reach services, and
+    coordinators and owners of partitions each other."""
     pods = _everybody(objects)
     serving = [each.name for each in ours(objects)]
     found = {(name, *resolver) for name in pods for resolver in RESOLVERS}
-    found |= {("kafscale-frontdoor", f"kafscale-{each}", GRPC) for each in ASKED}
+    found |= {("kafscale-frontdoor", f"kafscale-{each}", GRPC) for each in ASKED} | IN_TRANSACTIONS
     found |= {(MONITORING, name, HTTP) for name in serving}
     found.add(("anyone", "kafscale-frontdoor", KAFKA))
     if named(objects, "ConfigMap", "kafscale-outside") or _has_port(objects, "kafscale-frontdoor", OUTSIDE):
         found.add(("anyone", "kafscale-frontdoor", OUTSIDE))
     if any(getattr(settings_of(objects, each), "quota_scope", "") == "cluster" for each in ours(objects)):
         found.add(("kafscale-frontdoor", "kafscale-frontdoor", GRPC))
-    if any(settings_of(objects, each).transactions for each in ours(objects)):
-        found |= IN_TRANSACTIONS
     found |= _needed_stores(objects, pods)
     if "redis" in pods:
         found |= {(f"kafscale-{each}", "redis", 6379) for each in ("produce", "fetch")}

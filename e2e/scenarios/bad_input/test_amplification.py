@@ -24,6 +24,7 @@ from kafscale.wire.schema import (
 
 from e2e.harness.cluster import Cluster
 from e2e.harness.raw import Raw
+from e2e.harness.raw_producer import Producer
 from e2e.harness.requests import TOPIC, ask
 
 pytestmark = pytest.mark.timeout(240)
@@ -37,8 +38,8 @@ CREATED_MAX = 10  # KAFSCALE_AUTO_CREATE_TOPICS_PER_REQUEST
 
 
 @contextmanager
-def within_memory(cluster: Cluster) -> Iterator[None]:
-    (pid,) = cluster.pids("admin")
+def within_memory(cluster: Cluster, role: str = "admin") -> Iterator[None]:
+    (pid,) = cluster.pids(role)
     Path(f"/proc/{pid}/clear_refs").write_text("5")  # the peak is counted from here
     before = memory_mib(pid, "VmRSS")
     yield
@@ -57,13 +58,15 @@ def delete(raw: Raw, names: list[str]) -> None:
     assert {each.error_code for each in ask(raw, delete_topics, 5, request).responses} <= {0}
 
 
-@pytest.fixture
-def wide(raw: Raw) -> Iterator[str]:
+@pytest.fixture(scope="module")
+def wide(cluster: Cluster) -> Iterator[str]:
     topic = create_topics.CreateTopicsRequestTopic(name=WIDE, num_partitions=PARTITIONS, replication_factor=1)
-    (made,) = ask(raw, create_topics, 7, create_topics.CreateTopicsRequest(topics=[topic])).topics
+    with Raw.to(cluster.bootstrap) as raw:
+        (made,) = ask(raw, create_topics, 7, create_topics.CreateTopicsRequest(topics=[topic])).topics
     assert made.error_code == 0
     yield WIDE
-    delete(raw, [WIDE])
+    with Raw.to(cluster.bootstrap) as raw:
+        delete(raw, [WIDE])
 
 
 def test_a_wide_topic_named_four_hundred_times_is_told_once(cluster: Cluster, raw: Raw, wide: str) -> None:
@@ -72,6 +75,16 @@ def test_a_wide_topic_named_four_hundred_times_is_told_once(cluster: Cluster, ra
         answer = ask(raw, metadata, 9, metadata.MetadataRequest(topics=named))
     (topic,) = answer.topics
     assert (topic.error_code, len(topic.partitions)) == (0, PARTITIONS)
+
+
+def test_a_transaction_has_ten_thousand_partitions_and_no_more(cluster: Cluster, raw: Raw, wide: str) -> None:
+    producer = Producer(raw, "wide")
+    assert producer.init(transaction_timeout_ms=900_000) == 0
+    with within_memory(cluster, "coordinator"):
+        everywhere = [(wide, number) for number in range(PARTITIONS)]
+        assert set(producer.add(*everywhere)) == {0}
+        assert producer.add((TOPIC, 0)) == [ErrorCode.INVALID_TXN_STATE]
+        assert producer.add((TOPIC, 0), version=5) == [ErrorCode.TRANSACTION_ABORTABLE]
 
 
 def test_a_topic_whose_configs_are_asked_for_a_hundred_thousand_times_is_described_once(

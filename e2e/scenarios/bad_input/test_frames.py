@@ -141,13 +141,13 @@ def test_an_unknown_api_closes_the_connection(raw: Raw, key: int) -> None:
 
 
 def test_an_api_that_is_not_served_is_answered_with_unsupported_version(raw: Raw) -> None:
-    raw.frame(encode_request_header(ApiKey.END_TXN, 1, 1, "x") + b"\0" * 20)
-    assert raw.answer() == struct.pack(">iih", 1, 0, ErrorCode.UNSUPPORTED_VERSION)
+    raw.frame(encode_request_header(ApiKey.EXPIRE_DELEGATION_TOKEN, 1, 1, "x") + b"\0" * 20)
+    assert raw.answer() == struct.pack(">ihqi", 1, ErrorCode.UNSUPPORTED_VERSION, 0, 0)
     assert usable(raw)
 
 
 def test_an_api_that_is_not_served_and_whose_answer_has_no_error_closes_the_connection(raw: Raw) -> None:
-    raw.frame(encode_request_header(ApiKey.WRITE_TXN_MARKERS, 1, 1, "x") + b"\0" * 20)
+    raw.frame(encode_request_header(ApiKey.ALTER_REPLICA_LOG_DIRS, 1, 1, "x") + b"\0" * 20)
     assert raw.is_closed()
 
 

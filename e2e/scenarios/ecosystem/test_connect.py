@@ -1,8 +1,12 @@
-"""Kafka Connect, two workers: its topics, its group and its connectors go on when a worker and services are killed."""
+"""Kafka Connect, two workers: its topics, its group and its connectors go on when a worker and services are killed.
+
+With `exactly.once.source.support` each line is in the topic once.
+"""
 
 from __future__ import annotations
 
 import json
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError, URLError
@@ -12,22 +16,28 @@ import pytest
 from kafscale.runtime.ports import free_port
 
 from e2e.harness.cluster import Cluster
-from e2e.harness.ecosystem import ARRIVES_WITHIN_S, Program, create_topics, java, properties
+from e2e.harness.ecosystem import ARRIVES_WITHIN_S, Program, create_topics, java, properties, read_as
 from e2e.harness.kafka_tools import require_java
 from e2e.harness.services import until
+from e2e.harness.transactional import COMMITTED, UNCOMMITTED
 
 pytestmark = [pytest.mark.ecosystem, pytest.mark.timeout(900)]
 
-HALF, COUNT = 1_000, 2_000
+HALF, MORE, COUNT = 1_000, 1_500, 2_000
+BOUNDARY = {"transaction.boundary": "interval", "transaction.boundary.interval.ms": 3_000}
+"""With exactly-once: long enough that a worker dies in a transaction."""
 CALL_TIMEOUT_S = 60.0
 STRINGS = "org.apache.kafka.connect.storage.StringConverter"
 FILES = "org.apache.kafka.connect.file"
 
 
-def worker(name: str, bootstrap: str, port: int, folder: Path) -> Program:
+def worker(bootstrap: str, port: int, once: str, folder: Path) -> Program:
+    """`once`: its exactly.once.source.support."""
+    group = f"connect-{once}"
     settings = {
         "bootstrap.servers": bootstrap,
-        "group.id": "connect",
+        "group.id": group,
+        "exactly.once.source.support": once,
         "listeners": f"http://127.0.0.1:{port}",
         "key.converter": STRINGS,
         "value.converter": STRINGS,
@@ -36,9 +46,10 @@ def worker(name: str, bootstrap: str, port: int, folder: Path) -> Program:
         "heartbeat.interval.ms": 1_000,
         "scheduled.rebalance.max.delay.ms": 1_000,
         "plugin.discovery": "service_load",
-        **{f"{kind}.storage.topic": f"connect-{kind}" for kind in ("config", "offset", "status")},
+        **{f"{kind}.storage.topic": f"{group}-{kind}" for kind in ("config", "offset", "status")},
         **{f"{kind}.storage.replication.factor": 1 for kind in ("config", "offset", "status")},
     }
+    name = f"worker-{port}"
     path = properties(folder / f"{name}.properties", settings)
     return Program(name, java("org.apache.kafka.connect.cli.ConnectDistributed", str(path)), folder)
 
@@ -82,22 +93,32 @@ def append(path: Path, numbers: range) -> None:
         file.writelines(f"{number}\n" for number in numbers)
 
 
+@pytest.mark.parametrize("once", ["disabled", "enabled"])
 def test_a_file_goes_through_a_topic_into_a_file(
-    cluster: Cluster, programs: list[Program], tmp_path: Path
+    cluster: Cluster, programs: list[Program], tmp_path: Path, once: str
 ) -> None:
     require_java()
-    create_topics(cluster.bootstrap, "lines")
+    topic = f"lines-{once}"
+    create_topics(cluster.bootstrap, topic)
     ports = (free_port(), free_port())
-    workers = {
-        f"127.0.0.1:{port}": worker(f"worker-{port}", cluster.bootstrap, port, tmp_path) for port in ports
-    }
+    workers = {f"127.0.0.1:{port}": worker(cluster.bootstrap, port, once, tmp_path) for port in ports}
     programs.extend(workers.values())
     given, written = tmp_path / "given.txt", tmp_path / "written.txt"
     append(given, range(HALF))
     for each in workers.values():
         each.start()
-    source = {"connector.class": f"{FILES}.FileStreamSourceConnector", "file": str(given), "topic": "lines"}
-    sink = {"connector.class": f"{FILES}.FileStreamSinkConnector", "file": str(written), "topics": "lines"}
+    source = {
+        "connector.class": f"{FILES}.FileStreamSourceConnector",
+        "file": str(given),
+        "topic": topic,
+        **BOUNDARY,
+    }
+    sink = {
+        "connector.class": f"{FILES}.FileStreamSinkConnector",
+        "file": str(written),
+        "topics": topic,
+        "consumer.override.isolation.level": COMMITTED,
+    }
     for name, config in (("source", source), ("sink", sink)):
         path = f"/connectors/{name}/config"
         until(
@@ -110,12 +131,21 @@ def test_a_file_goes_through_a_topic_into_a_file(
     owner = running_on(ports[0], "source")
     assert owner is not None
     left = next(port for port in ports if f"127.0.0.1:{port}" != owner)
+    append(given, range(HALF, MORE))
+    until(
+        "more is in the topic",
+        lambda: sum(map(len, read_as(UNCOMMITTED, cluster.bootstrap, topic))) > HALF,
+        ARRIVES_WITHIN_S,
+    )
     workers[owner].kill()
-    append(given, range(HALF, COUNT))
+    append(given, range(MORE, COUNT))
     for role in ("coordinator", "produce", "fetch", "frontdoor"):
         cluster.kill_one(role, 0)
     until("the second half has arrived", lambda: len(set(lines(written))) == COUNT, ARRIVES_WITHIN_S)
     assert set(lines(written)) == {str(number) for number in range(COUNT)}
     assert running_on(left, "source") == f"127.0.0.1:{left}"
+    if once == "enabled":
+        found = sorted(chain(*read_as(COMMITTED, cluster.bootstrap, topic)))
+        assert found == [*range(COUNT)]
     for name in ("source", "sink"):
         assert answers(left, "DELETE", f"/connectors/{name}")

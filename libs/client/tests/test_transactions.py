@@ -115,14 +115,14 @@ def brokers(monkeypatch: pytest.MonkeyPatch) -> Brokers:
     return Brokers(monkeypatch)
 
 
-def open_since(age_ms: int) -> Producer:
+def open_since(age_ms: int, start: int = 40) -> Producer:
     return Producer(
         producer_id=7,
         producer_epoch=3,
         last_sequence=0,
         last_timestamp=NOW_MS - age_ms,
         coordinator_epoch=1,
-        current_txn_start_offset=40,
+        current_txn_start_offset=start,
     )
 
 
@@ -155,6 +155,32 @@ def test_a_transaction_hangs_if_that_of_its_id_does_not_name_the_partition(
 def test_a_transaction_that_ends_meanwhile_does_not_hang(brokers: Brokers) -> None:
     brokers.producers = [[open_since(60_001)], []]
     assert brokers.hanging() == []
+
+
+def test_a_transaction_that_ends_before_the_next_one_of_its_producer_does_not_hang(brokers: Brokers) -> None:
+    brokers.producers = [[open_since(60_001)], [open_since(60_001, start=44)]]
+    assert brokers.hanging() == []
+
+
+def test_partitions_are_asked_before_the_coordinators_and_once_more_after_them(brokers: Brokers) -> None:
+    brokers.producers = [[open_since(60_001)]]
+    brokers.ids["billing"] = State(transactional_id="billing", producer_id=7)
+    brokers.hanging()
+    wanted = (
+        describe_producers.DescribeProducersRequest,
+        list_transactions.ListTransactionsRequest,
+        describe_transactions.DescribeTransactionsRequest,
+        describe_producers.DescribeProducersRequest,
+    )
+    assert [type(each) for each in brokers.sent if isinstance(each, wanted)] == list(wanted)
+
+
+def test_an_id_that_cannot_be_described_is_no_id_that_nobody_has(brokers: Brokers) -> None:
+    brokers.producers = [[open_since(60_001)]]
+    refused = int(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    brokers.ids["billing"] = State(transactional_id="billing", producer_id=7, error_code=refused)
+    with pytest.raises(KafkaTrouble, match="billing"):
+        brokers.hanging()
 
 
 def test_where_transactions_are_off_the_sentence_names_the_setting(brokers: Brokers) -> None:

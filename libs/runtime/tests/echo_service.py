@@ -9,6 +9,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import structlog
 from kafscale.runtime.process import Runtime, ServiceParts, run_service
 from kafscale.runtime.settings import ServiceSettings
 from kafscale.runtime.stream.server import InboundRequest, task_handler
@@ -17,6 +18,7 @@ from kafscale.runtime.stream.server import InboundRequest, task_handler
 @asynccontextmanager
 async def build(runtime: Runtime[ServiceSettings]) -> AsyncIterator[ServiceParts]:
     draining = asyncio.Event()
+    structlog.get_logger().info("built", transactions=runtime.settings.transactions)
 
     def echo(request: InboundRequest) -> None:
         request.reply((b"echo:", request.body))

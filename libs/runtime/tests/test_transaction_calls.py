@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +23,8 @@ from kafscale.rpc.v1.transactions_pb2 import (
     TransactionEnd,
 )
 from kafscale.runtime.grpc_identity import GrpcIdentity, PemFiles, plain
+from kafscale.runtime.span_delivery import span_line
+from kafscale.runtime.tracing import CURRENT_SPAN, Span, Tracer, traced
 from kafscale.runtime.transactions import methods
 from kafscale.runtime.transactions import serving as serving_end
 from kafscale.runtime.transactions.calling import CoordinatorCalls, ParticipantCalls
@@ -33,6 +36,7 @@ from kafscale.storage.slots import SLOTS, Slot, slot_of
 from kafscale.storage.transactions import Participants
 from kafscale.testkit.authority import Authority
 from kafscale.testkit.authority import replace as replace_file
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from transaction_harness import (
     Ends,
     Joins,
@@ -65,6 +69,46 @@ async def test_a_join_goes_to_the_coordinator_of_the_ids_slot() -> None:
             reply = await CoordinatorCalls(channels, owners.get).join(join_request(), timeout_s=IN_TIME_S)
     assert reply == JoinReply(number=7)
     assert (here.asked, there.asked) == ([], [join_request()])
+
+
+async def test_a_call_of_a_traced_request_is_a_span_at_both_ends() -> None:
+    """What the coordinator does for it belongs to the trace. A call of another request has none."""
+    exporters = InMemorySpanExporter(), InMemorySpanExporter()
+    caller, server = (
+        Tracer(service=name, instance="1/a", ratio=1, exporter=exporter)
+        for name, exporter in zip(("produce", "coordinator"), exporters, strict=True)
+    )
+    seen: list[Span | None] = []
+
+    class Watching(Joins):
+        async def join(self, request: JoinRequest) -> JoinReply:
+            seen.append(CURRENT_SPAN.get())
+            with traced("etcd txn"):
+                return await super().join(request)
+
+    root = caller.start_root("Produce v12")
+    assert root is not None
+    async with serving("coordinator", Watching(), tracer=server) as address:
+        live = Seen(registered("coordinator", address, 1))
+        async with channels_to(live) as channels:
+            calls = CoordinatorCalls(channels, {slot_of("payments"): claimed_by("1/b1")}.get)
+            await calls.join(join_request(), timeout_s=IN_TIME_S)
+            CURRENT_SPAN.set(root)
+            await calls.join(join_request(), timeout_s=IN_TIME_S)
+    caller.close()
+    server.close()
+    call, txn, served = (
+        json.loads(span_line(span)) for exporter in exporters for span in exporter.get_finished_spans()
+    )
+    assert [each["name"] for each in (txn, served, call)] == ["etcd txn", "Join", "call Join"]
+    assert (call["kind"], call["attributes"]) == ("client", {"kafscale.instance": "1/b1"})
+    assert [call["parent_id"], served["parent_id"], txn["parent_id"]] == [
+        root.traceparent[36:52],
+        call["span_id"],
+        served["span_id"],
+    ]
+    assert seen[0] is None
+    assert seen[1] is not None
 
 
 @pytest.mark.parametrize(

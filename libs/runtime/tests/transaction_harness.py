@@ -21,6 +21,7 @@ from kafscale.runtime.grpc_server import GrpcFace
 from kafscale.runtime.health import Health
 from kafscale.runtime.metrics import Metrics
 from kafscale.runtime.service import ServiceParts
+from kafscale.runtime.tracing import Tracer
 from kafscale.runtime.transactions.channels import Channels
 from kafscale.runtime.transactions.serving import ServesEnds, ServesJoins
 from kafscale.storage.membership.records import Instance, InstanceState
@@ -131,10 +132,11 @@ async def serving(
     ends: ServesEnds | None = None,
     identity: GrpcIdentity | None = None,
     address: str = "127.0.0.1:0",
+    tracer: Tracer | None = None,
 ) -> AsyncIterator[str]:
     """The address of a service that serves these."""
     async with face_of(role, identity, address) as (face, found):
-        face.offer(ServiceParts(joins=joins, ends=ends), None)
+        face.offer(ServiceParts(joins=joins, ends=ends), tracer)
         yield found
 
 

@@ -87,6 +87,14 @@ EMPTY = TransactionState(id="x", producer_id=7, timeout_ms=1, changed_ms=1)
 PENDING = PendingOffset(topic_id=TOPIC, partition=0, offset=CommittedOffset(offset=1, commit_ms=1))
 
 
+@given(participants | st.sampled_from((150, 16_000)).map(lambda size: Participants.of("g" * size)))
+def test_participants_take_no_more_bytes_than_they_say(some: Participants) -> None:
+    without = TransactionState(id="", producer_id=1, timeout_ms=1, changed_ms=0, current=Participants())
+    taken = len(encode_transaction(replace(without, current=some))) - len(encode_transaction(without))
+    around = 3  # the length of all of them
+    assert taken <= some.bytes_max + around
+
+
 @given(transactions)
 def test_the_state_of_an_id_comes_back_as_it_went_in(state: TransactionState) -> None:
     assert decode_transaction(encode_transaction(state)) == state

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from kafscale.coordinator.classic.model import Abandon, Token
 from kafscale.coordinator.groups.actor import GroupFailed
 from kafscale.coordinator.server import Coordination
-from kafscale.coordinator.slots import Held, Slots, World
+from kafscale.coordinator.slots import LOADED_BYTES, LOADED_TOGETHER, Held, Slots, World, turns
 from kafscale.storage.coordination import decode_owner, encode_owner
 from kafscale.storage.etcd.client import EtcdClient, EtcdRejected, KeyValue
 from kafscale.storage.etcd.transport import MESSAGE_BYTES_MAX
@@ -184,10 +185,11 @@ class Kind:
     def prefix(self, slot_id: SlotId) -> bytes:
         return self.keys.root() + f"{self.name}/{slot_id}/".encode()
 
-    def load(self, held: Held, kvs: tuple[KeyValue, ...]) -> None:
+    def load(self, held: Held, kvs: Sequence[KeyValue]) -> Iterator[None]:
         if held.slot_id == 5:
-            assert held.loaded
             self.events.append(f"load {self.name} {[kv.value for kv in kvs]}")
+            yield
+            assert not held.loaded
 
     def lose(self, slot_id: SlotId) -> None:
         if slot_id == 5:
@@ -225,6 +227,37 @@ async def test_a_slot_counts_as_loaded_when_all_its_kinds_were_read_and_each_is_
     await one.drain()
     assert events[2:] == ["lose a", "lose b"]
     await one.die()
+
+
+async def test_a_slot_that_is_lost_while_it_is_decoded_is_decoded_no_further(
+    etcd: EtcdClient, keyspace: Keyspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: list[str] = []
+    kinds = [Kind(keyspace, "a", events), Kind(keyspace, "b", events)]
+    one = Coordinator(etcd, keyspace)
+    load = kinds[0].load
+
+    def load_and_lose(held: Held, kvs: Sequence[KeyValue]) -> Iterator[None]:
+        yield from load(held, kvs)
+        if held.slot_id == 5 and not one.parts.slots.lost_count:
+            one.parts.slots.lost(held)
+            yield
+
+    kinds[0].load = load_and_lose  # type: ignore[method-assign]
+    monkeypatch.setattr(Coordination, "_contents", lambda _self: kinds)
+    await one.start()
+    await one.has(64)
+    assert events == ["load a []", "lose a", "lose b", "load a []", "load b []"]
+    await one.die()
+
+
+def test_what_is_decoded_in_one_turn_of_the_loop_has_a_bound() -> None:
+    sizes = [1] * 1_000 + [LOADED_BYTES] * 2 + [LOADED_BYTES // 3] * 10
+    found = list(turns(sizes, int))
+    assert [size for some in found for size in some] == sizes
+    assert max(map(len, found)) == LOADED_TOGETHER
+    assert max(map(sum, found)) <= LOADED_BYTES
+    assert list(turns([5 * LOADED_BYTES] * 2, int)) == [[5 * LOADED_BYTES]] * 2
 
 
 async def test_a_claim_that_etcd_refuses_is_not_repeated_with_each_look(

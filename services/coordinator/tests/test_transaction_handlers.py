@@ -356,16 +356,35 @@ async def test_an_id_is_described_with_what_lacks_its_end(one: Coordinator, owne
         TIMEOUT_MS,
     )
     assert (found.producer_id, found.producer_epoch) == (producer_id, 0)
-    assert abs(found.transaction_start_time_ms - one.clock.wall_ms()) < 60_000
+    started_ms = found.transaction_start_time_ms
+    assert abs(started_ms - one.clock.wall_ms()) < 60_000
     assert [(topic.topic, topic.partitions) for topic in found.topics] == [("t", [0, 1])]
     await end(one, producer_id)
     (found,) = await described(one, NAME)
-    assert (found.transaction_state, found.transaction_start_time_ms) == ("PrepareCommit", -1)
+    assert (found.transaction_state, found.transaction_start_time_ms) == ("PrepareCommit", started_ms)
     assert [(topic.topic, topic.partitions) for topic in found.topics] == [("t", [0, 1])]
     owners.is_away = False
     await until_record(one, lambda state: state is not None and state.closing is None)
     (found,) = await described(one, NAME)
     assert (found.transaction_state, found.topics) == ("CompleteCommit", [])
+    assert found.transaction_start_time_ms == started_ms
+    await init(one)
+    (found,) = await described(one, NAME)
+    assert (found.transaction_state, found.transaction_start_time_ms) == ("Empty", -1)
+
+
+async def test_an_id_is_described_with_its_next_transaction_and_what_still_lacks_the_end_of_the_last_one(
+    one: Coordinator, owners: Owners
+) -> None:
+    """Else the last one would look as if it hung."""
+    owners.is_away = True
+    _, producer_id, _ = await init(one)
+    await add(one, producer_id, topics={"t": [0, 1]})
+    await end(one, producer_id, version=5)
+    assert (await add(one, producer_id, 1, topics={"t": [1, 2]}))["t", 1] == 0
+    (found,) = await described(one, NAME)
+    assert (found.transaction_state, found.producer_epoch) == ("Ongoing", 1)
+    assert [(topic.topic, topic.partitions) for topic in found.topics] == [("t", [0, 1, 2])]
 
 
 async def test_ids_that_are_unknown_or_cannot_be_are_described_by_errors(one: Coordinator) -> None:

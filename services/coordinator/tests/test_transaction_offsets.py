@@ -204,6 +204,17 @@ async def test_offsets_of_a_deleted_topic_are_dropped_at_the_move(one: Coordinat
     assert await one.parts.commits.read(held_by(one), GROUP) == values({0: 1})
 
 
+async def test_offsets_of_a_deleted_topic_are_dropped_also_by_the_end_that_comes_with_an_answer(
+    one: Coordinator,
+) -> None:
+    held, offsets = held_by(one), one.parts.transaction_offsets
+    await put(one, {0: 1})
+    await offsets.put(held, GROUP, ProducerEpoch(PID, 0), 1, values({0: 2}, GONE))
+    await offsets.end_first(held, GROUP, ended())
+    assert await put(one, {1: 1}, number=2) is NONE
+    assert await one.parts.commits.read(held, GROUP) == values({0: 1})
+
+
 # --- questions ------------------------------------------------------------------------------------
 
 
@@ -235,7 +246,7 @@ async def test_the_end_that_comes_with_an_answer_is_carried_out_before_the_put(o
     held, offsets = held_by(one), one.parts.transaction_offsets
     await put(one, {0: 1, 1: 1})
     offsets.begin_question(held, GROUP, PID)
-    offsets.end_first(held, GROUP, ended())
+    await offsets.end_first(held, GROUP, ended())
     second = put(one, {0: 2}, number=2)
     offsets.end_question(held, GROUP, PID)
     assert await second is NONE

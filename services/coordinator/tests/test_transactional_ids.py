@@ -9,13 +9,15 @@ from dataclasses import replace
 import grpc
 import pytest
 import pytest_asyncio
-from kafscale.coordinator.transactions.actor import RECORD_BYTES_MAX, Decision
-from kafscale.coordinator.transactions.model import LAST_EPOCH, ProducerEpoch
+from kafscale.coordinator.slots import LOADED_TOGETHER, Held
+from kafscale.coordinator.transactions import registry
+from kafscale.coordinator.transactions.actor import Decision
+from kafscale.coordinator.transactions.model import LAST_EPOCH, ProducerEpoch, Rules
 from kafscale.coordinator.transactions.registry import LOOK_EVERY_S
 from kafscale.rpc.v1.transactions_pb2 import JoinRequest, OverRequest
 from kafscale.runtime.transactions.participants import participants_from_pb, participants_to_pb
 from kafscale.storage.coordination import encode_owner
-from kafscale.storage.etcd.client import EtcdClient, EtcdRejected, EtcdUnknown, UnknownKind
+from kafscale.storage.etcd.client import EtcdClient, EtcdRejected, EtcdUnknown, KeyValue, UnknownKind
 from kafscale.storage.keys import Keyspace, TopicId
 from kafscale.storage.slots import Slot, slot_of
 from kafscale.storage.transactions import Outcome, Participants, TransactionState, encode_transaction
@@ -234,11 +236,25 @@ async def test_a_late_proof_vouches_for_no_question_after_a_refused_write(one: C
     assert (await second).error is ErrorCode.NONE
 
 
-async def test_a_record_that_would_be_too_large_is_not_written(one: Coordinator) -> None:
+async def test_a_join_that_makes_the_record_too_large_for_etcd_aborts_its_transaction(
+    one: Coordinator, owners: Owners
+) -> None:
+    """Twice, with the largest transaction still closing: the decision fits too."""
+    owners.is_away = True
+    room = Rules().participants_bytes_max
+    groups = [f"{n:06d}".ljust(1_000, "g") for n in range(room // 1_003)]
     who = await producer(one)
-    groups = [f"{n:06d}".ljust(1_000, "g") for n in range(RECORD_BYTES_MAX // 1_000 + 1)]
-    assert (await join(one, who, *groups)).error is ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert (await join(one, who, P0)).error is ErrorCode.NONE
+    for epoch in range(2):
+        who = ProducerEpoch(who.producer_id, epoch)
+        assert (await join(one, who, *groups)).error is ErrorCode.NONE
+        assert (await join(one, who, "one more".ljust(1_000))).error is ErrorCode.TRANSACTION_ABORTABLE
+        if epoch == 0:
+            assert (await end(one, who, tv2=True, commit=False)).error is ErrorCode.NONE
+    state = await record(one)
+    assert state is not None
+    assert state.current is not None
+    assert state.closing is not None
+    assert len(state.current) == len(state.closing.awaited) == len(groups)
 
 
 async def test_a_write_with_an_unknown_outcome_is_repeated_and_counts_once(one: Coordinator) -> None:
@@ -447,6 +463,56 @@ async def test_over_names_the_slots_that_were_proven(one: Coordinator, owners: O
     assert (reply.over, sorted(reply.slots)) == (True, list(range(64)))
     ids(one)._unreadable[slot_of(NAME)].add("damaged")
     assert slot_of(NAME) not in (await joins.over(asked)).slots
+
+
+async def test_a_slot_that_is_read_in_part_proves_nothing_over(one: Coordinator) -> None:
+    held(one).loaded = False
+    reply = await transactions(one).joins.over(OverRequest(producer_id=1, number=1))
+    assert sorted(reply.slots) == [each for each in range(64) if each != slot_of(NAME)]
+    held(one).loaded = True
+
+
+async def test_a_slot_that_is_lost_during_the_proof_and_read_again_proves_nothing_over(
+    one: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proven, slots = ids(one)._around.proofs.proven, one.parts.slots
+
+    async def lost_meanwhile(claim: Held) -> ErrorCode:
+        found = await proven(claim)
+        if claim.slot_id == slot_of(NAME):
+            slots._held[claim.slot_id] = replace(claim, loaded=False)
+        return found
+
+    monkeypatch.setattr(ids(one)._around.proofs, "proven", lost_meanwhile)
+    reply = await transactions(one).joins.over(OverRequest(producer_id=1, number=1))
+    assert sorted(reply.slots) == [each for each in range(64) if each != slot_of(NAME)]
+
+
+async def test_the_ids_of_a_slot_are_decoded_some_at_a_time(
+    one: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else 20,000 of them would stop all groups and ids of the instance for some tenths of a second."""
+    decoded = 0
+    decode = registry.decode_transaction
+
+    def counted(value: bytes) -> TransactionState:
+        nonlocal decoded
+        decoded += 1
+        return decode(value)
+
+    monkeypatch.setattr(registry, "decode_transaction", counted)
+    names = [f"id-{n}" for n in range(2 * LOADED_TOGETHER + 1)]
+    states = [TransactionState(id=name, producer_id=1, timeout_ms=1, changed_ms=0) for name in names]
+    kvs = [
+        KeyValue(one.keys.transaction(slot_of(NAME), each.id), encode_transaction(each), 1, 1, 1, 0)
+        for each in states
+    ]
+    steps = []
+    for _ in ids(one).load(held(one), kvs):
+        steps.append(decoded)
+        decoded = 0
+    assert steps == [LOADED_TOGETHER, LOADED_TOGETHER, 1]
+    assert len(ids(one)._resting[slot_of(NAME)]) == len(names)
 
 
 async def test_a_served_join_answers_the_number_and_the_code(one: Coordinator) -> None:

@@ -22,6 +22,7 @@ from kafscale.storage.membership.members import Instance, InstanceState
 from kafscale.storage.membership.records import encode_live
 from kafscale.storage.slots import slot_of
 from kafscale.storage.transactions import Participant, Participants, TransactionState, decode_transaction
+from kafscale.wire.errors import ErrorCode
 
 from services.coordinator.tests.shell_harness import SETTINGS, Coordinator
 
@@ -115,8 +116,14 @@ async def record(one: Coordinator, name: str = NAME) -> TransactionState | None:
 async def until_record(
     one: Coordinator, happened: Callable[[TransactionState | None], bool], name: str = NAME
 ) -> None:
+    """Until it is written, and the instance, which serves the id, has had the answer."""
+
+    def is_heard() -> bool:
+        state = ids(one).state_of(name)
+        return not isinstance(state, ErrorCode) and happened(state)
+
     async with asyncio.timeout(20):
-        while not happened(await record(one, name)):
+        while not (happened(await record(one, name)) and is_heard()):
             await asyncio.sleep(0.01)
 
 

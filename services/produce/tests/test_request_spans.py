@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
+from kafscale.produce.joins import Answer, Joins
 from kafscale.produce.log.model import Part
+from kafscale.produce.metrics import ProduceMetrics
 from kafscale.produce.requests import RequestSpans
+from kafscale.produce.transactions import Transaction
+from kafscale.rpc.v1.transactions_pb2 import JoinReply, JoinRequest
+from kafscale.runtime.metrics import Metrics
 from kafscale.runtime.span_delivery import span_line
 from kafscale.runtime.stream.frame import RequestMeta
-from kafscale.runtime.tracing import Span, Tracer
+from kafscale.runtime.tracing import CURRENT_SPAN, Span, Tracer
+from kafscale.storage.keys import TopicId
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 META = RequestMeta(
@@ -92,3 +99,40 @@ def test_a_segment_without_traced_requests_has_no_span() -> None:
     spans.answered(2)
     assert spans.commit(flights, commit(20)) is None
     assert ended(tracer, exporter) == []
+
+
+async def test_a_join_is_of_the_first_traced_request_that_asks() -> None:
+    tracer, _, _, requests = traced_requests(1, 2)
+    seen: list[Span | None] = []
+
+    class Calls:
+        async def join(self, request: JoinRequest, *, timeout_s: float) -> JoinReply:
+            seen.append(CURRENT_SPAN.get())
+            return JoinReply(number=4)
+
+    class Waits:
+        def __init__(self, partition: int) -> None:
+            self.key = (TopicId(b"t" * 16), partition)
+            self.answered = asyncio.Event()
+
+        def joined(self, asked: Transaction, answer: Answer) -> None:
+            self.answered.set()
+
+    async with asyncio.TaskGroup() as tasks:
+        joins = Joins(
+            Calls(), metrics=ProduceMetrics(Metrics("produce")), begin=lambda work: _begin(tasks, work)
+        )
+        waiting = [Waits(partition) for partition in range(4)]
+        together = Transaction("id", 7, 0, adds=True)
+        for each, span in zip(waiting, (None, requests[1], requests[2]), strict=False):
+            joins.ask(together, each, span)
+        joins.ask(Transaction("id", 7, 1, adds=True), waiting[3])
+        for each in waiting:
+            await each.answered.wait()
+    assert seen == [requests[1], None]
+    assert CURRENT_SPAN.get() is None
+    tracer.close()
+
+
+def _begin(tasks: asyncio.TaskGroup, work: Coroutine[Any, Any, None]) -> None:
+    tasks.create_task(work)

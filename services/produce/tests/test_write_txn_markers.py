@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 from kafscale.log.heads import Aborted
+from kafscale.log.snapshots import decode_snapshot
 from kafscale.produce.handlers.write_txn_markers import WriteTxnMarkersHandler
 from kafscale.rpc.v1.transactions_pb2 import OverRequest
 from kafscale.runtime.transactions.calling import CallFailed
@@ -24,6 +25,7 @@ from produce_harness import Cluster, Node
 from transactions_harness import ID, NUMBER, PID, Coordinator, of_transaction, send_end, transactional_node
 
 VERSION = 1
+INT32_MAX, INT32_MIN = 2**31 - 1, -(2**31)
 
 
 @dataclass
@@ -53,6 +55,7 @@ async def written(
     epoch: int = 3,
     commit: bool = False,
     index: int = 0,
+    coordinator_epoch: int = 4,
 ) -> ErrorCode:
     """The answer for one partition."""
     handler = handler_of(node)
@@ -62,7 +65,7 @@ async def written(
         producer_epoch=epoch,
         transaction_result=commit,
         topics=[WriteTxnMarkersRequestWritableMarkerTopic(topic, [index])],
-        coordinator_epoch=-1,
+        coordinator_epoch=coordinator_epoch,
     )
     body = b"".join(encode_request(WriteTxnMarkersRequest([marker]), VERSION))
     answer = decode_response(b"".join(await handler(inbound(body, API_KEY, VERSION))), VERSION)
@@ -111,6 +114,29 @@ async def test_a_commit_and_an_old_epoch_are_refused_and_nobody_is_asked(cluster
     commit = await written(node, name, coordinators=coordinators, commit=True)
     assert commit is ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     assert await written(node, name, coordinators=coordinators, epoch=2) is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert coordinators.asked == []
+    assert len((await cluster.head(await cluster.topic())).open) == 1
+
+
+@pytest.mark.parametrize(("epoch", "stored"), [(0, 0), (-1, 0), (INT32_MAX, INT32_MAX)])
+async def test_the_epoch_of_the_coordinator_is_kept(cluster: Cluster, epoch: int, stored: int) -> None:
+    """Also in the snapshot with which the next owner begins."""
+    node = await transactional_node(cluster, Coordinator())
+    name = await with_an_open_transaction(cluster, node)
+    code = await written(node, name, coordinators=Coordinators(), coordinator_epoch=epoch)
+    assert code is ErrorCode.NONE
+    await node.drain()
+    head = await cluster.head(await cluster.topic())
+    snapshot = decode_snapshot(await cluster.store.get(head.snap_key))
+    assert [(each.producer_id, each.coordinator_epoch) for each in snapshot.producers] == [(PID, stored)]
+
+
+@pytest.mark.parametrize("epoch", [-2, INT32_MIN])
+async def test_an_epoch_that_no_coordinator_has_is_fenced(cluster: Cluster, epoch: int) -> None:
+    node, coordinators = await transactional_node(cluster, Coordinator()), Coordinators()
+    name = await with_an_open_transaction(cluster, node)
+    code = await written(node, name, coordinators=coordinators, coordinator_epoch=epoch)
+    assert code is ErrorCode.TRANSACTION_COORDINATOR_FENCED
     assert coordinators.asked == []
     assert len((await cluster.head(await cluster.topic())).open) == 1
 

@@ -207,6 +207,7 @@ def lag_of(position: Position, log: Log, late_s: float) -> Lag:
     return Lag(
         group=position.group, topic=position.topic, partition=position.partition, committed=committed,
         log_start=log.start, log_end=log.end, records=records, lost=max(0, log.start - offset),
+        stable_end=log.end, stable_records=records,
         bytes=records * RECORD_BYTES, time_ms=time_ms,
         expires_in_ms=None if time_ms is None else max(0, retention_ms - time_ms),
     )  # fmt: skip

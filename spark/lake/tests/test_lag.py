@@ -14,7 +14,7 @@ from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects import MemoryStore
 from kafscale.storage.slots import slot_of
 from kafscale.storage.topics import DEFAULT_RETENTION_MS, Topic
-from kafscale.testkit.logbuilder import LogBuilder, create_topic, records
+from kafscale.testkit.logbuilder import LogBuilder, create_topic, marker, records, transactional
 from kafscale.wire.records import Codec
 
 T0 = 1_700_000_000_000
@@ -56,6 +56,28 @@ async def test_the_time_lag_is_the_age_of_the_first_record_that_was_not_read(lak
         seg.size - sum(len(b.data) for b in log.batches if seg.base <= b.base <= seg.last)
         for seg in log.segments[offset // EACH + 1 :]
     )
+
+
+async def test_a_read_committed_group_is_behind_by_what_is_below_the_open_transaction(lake: Lake) -> None:
+    """And in front of a marker alone nothing is left for it. DeleteRecords may move the start past the transaction."""
+    topic = await create_topic(lake.etcd, lake.keys, "orders")
+    log = LogBuilder(lake.etcd, lake.keys, lake.store, topic)
+    await log.append(records(5, timestamp=T0))
+    await log.append_raw([transactional(7, records(3)), marker(7, commit=True)])
+    await commit(lake, topic, "readers", 8)
+    (lag,) = await lags(lake)
+    assert (lag.log_end, lag.stable_end, lag.records, lag.stable_records) == (9, 9, 1, 1)
+    assert (lag.is_empty, lag.readable, lag.time_ms) == (True, 0, None)
+    await log.append_raw([transactional(7, records(4, timestamp=T0))])
+    (lag,) = await lags(lake)
+    assert (lag.log_end, lag.stable_end, lag.records, lag.stable_records) == (13, 9, 5, 1)
+    assert (lag.is_empty, lag.readable, lag.time_ms) == (False, 1, 100_000)
+    await commit(lake, topic, "readers", 11)
+    (lag,) = await lags(lake)
+    assert (lag.records, lag.stable_records, lag.readable) == (2, 0, 2)
+    await log.retain_from(12)
+    (lag,) = await lags(lake)
+    assert (lag.log_start, lag.stable_end, lag.records, lag.stable_records) == (12, 12, 1, 0)
 
 
 async def test_who_has_read_all_is_not_behind(lake: Lake) -> None:

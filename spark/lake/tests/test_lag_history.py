@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from kafscale.lake.catalog import Lake, read_lake
+from kafscale.lake.catalog import Lake, read_lake, read_topics
 from kafscale.lake.lag.history import DAY_MS, HOUR_MS, Files, expire, read_samples, write_sample
 from kafscale.lake.lag.outlines import Outlines
 from kafscale.lake.lag.owners import Owner
-from kafscale.lake.lag.positions import Commit
+from kafscale.lake.lag.positions import Commit, read_commits
 from kafscale.lake.lag.sampler import Sampler
 from kafscale.lake.lag.samples import SAMPLES, WHOLE_EVERY_MS, Kind, Memory, Sample, sample, thinned
 from kafscale.lake.lag.status import Status
@@ -129,6 +129,16 @@ async def test_a_file_is_read_once_as_long_as_there_is_room_for_it(lake: Lake, s
     assert [await read(roomy), await read(roomy), await read(roomy, T0 + 60_000)] == [4, 0, 0]
     assert (await read(narrow), await read(narrow)) in ((4, 3), (4, 4)), "one file has room"
     assert [await read(none), await read(none)] == [4, 4]
+
+
+async def test_a_file_from_before_transactions_is_read_without_a_stable_end(lake: Lake) -> None:
+    await two_partitions(lake)
+    found = sample(await read_lake(lake), await read_commits(lake, await read_topics(lake)), {}, T0)
+    assert found["stable_end"].to_pylist() == [20, 20]
+    await write_sample(lake, Sample(kind=Kind.WHOLE, rows=found.drop_columns(["stable_end"])), T0)
+    read = await read_samples(lake, T0, T0)
+    assert read["stable_end"].to_pylist() == [None, None]
+    assert read.drop_columns(["stable_end"]).equals(found.drop_columns(["stable_end"]))
 
 
 async def test_no_commits_no_file(lake: Lake) -> None:

@@ -107,6 +107,10 @@ def test_every_partition_is_in_the_page(report: Report, page: str) -> None:
         (*row.place, row.records) for row in report.partitions
     ]
     assert columns["committed"] == [int(row.committed is not None) for row in report.partitions]
+    assert [columns["stable"], columns["stableEnd"]] == [
+        [row.stable_records for row in report.partitions],
+        [row.stable_end for row in report.partitions],
+    ]
     assert {len(values) for values in columns.values()} == {len(report.partitions)}
 
 

@@ -37,7 +37,17 @@ from prometheus_client.parser import text_string_to_metric_families
 NOW = 1_700_000_100_000
 STEP = 30_000
 NAMES = (
-    *("offset", "lag", "lost", "ahead", "lag_seconds", "eta_seconds", "expires_seconds", "status"),
+    *(
+        "offset",
+        "lag",
+        "stable_lag",
+        "lost",
+        "ahead",
+        "lag_seconds",
+        "eta_seconds",
+        "expires_seconds",
+        "status",
+    ),
     *("max_lag", "max_lag_seconds", "sum_lag", "topic_sum_lag", "uncommitted_lag"),
 )
 TOPIC = Topic(name="orders", topic_id=TopicId(b"1" * 16), partitions=2, configs={"retention.ms": str(DAY_MS)})
@@ -83,6 +93,8 @@ def lag_of(each: Commit, end: int, time_ms: int | None = None, expires: int | No
         log_start=0,
         log_end=end,
         records=records,
+        stable_end=end,
+        stable_records=records,
         lost=0,
         bytes=10 * records,
         time_ms=time_ms if records else None,
@@ -207,6 +219,45 @@ def test_a_group_that_assigns_partitions_to_itself_has_no_partition_without_a_me
     for groups in ({}, {"g": alone}):
         group = only(make_report(facts([commit(5)], [1_000], groups=groups)))
         assert (group.managed, group.unowned) == (False, ())
+
+
+@pytest.mark.parametrize(
+    ("offset", "left", "status", "life"),
+    [
+        (600, 0, Status.OK, Life.IDLE),
+        (599, 1, Status.STOP, Life.DEAD),
+        (601, 0, Status.STOP, Life.DEAD),
+    ],
+)
+def test_a_group_at_the_last_stable_offset_has_read_all_that_it_can(
+    offset: int, left: int, status: Status, life: Life
+) -> None:
+    """A transaction is open from 600 on. What is behind it counts as unread, and expires. A group that has committed
+    more is not read_committed, and has stopped."""
+    at_ms = NOW - 2 * HOUR_MS
+    looks = [
+        sample([replace(log(1_000), lso=600)], [commit(offset, at_ms=at_ms)], {}, NOW - ago)
+        for ago in range(41 * STEP, 0, -STEP)
+    ]
+    given = facts([commit(offset, at_ms=at_ms)], [1_000], recent=pa.concat_tables(looks))
+    lag = replace(given.lags[0], stable_end=600, stable_records=left, expires_in_ms=60_000)
+    made = make_report(replace(given, logs=[replace(log(1_000), lso=600)], lags=[lag]))
+    (row,) = made.partitions
+    assert (row.records, row.stable_records, row.stable_end) == (1_000 - offset, left, 600)
+    assert (row.status, row.at_risk, row.expires_in_ms) == (status, True, 60_000)
+    assert (only(made).life, only(made).records, only(made).stable_records) == (life, 1_000 - offset, left)
+    found = {each.name: each.values for each in gauges(made, [replace(log(1_000), lso=600)])}
+    assert [value for _, value in found["kafka_consumergroup_group_stable_lag"]] == [left]
+    assert [value for _, value in found["kafka_partition_last_stable_offset"]] == [600]
+
+
+def test_a_group_in_front_of_markers_alone_has_read_all_that_it_can() -> None:
+    """Many clients commit the offset of the marker behind the last record that they have read."""
+    given = facts([commit(999)], [1_000], recent=sampled(lambda _: (999, 1_000)))
+    made = make_report(given)
+    assert made.partitions[0].status is Status.STALL
+    made = make_report(replace(given, lags=[replace(given.lags[0], is_empty=True)]))
+    assert (made.partitions[0].records, made.partitions[0].status) == (1, Status.OK)
 
 
 # -- partitions without a committed offset, and records that are lost -----------------------------------------------
@@ -478,6 +529,7 @@ def test_prometheus_has_lag_exporters_names_and_labels() -> None:
     assert set(families) == {
         "kafka_partition_latest_offset",
         "kafka_partition_earliest_offset",
+        "kafka_partition_last_stable_offset",
         *(f"kafka_consumergroup_group_{name}" for name in NAMES),
     }
     lag = {

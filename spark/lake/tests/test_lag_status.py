@@ -30,10 +30,18 @@ class Look:
     committed: int
     commit_ts: int
     log_end: int
+    stable_end: int | None = None  # None: in files from before transactions
+
+    @property
+    def end(self) -> int:
+        """What the partition is judged by: the last stable offset, unless the group has committed more."""
+        if self.stable_end is None or self.committed > self.stable_end:
+            return self.log_end
+        return self.stable_end
 
     @property
     def lag(self) -> int:
-        return max(0, self.log_end - self.committed)
+        return max(0, self.end - self.committed)
 
 
 # -- the port: a ring of commits with the lag at each, a ring of the log's ends, rule after rule -----------------
@@ -46,7 +54,7 @@ def port(looks: Sequence[Look], now: int, rules: Rules) -> str:
         if (look.committed, look.commit_ts) not in known:
             commits.append(look)
     commits = sorted(commits, key=lambda look: look.commit_ts)[-rules.intervals :]
-    ends = [look.log_end for look in looks][-rules.intervals :]
+    ends = [look.end for look in looks][-rules.intervals :]
     return verdict(commits, ends, looks[-1].lag, now)
 
 
@@ -150,7 +158,8 @@ def table(partitions: Sequence[Sequence[Look]]) -> pa.Table:
             "commit_ts": look.commit_ts,
             "log_start": 0,
             "log_end": look.log_end,
-            "lag": look.lag,
+            "stable_end": look.stable_end,
+            "lag": max(0, look.log_end - look.committed),
         }
         for number, looks in enumerate(partitions)
         for look in looks
@@ -184,7 +193,8 @@ def any_looks(draw: st.DrawFn) -> list[Look]:
         if draw(st.booleans()):
             committed = draw(st.integers(max(0, end - 8), end))
             commit_ts = ts - draw(st.sampled_from((0, 1, STEP - 1)))
-        looks.append(Look(ts, committed, commit_ts, end))
+        stable_end = draw(st.none() | st.integers(max(0, end - 8), end))
+        looks.append(Look(ts, committed, commit_ts, end, stable_end))
     return looks
 
 
@@ -202,6 +212,13 @@ def test_whatever_was_sampled_the_sql_says_what_the_port_says(
     found = judge(table(partitions), now, rules)
     for number, looks in enumerate(partitions):
         assert found[of(number)].status.value == port(looks, now, rules), looks
+
+
+@pytest.mark.parametrize(("committed", "status"), [(40, "OK"), (39, "STOP"), (41, "STOP")])
+def test_a_group_that_waits_for_an_open_transaction_has_not_stopped(committed: int, status: str) -> None:
+    """It is at the last stable offset, 40. A group that has committed more is not read_committed."""
+    looks = [Look(NOW - STEP * n, committed, NOW - STEP * 30, 90 - n, 40) for n in range(20, -1, -1)]
+    assert judge(table([looks]), NOW)[of(0)].status.value == status
 
 
 def test_completeness_is_the_share_of_the_window_that_has_commits() -> None:

@@ -34,6 +34,9 @@ class Commands(LazyGroup):
     PANELS = (RUN, RECORDS, CLUSTER, STORE, SHELL)
     LAZY = {
         "serve": Lazy("kafscale.cli.serve:app", RUN, "Run one service in this process, until SIGTERM."),
+        "console": Lazy(
+            "kafscale.cli.console:console", RUN, "Show the cluster in a web page: topics, records, groups."
+        ),
         "produce": Lazy(
             "kafscale.cli.records.produce_command:produce",
             RECORDS,

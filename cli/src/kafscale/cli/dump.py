@@ -26,8 +26,9 @@ BATCH_COLUMNS = (
     "codec",
     "crc",
     "max_time",
+    "transaction",
 )
-RECORD_COLUMNS = ("offset", "time", "key", "value", "headers")
+RECORD_COLUMNS = ("offset", "time", "key", "value", "headers", "marker")
 SLICE_COLUMNS = (
     "position",
     "size",
@@ -87,10 +88,12 @@ def _segment(name: str, data: bytes, index: bytes | None, *, records: bool, outp
     from kafscale.operations.dump.read import read_segment, records_of
 
     found = read_segment(data, index)
-    opened = [
-        record for batch in found.batches if records for record in records_of(data, batch, found.problems)
+    rows = [
+        record_row(record, batch)
+        for batch in found.batches
+        if records
+        for record in records_of(data, batch, found.problems)
     ]
-    rows = [record_row(record) for record in opened]
     match output:
         case Output.JSON:
             document = segment_document(name, found)
@@ -202,9 +205,13 @@ def _records_of(found: FoundSlice, problems: list[str]) -> list[dict[str, Any]]:
     from kafscale.operations.dump.read import records_of
 
     troubles: list[str] = []
-    opened = [record for batch in found.segment.batches for record in records_of(found.data, batch, troubles)]
+    rows = [
+        _place(found) | record_row(record, batch)
+        for batch in found.segment.batches
+        for record in records_of(found.data, batch, troubles)
+    ]
     problems += [f"{found.name}: {trouble}" for trouble in troubles]
-    return [_place(found) | record_row(record) for record in opened]
+    return rows
 
 
 def _place(found: FoundSlice) -> dict[str, Any]:
@@ -287,7 +294,19 @@ def batch_row(batch: Batch) -> dict[str, Any]:
         "codec": batch.codec,
         "crc": "right" if batch.is_whole else "wrong",
         "max_time": time_of(header.max_timestamp),
+        "transaction": transaction_of(batch),
     }
+
+
+def transaction_of(batch: Batch) -> str | None:
+    """Producer id and epoch of a batch in a transaction; of a marker also what it says. None: outside transactions."""
+    header, marker = batch.header, batch.marker
+    if not header.is_transactional and not header.is_control:
+        return None
+    producer = f"{header.producer_id}/{header.producer_epoch}"
+    if not header.is_control:
+        return producer
+    return f"{'control' if marker is None else 'commit' if marker.commit else 'abort'} {producer}"
 
 
 def rest_of(batch: Batch) -> dict[str, Any]:
@@ -302,16 +321,18 @@ def rest_of(batch: Batch) -> dict[str, Any]:
         "base_sequence": header.base_sequence,
         "is_transactional": header.is_transactional,
         "is_control": header.is_control,
+        "coordinator_epoch": batch.marker and batch.marker.coordinator_epoch,
     }
 
 
-def record_row(record: Record) -> dict[str, Any]:
+def record_row(record: Record, batch: Batch) -> dict[str, Any]:
     return {
         "offset": record.offset,
         "time": time_of(record.timestamp),
         "key": plain(record.key),
         "value": plain(record.value),
         "headers": [{"key": key, "value": plain(value)} for key, value in record.headers],
+        "marker": transaction_of(batch) if batch.header.is_control else None,
     }
 
 

@@ -55,7 +55,7 @@ def describe(
 
     with kafka(bootstrap_server, data_dir, command_config) as client:
         rows = describe_group(client, group)
-    columns = ["topic", "partition", "committed", "end", "lag", "client", "host"]
+    columns = ["topic", "partition", "committed", "end", "lag", "stable_end", "stable_lag", "client", "host"]
     if output is not Output.TABLE:
         columns = ["group", "state", *columns, "member"]
     show_rows(columns, rows, output)

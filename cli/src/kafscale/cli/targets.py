@@ -189,7 +189,9 @@ def _finished(work: Coroutine[Any, Any, T]) -> T:
         raise fail_usage(str(bad)) from bad
 
 
-def place_of(given: str | None, data_dir: Path | None, command_config: Path | None) -> Place:
+def place_of(
+    given: str | None, data_dir: Path | None, command_config: Path | None, *, login_later: bool = False
+) -> Place:
     """By `bootstrap.place_of`. A --data-dir of the command line comes before an address of the environment. Errors end
     the process with their sentences."""
     from kafscale.client.properties import PropertiesWrong
@@ -201,7 +203,9 @@ def place_of(given: str | None, data_dir: Path | None, command_config: Path | No
     if only_data_dir and on_the_line("bootstrap_server"):
         raise fail_usage("--data-dir and --bootstrap-server both name a cluster; give one")
     try:
-        return bootstrap.place_of(given, data_dir, command_config, data_dir_first=only_data_dir)
+        return bootstrap.place_of(
+            given, data_dir, command_config, data_dir_first=only_data_dir, login_later=login_later
+        )
     except PropertiesWrong as wrong:
         raise fail_usage(f"--command-config {wrong}") from wrong
     except ProfileTrouble as trouble:

@@ -151,7 +151,7 @@ def test_a_tv1_end_txn_decides_no_transaction_that_is_younger(restarts: bool) ->
 
 
 def test_a_late_copy_of_an_end_txn_that_waits_decides_nothing_either() -> None:
-    desk = Desk(rules=Rules(overlap=True))
+    desk = Desk()
     producer = ongoing(desk)
     after = producer_in(desk, desk.end(producer, commit=True))
     desk.join(after, P1)
@@ -200,7 +200,7 @@ def test_confirmed_ends_are_written_after_a_second_at_the_latest() -> None:
 
 
 def test_confirmed_ends_are_written_with_the_next_write() -> None:
-    desk = Desk(rules=Rules(overlap=True))
+    desk = Desk()
     producer = ongoing(desk, P0, P1)
     after = producer_in(desk, desk.end(producer, commit=True))
     desk.ended(P0)
@@ -242,12 +242,13 @@ def test_the_end_of_another_transaction_confirms_nothing(number: int, producer_i
 
 @pytest.mark.parametrize(("what", "park_ms"), [("init", 1_000), ("join", 200), ("end", 500)])
 def test_a_park_ends_with_ask_again(what: str, park_ms: int) -> None:
-    desk = Desk(rules=Rules(overlap=what == "end"))
+    desk = Desk()
     producer = ongoing(desk)
     after = producer_in(desk, desk.end(producer, commit=True))
     if what == "init":
         token = desk.init()
     elif what == "join":
+        desk, after = closing_in_one_epoch()
         token = desk.join(after, P0)
     else:
         desk.join(after, P0)
@@ -258,25 +259,39 @@ def test_a_park_ends_with_ask_again(what: str, park_ms: int) -> None:
     assert desk.answers[token].error is ErrorCode.CONCURRENT_TRANSACTIONS
 
 
-@pytest.mark.parametrize("overlap", [True, False])
-def test_parked_requests_continue_in_order_once_the_transaction_has_ended(overlap: bool) -> None:
-    desk = Desk(rules=Rules(overlap=overlap))
+def closing_in_one_epoch() -> tuple[Desk, ProducerEpoch]:
+    """The next transaction of a TV1 producer waits until the one before has ended."""
+    desk = Desk()
     producer = ongoing(desk)
-    after = producer_in(desk, desk.end(producer, commit=True))
-    joins = [desk.join(after, P0), desk.join(after, P1)]
-    if overlap:
-        end = desk.end(after, commit=True)
-        assert end in desk.open
-    assert all(token in desk.open for token in joins) != overlap
+    return desk, producer_in(desk, desk.end(producer, commit=True, tv2=False))
+
+
+def test_parked_joins_continue_in_order_once_the_transaction_has_ended() -> None:
+    desk, producer = closing_in_one_epoch()
+    joins = [desk.join(producer, P0), desk.join(producer, P1)]
+    assert desk.open.issuperset(joins)
     desk.ended(P0)
     assert [number_of(desk, token) for token in joins] == [2, 2]
-    if overlap:
-        assert producer_in(desk, end).epoch == 2
+
+
+def test_the_next_transaction_begins_at_once_in_another_epoch_and_its_end_waits() -> None:
+    desk = Desk()
+    after = producer_in(desk, desk.end(ongoing(desk), commit=True))
+    first, second = (desk.answers[desk.join(after, each)] for each in (P0, P1))
+    assert isinstance(first, JoinAnswer)
+    assert isinstance(second, JoinAnswer)
+    assert (first.number, second.number, second.ended) == (2, 2, None)
+    assert first.ended is not None
+    assert (first.ended.number, first.ended.awaited) == (1, Participants.of(P0))
+    end = desk.end(after, commit=True)
+    assert end in desk.open
+    desk.ended(P0)
+    assert producer_in(desk, end).epoch == 2
 
 
 def test_who_waits_for_a_producer_id_is_not_starved() -> None:
     """Joins and aborts of nothing would raise something new to wait for again and again."""
-    desk = Desk(rules=Rules(overlap=True))
+    desk = Desk()
     producer = ongoing(desk)
     after = producer_in(desk, desk.end(producer, commit=True))
     successor = desk.init()
@@ -288,7 +303,7 @@ def test_who_waits_for_a_producer_id_is_not_starved() -> None:
 
 
 def test_init_producer_id_aborts_what_began_beside_the_closing_transaction_too() -> None:
-    desk = Desk(rules=Rules(overlap=True))
+    desk = Desk()
     producer = ongoing(desk)
     after = producer_in(desk, desk.end(producer, commit=True))
     desk.join(after, P1)
@@ -305,7 +320,7 @@ def test_init_producer_id_aborts_what_began_beside_the_closing_transaction_too()
 def test_the_number_of_parked_requests_has_a_bound() -> None:
     desk = Desk(rules=Rules(parked_max=2))
     producer = ongoing(desk)
-    after = producer_in(desk, desk.end(producer, commit=True))
+    after = producer_in(desk, desk.end(producer, commit=True, tv2=False))
     tokens = [desk.join(after, P0) for _ in range(3)]
     assert desk.open == set(tokens[:2])
     assert desk.answers[tokens[2]].error is ErrorCode.CONCURRENT_TRANSACTIONS
@@ -385,7 +400,9 @@ def test_a_timeout_aborts_and_fences() -> None:
     assert state.closing is not None
     assert (state.closing.commit, state.closing.marker_epoch, state.closing.bumped) == (False, 1, True)
     assert (state.epoch, state.last_epoch, state.last) == (1, NO_EPOCH, Outcome.ABORT)
-    assert desk.answers[desk.end(producer, commit=True)].error is ErrorCode.INVALID_TXN_STATE
+    assert desk.answers[desk.end(producer, commit=True)].error is ErrorCode.PRODUCER_FENCED
+    desk.restart()
+    assert desk.answers[desk.end(producer, commit=True)].error is ErrorCode.PRODUCER_FENCED
     assert producer_in(desk, desk.end(producer, commit=False)).epoch == 1
     assert desk.answers[desk.end(producer, commit=False, tv2=False)].error is ErrorCode.PRODUCER_FENCED
     assert desk.answers[desk.init(producer)].error is ErrorCode.PRODUCER_FENCED
@@ -412,7 +429,7 @@ def test_a_restart_does_not_prolong_a_transaction() -> None:
 
 
 def test_a_timeout_waits_for_the_end_of_the_transaction_before() -> None:
-    desk = Desk(rules=Rules(overlap=True))
+    desk = Desk()
     producer = ongoing(desk)
     after = producer_in(desk, desk.end(producer, commit=True))
     desk.join(after, P1)
@@ -478,8 +495,16 @@ def test_a_transaction_has_a_bound_of_participants() -> None:
     assert producer_in(desk, desk.end(producer, commit=False)).epoch == 1
 
 
+def test_the_names_of_groups_have_a_bound_and_the_transaction_can_end() -> None:
+    desk = Desk(rules=Rules(participants_bytes_max=Participants.of(P0, "g" * 100).bytes_max))
+    producer = ongoing(desk, P0, "g" * 50)
+    assert desk.answers[desk.join(producer, "h" * 50)].error is ErrorCode.TRANSACTION_ABORTABLE
+    assert number_of(desk, desk.join(producer, P1, "h")) == 1
+    assert producer_in(desk, desk.end(producer, commit=False)).epoch == 1
+
+
 def test_a_join_is_answered_with_the_end_that_it_missed() -> None:
-    desk = Desk(rules=Rules(overlap=True))
+    desk = Desk()
     producer = ongoing(desk, P0, P1)
     after = producer_in(desk, desk.end(producer, commit=True))
     answer = desk.answers[desk.join(after, P0, "group")]

@@ -15,7 +15,6 @@ from kafscale.coordinator.transactions.model import (
     Phase,
     ProducerAnswer,
     ProducerEpoch,
-    Rules,
     Token,
     phase_of,
 )
@@ -89,7 +88,7 @@ def cell_of(desk: Desk, token: Token) -> str:
         assert after.closing.coordinator_epoch == desk.machine.coordinator_epoch
         return "commit" if after.closing.commit else "abort"
     assert after.closing == before.closing
-    assert (after.last, after.last_bumped) == (Outcome.ABORT, True)
+    assert (after.last, after.last_bumped, after.started_ms) == (Outcome.ABORT, True, desk.now.wall_ms)
     return "next"
 
 
@@ -263,7 +262,7 @@ PrepareAbort       wait       wait          wait        wait           90      4
 CompleteCommit     6          120           6           120            90      49
 CompleteAbort      6          120           6           120            90      49
 """
-"""A small number is that of the transaction joined."""
+"""A small number is that of the transaction joined. wait: if the closing transaction has the same epoch."""
 
 
 def join_in(desk: Desk, column: str) -> tuple[str, Token]:
@@ -278,16 +277,10 @@ def join_in(desk: Desk, column: str) -> tuple[str, Token]:
 
 
 @pytest.mark.parametrize(("phase", "column", "cell"), rows(JOINS))
-def test_joins(phase: str, column: str, cell: str) -> None:
-    desk = Desk(state=in_phase(Phase(phase), bumped=True))
-    assert join_in(desk, column)[0] == cell
-
-
-@pytest.mark.parametrize(("phase", "column", "cell"), rows(JOINS))
 def test_joins_beside_a_closing_transaction_of_another_epoch(phase: str, column: str, cell: str) -> None:
     """Overlap: as if it were complete. Who still awaits the end gets it with the answer."""
     state = in_phase(Phase(phase), bumped=True)
-    desk = Desk(rules=Rules(overlap=True), state=state)
+    desk = Desk(state=state)
     wanted = cell if cell != "wait" else {"add": "6", "verify": "120"}[column.split("/")[1]]
     got, token = join_in(desk, column)
     assert got == wanted
@@ -301,7 +294,7 @@ def test_joins_beside_a_closing_transaction_of_another_epoch(phase: str, column:
 def test_no_transaction_begins_beside_a_closing_one_of_its_own_epoch(
     phase: str, column: str, cell: str
 ) -> None:
-    desk = Desk(rules=Rules(overlap=True), state=in_phase(Phase(phase), bumped=False))
+    desk = Desk(state=in_phase(Phase(phase), bumped=False))
     assert join_in(desk, column)[0] == cell
 
 

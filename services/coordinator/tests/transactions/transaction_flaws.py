@@ -13,7 +13,7 @@ from typing import Final
 from kafscale.coordinator.groups import pending
 from kafscale.coordinator.groups.pending import Change, Pending, Place
 from kafscale.coordinator.transactions import machine, requests
-from kafscale.coordinator.transactions.model import EndTxn, InitProducerId, Rules
+from kafscale.coordinator.transactions.model import EndTxn, InitProducerId
 from kafscale.coordinator.transactions.requests import Case, Judgement
 from kafscale.storage.etcd.client import KeyValue, Put, Txn
 from kafscale.storage.groups import encode_committed
@@ -92,7 +92,7 @@ def ended_is_not_told(closing: ClosingTransaction | None, some: Participants) ->
     return None
 
 
-def overlap_in_one_epoch(closing: ClosingTransaction, rules: Rules) -> bool:
+def overlap_in_one_epoch(closing: ClosingTransaction) -> bool:
     return True
 
 
@@ -130,7 +130,7 @@ def drops_before_moving(held: Pending, number: int, *, commit: bool) -> Change |
     return _end(held, number, commit=False)
 
 
-TV1, OVERLAP = SETTINGS[:2], SETTINGS[3:]
+TV1, TV2 = SETTINGS[:1], SETTINGS[1:]
 
 
 def since_is_lost(place: Place, kv: KeyValue) -> Pending:
@@ -147,9 +147,7 @@ PROTOCOL: Final[Mapping[str, Flaw]] = {
         more={"coordinator_moves": 3, "timeout_passes": 5},
     ),
     "no_slot_fence": Flaw(world=NoSlotFence),
-    "close_twice": Flaw(
-        ((requests, "_end_present", close_twice),), settings=OVERLAP, more={"end_arrives": 0.3}
-    ),
+    "close_twice": Flaw(((requests, "_end_present", close_twice),), settings=TV2, more={"end_arrives": 0.3}),
     "forget_closing": Flaw(((machine, "without_ended", forget_closing),)),
     "old_end_txn": Flaw(((requests, "is_older", old_end_txn),), settings=TV1, more={"late_end_txn": 5}),
     "init_keeps_epoch": Flaw(((requests, "judge_init", init_keeps_epoch),)),
@@ -162,7 +160,8 @@ PROTOCOL: Final[Mapping[str, Flaw]] = {
     ),
     "overlap_in_one_epoch": Flaw(((requests, "may_begin_beside", overlap_in_one_epoch),), settings=TV1),
     "fence_keeps_epoch": Flaw(
-        ((requests, "aborted_by_fence", fence_keeps_epoch), (machine, "aborted_by_fence", fence_keeps_epoch))
+        ((requests, "aborted_by_fence", fence_keeps_epoch), (machine, "aborted_by_fence", fence_keeps_epoch)),
+        settings=TV2,
     ),
 }
 """By the model's names."""
@@ -176,7 +175,7 @@ GROUP: Final[Mapping[str, Flaw]] = {
 
 OWN: Final[Mapping[str, Flaw]] = {
     "reply_before_write": Flaw(world=ReplyBeforeWrite),
-    "parked_is_forgotten": Flaw(((machine._Working, "judge_parked", lambda working: None),)),
+    "parked_is_forgotten": Flaw(((machine._Working, "judge_parked", lambda working: None),), settings=TV1),
     "since_is_lost_at_a_load": Flaw(
         ((pending, "loaded", since_is_lost),), more={"line_moves": 5, "plain_commit": 3, "timeout_passes": 0}
     ),

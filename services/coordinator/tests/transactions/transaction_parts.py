@@ -390,14 +390,11 @@ class Setting(NamedTuple):
     """The protocol of the clients, and the epoch at which the story begins."""
 
     tv: int
-    overlap: bool
     epoch: int = 0
 
 
 SETTINGS = (
-    Setting(1, False),
-    Setting(1, True),
-    Setting(2, False),
-    Setting(2, True),
-    Setting(2, True, LAST_EPOCH - 2),
+    Setting(1),
+    Setting(2),
+    Setting(2, LAST_EPOCH - 2),
 )

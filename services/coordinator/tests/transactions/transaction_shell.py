@@ -89,7 +89,8 @@ class ShellCoordinator(Coordinator):
             rules,
         )
         kv = etcd.kv(RECORD)
-        self.ids.load(self.held, () if kv is None else (kv,))
+        for _ in self.ids.load(self.held, () if kv is None else (kv,)):
+            pass
 
     def _closing(self, name: str, closing: ClosingTransaction | None) -> None:
         self.closings.pop(name, None)

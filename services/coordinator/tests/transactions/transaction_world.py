@@ -93,7 +93,7 @@ class World:
     coordinator = Coordinator
 
     def __init__(self, setting: Setting) -> None:
-        self.tv, self.rules = setting.tv, Rules(overlap=setting.overlap)
+        self.tv, self.rules = setting.tv, Rules()
         self.mono_ms, self.ids, self.epochs, self.offsets = 1_000, 10, 0, 0
         self.etcd = Etcd()
         if setting.epoch:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 import pytest
@@ -44,6 +45,7 @@ class OwnerWalk(TransactionWalk):
             (14, lambda: world.decide(self._which(), commit=chance.random() < 0.3)),
             (14, lambda: world.end(self._instance(), self._which())),
             (8, lambda: world.send_late(self._instance(), self._which())),
+            (8, lambda: world.cross(self._instance(), self._which())),
             (6, lambda: world.transactional[self._which()].reset()),
             (30, self._deliver),
             (10, world.rush),
@@ -102,6 +104,19 @@ def test_no_walk_breaks_a_law() -> None:
 
 def test_no_walk_of_joins_and_ends_breaks_a_law() -> None:
     assert first_violation(lambda: TransactionWorld(2), range(60), walk=OwnerWalk) is None
+
+
+REACHED = ("begun beside", "end of a join", "proof beside", "marker beside", "crossed")
+
+
+def test_walks_of_joins_and_ends_reach_what_they_are_for() -> None:
+    """The next transaction begins while the last one ends: before its end came, or its marker, or its proof."""
+    reached = Counter[str]()
+    for seed in range(60):
+        world = TransactionWorld(2)
+        OwnerWalk(world, seed).run(200)
+        reached += world.reached
+    assert min(reached[what] for what in REACHED) > 10, reached
 
 
 @pytest.mark.parametrize("name", PROTOCOL_FLAWS)

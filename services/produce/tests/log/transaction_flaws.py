@@ -1,7 +1,8 @@
 """Mistakes to plant in what commits, folds, settling, checkpoints and claims do with transactions, and in joins and
 ends, one at a time.
 
-Small letters are the names of the model's mutations, those of its index of a log. The others are in the code only."""
+Small letters are the names of the model's mutations, those of its index of a log and of its owners. The others are in
+the code only."""
 
 from __future__ import annotations
 
@@ -14,15 +15,17 @@ from kafscale.log.manifests import Manifest
 from kafscale.log.snapshots import ProducerEntry
 from kafscale.log.transactions import Transactions
 from kafscale.produce.log.flight import Flight, InBundle
-from kafscale.produce.log.joins import Joins
+from kafscale.produce.log.joins import Joined, Joins
 from kafscale.produce.log.ledger import Ledger, Sent
 from kafscale.produce.log.model import (
     NO_OFFSET,
     NO_TIMESTAMP,
     CommitHead,
     Instant,
+    State,
     TakeCheckpoint,
     Token,
+    TransactionEnd,
     Waiter,
     Waiters,
 )
@@ -33,7 +36,7 @@ from kafscale.produce.log.writer import PartitionWriter
 from kafscale.wire.batches import CONTROL, BatchHeader
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.markers import Marker
-from transaction_world import TransactionWorld
+from transaction_world import Transactional, TransactionWorld
 from writer_shell import Owner
 
 
@@ -311,8 +314,8 @@ class EndKeepsJoin(_JoinFlaw):
 class JoinHeldPerPartition(TransactionWorld):
     """A join is for the partition, and not for one claim of it."""
 
-    def __init__(self, instances: int = 2) -> None:
-        super().__init__(instances)
+    def begin_transactions(self) -> None:
+        super().begin_transactions()
         self._kept: dict[tuple[int, int], Joins] = {}
 
     def plant(self, owner: Owner) -> None:
@@ -320,6 +323,101 @@ class JoinHeldPerPartition(TransactionWorld):
         if before is not None:
             owner.writer.joins._joined.update(before._joined)
         self._kept[owner.instance, self.incarnations.index(owner.truth)] = owner.writer.joins
+
+
+class _TakesLate(Joins):
+    def answered(self, producer_id: int, epoch: int, number: int) -> bool:
+        self._asked[producer_id] = 0
+        return super().answered(producer_id, epoch, number)
+
+
+class NoGuard(_JoinFlaw):
+    """The answer to a join counts, though the end of its transaction came before it."""
+
+    joins_type = _TakesLate
+
+
+class _TakesBeside(Joins):
+    def number_of(self, producer_id: int, epoch: int) -> int | None:
+        joined = self._joined.get(producer_id)
+        if joined is not None and joined.epoch == epoch:
+            return joined.number
+        return super().number_of(producer_id, epoch)
+
+    def answered(self, producer_id: int, epoch: int, number: int) -> bool:
+        if number > self._asked.pop(producer_id):
+            self._joined[producer_id] = Joined(epoch, number)
+        return producer_id in self._joined
+
+
+class EndedNotCarriedOut(_JoinFlaw):
+    """The answer to a join names no end, and the next transaction begins in the one that is open."""
+
+    joins_type = _TakesBeside
+
+    def ended_first(self, owner: Owner, producer: Transactional, end: TransactionEnd) -> None:
+        """The owner does not know of it."""
+
+
+class _Hasty(Transactional):
+    __slots__ = ()
+
+    @property
+    def may_begin(self) -> bool:
+        return True
+
+
+class OverlapInOneEpoch(TransactionWorld):
+    """The next transaction begins while one of the same epoch is closing."""
+
+    producer_type = _Hasty
+
+
+class _EndsProducer(PartitionWriter):
+    def end_transaction(
+        self, token: Token | None, end: TransactionEnd, *, deadline_ms: int, now: Instant
+    ) -> None:
+        begun = self._intake.transactions.of(end.producer_id)
+        number = end.number if begun is None else begun.number
+        super().end_transaction(token, replace(end, number=number), deadline_ms=deadline_ms, now=now)
+
+
+class EndByProducer(TransactionWorld):
+    """An end matches the producer, and not the number."""
+
+    writer_type = _EndsProducer
+
+
+class _Assigns(PartitionWriter):
+    def end_transaction(
+        self, token: Token | None, end: TransactionEnd, *, deadline_ms: int, now: Instant
+    ) -> None:
+        begun = self._intake.transactions.of(end.producer_id)
+        is_open = begun is not None and begun.number == end.number and self.state is State.SERVING
+        super().end_transaction(None if is_open else token, end, deadline_ms=deadline_ms, now=now)
+        if is_open and token is not None:
+            self._answers.settle_doubts([Waiter(token, NO_OFFSET, NO_TIMESTAMP, deadline_ms)], 0)
+
+
+class AckAssigned(TransactionWorld):
+    """An end is done when its marker has an offset, before the commit."""
+
+    writer_type = _Assigns
+
+
+class _Forgets(Transactional):
+    __slots__ = ()
+
+    def has_ended(self, end: TransactionEnd) -> None:
+        if self.closing is end:
+            for lane in self.lanes:
+                lane.closing = None
+
+
+class ForgetClosing(TransactionWorld):
+    """The coordinator awaits no other partition once the first is done. With one partition there is no other."""
+
+    producer_type = _Forgets
 
 
 FLAWS: dict[str, type[TransactionWorld]] = {
@@ -341,6 +439,11 @@ FLAWS: dict[str, type[TransactionWorld]] = {
 PROTOCOL_FLAWS: dict[str, type[TransactionWorld]] = {
     "unproven_end": UnprovenEnd,
     "proof_beside_marker": ProofBesideMarker,
+    "ack_assigned": AckAssigned,
+    "end_by_producer": EndByProducer,
+    "no_guard": NoGuard,
+    "ended_not_carried_out": EndedNotCarriedOut,
+    "overlap_in_one_epoch": OverlapInOneEpoch,
     "END_KEEPS_JOIN": EndKeepsJoin,
     "JOIN_HELD_PER_PARTITION": JoinHeldPerPartition,
 }

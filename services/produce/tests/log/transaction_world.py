@@ -2,12 +2,15 @@
 
 A batch of a producer that has not joined its transaction waits until the coordinator was asked, whose answer may come
 late or never. An end is repeated until an owner says that it is carried out. With `bumps` an end raises the epoch, as
-in KIP-890: then the producer may abort what is on its way, and go on before the end is proven. Without, it waits for
-its answers first.
+in KIP-890: then a question adds the partition, the producer may abort what is on its way, and its next transaction
+overlaps the end of the last one. Without, a question verifies, and the producer waits for its answers and for the end.
+
+A producer that writes to several partitions has one `Transactional` in each, its lanes; see `transactions_world`.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -38,15 +41,22 @@ LATE = -2
 NO_ANSWER = Joined(ErrorCode.NOT_ENOUGH_REPLICAS)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Transactional(Idempotent):
-    """The batches of the present transaction are in `batches`. `decided`: those that ended, with their records."""
+    """The batches of the present transaction are in `batches`. `decided`: those that ended, with their records.
+
+    `joined`: the coordinator has this partition in the present transaction. `closing`: the end that it awaits here."""
 
     bumps: bool = False
     number: int = 1
+    joined: bool = False
     closing: TransactionEnd | None = None
     old: list[Batch] = field(default_factory=list)
     decided: dict[int, tuple[bool, list[bytes]]] = field(default_factory=dict)
+    lanes: list[Transactional] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.lanes = [self]
 
     def make(self, count: int) -> Batch:
         first = self.next_seq
@@ -59,6 +69,7 @@ class Transactional(Idempotent):
             transactional=True,
         )
         self.next_seq += count
+        self.joined |= not self.bumps  # its client has added the partition
         batch = Batch(values, data, first, number=self.number)
         self.batches.append(batch)
         return batch
@@ -70,32 +81,66 @@ class Transactional(Idempotent):
         elif send.connection == self.connection:
             self.reset()
 
+    @property
+    def is_closing(self) -> bool:
+        return any(lane.closing is not None for lane in self.lanes)
+
+    @property
+    def may_begin(self) -> bool:
+        """Whether the next transaction may, as the coordinator judges it."""
+        return self.bumps or not self.is_closing
+
     def join(self, epoch: int) -> Joined:
         """The coordinator is asked about a batch of this epoch."""
         if epoch != self.epoch:
             return Joined(ErrorCode.INVALID_PRODUCER_EPOCH)
-        if self.closing is not None and not self.bumps:
+        if not self.may_begin:
             return Joined(ErrorCode.CONCURRENT_TRANSACTIONS)
+        self.joined |= self.bumps
+        if not self.joined:
+            return Joined(ErrorCode.TRANSACTION_ABORTABLE)
         return Joined(number=self.number, ended=self.closing)
 
     def decide(self, commit: bool) -> None:
-        """The coordinator's transaction. A commit waits for all answers."""
-        if self.closing is not None or not self.batches or not (self.done or (self.bumps and not commit)):
+        """The coordinator's transaction, for all lanes. A commit waits for all answers."""
+        begun = any(lane.batches for lane in self.lanes)
+        if self.is_closing or not begun or not (self.all_done or (self.bumps and not commit)):
             return
-        self.decided[self.number] = commit, [value for batch in self.batches for value in batch.values]
-        self.closing = TransactionEnd(
-            producer_id=self.producer_id,
-            number=self.number,
-            commit=commit,
-            marker_epoch=self.epoch + self.bumps,
-            coordinator_epoch=self.number,
-        )
+        for lane in self.lanes:
+            lane._decided(commit)
+
+    def has_ended(self, end: TransactionEnd) -> None:
+        """It is proven here."""
+        if self.closing is end:
+            self.closing = None
+
+    @property
+    def all_done(self) -> bool:
+        return all(lane.done for lane in self.lanes)
+
+    def _decided(self, commit: bool) -> None:
+        if self.batches:
+            self.decided[self.number] = commit, [value for batch in self.batches for value in batch.values]
+        if self.joined:
+            self.closing = TransactionEnd(
+                producer_id=self.producer_id,
+                number=self.number,
+                commit=commit,
+                marker_epoch=self.epoch + self.bumps,
+                coordinator_epoch=self.number,
+            )
         self.number += 1
         self.old += self.batches
-        self.batches = []
+        self.batches, self.joined = [], False
         self.reset()
         if self.bumps:
             self.epoch, self.next_seq = self.epoch + 1, 0
+
+
+def open_number(owner: Owner, producer: Transactional) -> int:
+    """Of the transaction that is open up to the last assigned offset; 0: none is."""
+    begun = owner.writer._intake.transactions.of(producer.producer_id)
+    return 0 if begun is None else begun.number
 
 
 def epoch_of(send: Send) -> int:
@@ -111,22 +156,28 @@ class Ending:
 
     def hear(self, send: Send, error: ErrorCode) -> None:
         ensure(error is ErrorCode.NONE or error in RETRIABLE, f"an end was answered {error.name}")
-        if error is ErrorCode.NONE and self.producer.closing is self.end:
-            self.producer.closing = None
+        if error is ErrorCode.NONE:
+            self.producer.has_ended(self.end)
 
 
 class TransactionWorld(BundleWorld):
     """The methods that flaws override say what the protocol does."""
 
     limits = replace(BundleWorld.limits, transactions=True)
+    producer_type = Transactional
+    producer_type = Transactional
 
     def __init__(self, instances: int = 2) -> None:
         super().__init__(instances)
+        self.begin_transactions()
+
+    def begin_transactions(self) -> None:
         self.transactional = self._producers()
+        self.reached: Counter[str] = Counter()
 
     def _producers(self) -> list[Transactional]:
         first = 1_000 * len(self.incarnations)
-        return [Transactional(first + n, bumps=bool(n % 2)) for n in range(3)]
+        return [self.producer_type(first + n, bumps=bool(n % 2)) for n in range(3)]
 
     def recreate_topic(self) -> None:
         before = self.truth
@@ -140,7 +191,7 @@ class TransactionWorld(BundleWorld):
         owner, producer = self._target(instance), self.transactional[which]
         if owner is None or owner.truth is not self.truth:
             return
-        if producer.closing is None or producer.bumps:
+        if producer.may_begin:
             self._send_next(owner, producer, fresh=fresh, count=count)
 
     def _append(self, owner: Owner, send: Send) -> None:
@@ -181,8 +232,12 @@ class TransactionWorld(BundleWorld):
             joins.unanswered(producer.producer_id)
         else:
             if joined.ended is not None:
-                self.carry_out(owner, producer, joined.ended)
-            if not joins.answered(producer.producer_id, epoch, joined.number):
+                self.reached["end of a join"] += open_number(owner, producer) == joined.ended.number
+                self.ended_first(owner, producer, joined.ended)
+            if joins.answered(producer.producer_id, epoch, joined.number):
+                self.reached["begun beside"] += producer.is_closing
+            else:
+                self.reached["crossed"] += 1
                 error = ErrorCode.CONCURRENT_TRANSACTIONS
         for token in tokens:
             send, _ = self.tokens.pop(token)
@@ -195,12 +250,24 @@ class TransactionWorld(BundleWorld):
             else:
                 super()._append(owner, send)
 
+    def ended_first(self, owner: Owner, producer: Transactional, end: TransactionEnd) -> None:
+        """The end that comes with an answer, before what the answer allows."""
+        self.carry_out(owner, producer, end)
+
     def send_late(self, instance: int, which: int) -> None:
         """A batch of a transaction that is decided: a front door has held it all the time."""
         owner, producer = self._target(instance), self.transactional[which]
         if owner is not None and owner.truth is self.truth and producer.old:
             batch = producer.old[-1 - next(self._token) % min(3, len(producer.old))]
             self._append(owner, Send(batch, producer, LATE))
+
+    def cross(self, instance: int, which: int) -> None:
+        """The coordinator answers questions and decides, and the end is here before the answers."""
+        self.send_transactional(instance, which)
+        for request in [each for each in self.network if each.what == "join"]:
+            self.deliver(self.network.index(request))
+        self.decide(which, commit=False)
+        self.end(instance, which)
 
     def rush(self) -> None:
         """All that is on its way arrives, and its answers."""
@@ -239,6 +306,8 @@ class TransactionWorld(BundleWorld):
         if isinstance(send.producer, Ending) and reply.error is ErrorCode.NONE and owner.truth.alive:
             ended = send.producer.end
             owner.truth.transactions.is_over(ended.producer_id, ended.number)
+            if open_number(owner, send.producer.producer) > ended.number:
+                self.reached["proof beside" if reply.base_offset == NO_OFFSET else "marker beside"] += 1
             if reply.base_offset == NO_OFFSET:  # it has no marker
                 del self.tokens[reply.token]
                 self._hear(send, reply.error)
@@ -250,14 +319,27 @@ class TransactionWorld(BundleWorld):
     def heal(self) -> None:
         super().heal()
         for _ in range(20):
-            for which, producer in enumerate(self.transactional):
-                while producer.next_to_send() is not None:
-                    self.send_transactional(0, which, fresh=False)
+            self.go_on()
+            for producer in self.transactional:
                 producer.decide(commit=True)
-                self.end(0, which)
+            self.end_all()
             self._settle()
+        self.judge()
+
+    def go_on(self) -> None:
+        """What was not acknowledged is sent again."""
+        for which, producer in enumerate(self.transactional):
+            while producer.next_to_send() is not None and producer.may_begin:
+                self.send_transactional(0, which, fresh=False)
+
+    def end_all(self) -> None:
+        for which in range(len(self.transactional)):
+            self.end(0, which)
+
+    def judge(self) -> None:
         for producer in self.transactional:
             ensure(producer.closing is None, "an end is never proven")
+            ensure(not producer.batches, "a producer never gets through")
             for number, (commit, values) in producer.decided.items():
                 self._judge(producer.producer_id, number, commit, values)
         ensure(not self.truth.transactions.open, "a transaction stays open")

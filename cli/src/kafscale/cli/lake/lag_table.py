@@ -65,7 +65,7 @@ def _partitions(table: Table, rows: Sequence[PartitionRow], report: Report) -> N
     _columns(
         table,
         (),
-        ("lag", "bytes", "behind", "out/s", "in/s", "eta", "expires"),
+        ("lag", "stable lag", "stable end", "bytes", "behind", "out/s", "in/s", "eta", "expires"),
         ("risk", "owner", _span(report)),
     )
     for row in rows:
@@ -75,6 +75,8 @@ def _partitions(table: Table, rows: Sequence[PartitionRow], report: Report) -> N
             str(row.partition),
             _status(row.status) if row.committed is not None else _dim("no commit"),
             f"{row.records:,}",
+            f"{row.stable_records:,}",
+            f"{row.stable_end:,}",
             size(row.bytes),
             duration(row.time_ms),
             rate(row.consume_per_s),
@@ -92,7 +94,18 @@ def _groups(table: Table, rows: Sequence[GroupRow], report: Report) -> None:
     _columns(
         table,
         (),
-        ("members", "parts", "no commit", "lag", "bytes", "behind", "skew", "trend/s", "expires"),
+        (
+            "members",
+            "parts",
+            "no commit",
+            "lag",
+            "stable lag",
+            "bytes",
+            "behind",
+            "skew",
+            "trend/s",
+            "expires",
+        ),
         ("risk", _span(report)),
     )
     for row in rows:
@@ -105,6 +118,7 @@ def _groups(table: Table, rows: Sequence[GroupRow], report: Report) -> None:
             str(row.partitions),
             str(len(row.uncommitted) or ""),
             f"{row.records:,}",
+            f"{row.stable_records:,}",
             size(row.bytes),
             duration(row.time_ms),
             rate(row.skew),

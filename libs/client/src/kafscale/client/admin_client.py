@@ -77,11 +77,18 @@ T = TypeVar("T")
 
 
 class KafkaTrouble(Exception):
-    """The request was not executed, or its outcome is unknown. The text is a sentence for the user."""
+    """The request was not executed, or its outcome is unknown. The text is a sentence for the user.
+
+    `code`: Kafka's error code; None if no server answered. `passes`: a later try may not meet it."""
+
+    code: int | None = None
+    passes: bool = False
 
 
 class Passing(KafkaTrouble):
     """An error that a later try may not meet."""
+
+    passes = True
 
 
 class NoTopic(KafkaTrouble):
@@ -96,10 +103,13 @@ def failure(what: str, code: int, message: str | None = None) -> KafkaTrouble:
         return KafkaTrouble(f"{what}: error {code}, which Kafka does not know")
     if error in _KNOWN:
         known = NoTopic if _KNOWN[error] is NO_TOPIC else KafkaTrouble
-        return known(f"{what} {_KNOWN[error]}")
-    kind = Passing if error in _PASSING else KafkaTrouble
-    again = "; try again in a moment" if error.retriable else ""
-    return kind(f"{what}: {(message or error.message).rstrip('.')} ({error.name}){again}")
+        trouble = known(f"{what} {_KNOWN[error]}")
+    else:
+        kind = Passing if error in _PASSING else KafkaTrouble
+        again = "; try again in a moment" if error.retriable else ""
+        trouble = kind(f"{what}: {(message or error.message).rstrip('.')} ({error.name}){again}")
+    trouble.code = code
+    return trouble
 
 
 def trouble_of(what: str, error: KafkaError) -> KafkaTrouble:
@@ -231,6 +241,7 @@ class Client:
         security: ClientSecurity = OPEN,
         *,
         connect_timeout_s: float = CONNECT_TIMEOUT_S,
+        client_id: str = CLIENT_ID,
     ) -> None:
         try:
             for address in bootstrap.split(","):
@@ -239,13 +250,14 @@ class Client:
             raise KafkaTrouble(f"--bootstrap-server: {wrong}") from wrong
         self.bootstrap = bootstrap
         self.security = security
+        self._client_id = client_id
         self._reasons = _Reasons(security)
         logger = logging.Logger(CLIENT_ID)
         logger.addHandler(self._reasons)
         connect_ms = int(connect_timeout_s * 1000)
         config: dict[str, Any] = {
             "bootstrap.servers": bootstrap,
-            "client.id": CLIENT_ID,
+            "client.id": client_id,
             "log_level": _LOG_INFO,
             "error_cb": self._reasons.on_error,
             "socket.timeout.ms": int(ANSWER_TIMEOUT_S * 1000),
@@ -266,7 +278,7 @@ class Client:
         """Of a producer or a consumer of the same cluster."""
         return {
             "bootstrap.servers": self.bootstrap,
-            "client.id": CLIENT_ID,
+            "client.id": self._client_id,
             "log_level": 0,
             "error_cb": refused.on_error,
             **self.security.librdkafka(),

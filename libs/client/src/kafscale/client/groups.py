@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, TopicPartition
 from confluent_kafka.admin import MemberDescription
 from kafscale.client.admin_client import Client, asked_of_all, failure, patiently
 from kafscale.client.topics import (
@@ -84,7 +84,7 @@ def offsets_to_delete(client: Client, names: Sequence[str]) -> list[Row]:
     for name, listed in find_groups(client, names).items():
         if listed["state"].upper() not in NO_MEMBERS:
             raise failure(of_group(name), ErrorCode.NON_EMPTY_GROUP)
-        nothing = dict.fromkeys(("topic", "partition", "committed", "end", "lag"))
+        nothing = dict.fromkeys(("topic", "partition", "committed", "end", "lag", "stable_end", "stable_lag"))
         rows += _described(client, listed) or [{"group": name, **nothing}]
     return rows
 
@@ -99,9 +99,11 @@ def _described(client: Client, listed: Row) -> list[Row]:
     counts = {topic.name: len(topic.partitions) for topic in topics}
     existing = [(topic, partition) for topic, partition in places if partition < counts.get(topic, 0)]
     ends = offsets_at(client, existing, LATEST)
+    stable_ends = offsets_at(client, existing, LATEST, IsolationLevel.READ_COMMITTED)
     rows: list[Row] = []
     for place in places:
         end = ends[place].offset if place in ends else None
+        stable_end = stable_ends[place].offset if place in stable_ends else None
         at, reader = committed.get(place), readers.get(place)
         rows.append(
             {
@@ -111,13 +113,19 @@ def _described(client: Client, listed: Row) -> list[Row]:
                 "partition": place[1],
                 "committed": at,
                 "end": end,
-                "lag": None if at is None or end is None else max(end - at, 0),
+                "lag": _lag(at, end),
+                "stable_end": stable_end,
+                "stable_lag": _lag(at, stable_end),
                 "member": reader.member_id if reader else None,
                 "client": reader.client_id if reader else None,
                 "host": reader.host if reader else None,
             }
         )
     return rows
+
+
+def _lag(at: int | None, end: int | None) -> int | None:
+    return None if at is None or end is None else max(end - at, 0)
 
 
 def _readers(client: Client, name: str) -> dict[TopicPart, MemberDescription]:

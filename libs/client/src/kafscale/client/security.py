@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -124,15 +124,25 @@ OPEN: Final = ClientSecurity()
 """Without --command-config: no encryption and no login."""
 
 
-def read_security(path: Path) -> ClientSecurity:
-    """Raises PropertiesWrong. The text names the file."""
+def read_security(path: Path, *, login_later: bool = False) -> ClientSecurity:
+    """Raises PropertiesWrong. The text names the file. `login_later`: a file with SASL and without `sasl.jaas.config`
+    gives a security without a login, which the caller adds for each person."""
     settings = read_settings(path)
     try:
-        security = security_of(settings)
+        if login_later and "sasl.jaas.config" not in settings:
+            security = _without_login(settings)
+        else:
+            security = security_of(settings)
         security.context()  # so that a wrong file is a sentence before anything is sent
     except PropertiesWrong as wrong:
         raise PropertiesWrong(f"{path}: {wrong}") from wrong
     return security
+
+
+def _without_login(settings: Mapping[str, str]) -> ClientSecurity:
+    name = settings.get("security.protocol", "PLAINTEXT").strip().upper()
+    below = security_of({**settings, "security.protocol": name.replace("SASL_", "")})
+    return replace(below, protocol=SecurityProtocol(name))
 
 
 def security_of(settings: Mapping[str, str]) -> ClientSecurity:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Final
 
-from confluent_kafka import TopicCollection, TopicPartition
+from confluent_kafka import IsolationLevel, TopicCollection, TopicPartition
 from confluent_kafka.admin import (
     AlterConfigOpType,
     ConfigEntry,
@@ -114,14 +114,18 @@ def bounds_of(client: Client, places: Sequence[TopicPart]) -> list[Going]:
 
 
 def offsets_at(
-    client: Client, places: Iterable[TopicPart], time_ms: int
+    client: Client,
+    places: Iterable[TopicPart],
+    time_ms: int,
+    isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
 ) -> dict[TopicPart, ListOffsetsResultInfo]:
-    """The first offset at or after a time, or EARLIEST or LATEST. The offset is NO_OFFSET if no record is so late."""
+    """The first offset at or after a time, or EARLIEST or LATEST. The offset is NO_OFFSET if no record is so late. The
+    latest of READ_COMMITTED is the last stable offset."""
     spec = _SPECS.get(time_ms) or OffsetSpec.for_timestamp(time_ms)
     wanted = {TopicPartition(topic, number): spec for topic, number in places}
 
     def ask() -> dict[TopicPart, ListOffsetsResultInfo]:
-        futures = client.admin.list_offsets(wanted) if wanted else {}
+        futures = client.admin.list_offsets(wanted, isolation_level=isolation) if wanted else {}
         found = client.ask(lambda part: f"partition {part.topic}/{part.partition}", futures)
         return {(part.topic, part.partition): info for part, info in found.items()}
 

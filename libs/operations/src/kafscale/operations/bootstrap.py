@@ -21,20 +21,26 @@ class Place:
 
 
 def place_of(
-    given: str | None, data_dir: Path | None, command_config: Path | None, *, data_dir_first: bool
+    given: str | None,
+    data_dir: Path | None,
+    command_config: Path | None,
+    *,
+    data_dir_first: bool,
+    login_later: bool = False,
 ) -> Place:
     """The given address, or that of the file, or of the cluster that runs on the data directory. `data_dir_first`: the
     directory comes before an address of the environment or of the file.
 
     If none of the three is given, the profile in use is the file: its login is sent to no other address. Without one it
     is the cluster that runs on DEFAULT_DATA_DIR, else Kafka's default port here. A data directory that is named and on
-    which no cluster runs is an error: a client must not reach another cluster instead.
+    which no cluster runs is an error: a client must not reach another cluster instead. `login_later`: a file with SASL
+    may leave out who logs in.
 
     Raises PropertiesWrong, TokenTrouble, ProfileTrouble, NotRunning and DataDirUnusable.
     """
     if given is None and data_dir is None and command_config is None:
         command_config = _profile_in_use()
-    security = OPEN if command_config is None else read_security(command_config)
+    security = OPEN if command_config is None else read_security(command_config, login_later=login_later)
     try:
         security.check_token()
     except TokenTrouble as trouble:

@@ -69,7 +69,7 @@ class GrpcFace:
         return port
 
     def offer(self, parts: ServiceParts, tracer: Tracer | None) -> None:
-        self.streams.tracer = tracer
+        self.streams.tracer = self.transactions.tracer = tracer
         keys = sorted({*parts.bulk, *parts.control})
         if keys:
             self.streams.count(ApiMetrics(self._metrics, keys))

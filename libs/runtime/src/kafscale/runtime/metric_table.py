@@ -48,6 +48,11 @@ HISTORY_STOPPED: Final = gauge(
     "1 if etcd was lost, restored or replaced as far as this process knows: it claims and deletes nothing",
 )
 """Of each service that claims partitions, creates topics or deletes objects."""
+TRANSACTIONS_WITHOUT_RIGHTS: Final = gauge(
+    "transactions_without_rights",
+    "1 if this process serves no transactions, although they are on, because its user in etcd lacks rights",
+)
+"""Of the services whose rights in etcd transactions need."""
 
 
 BYTES_BOUNDS: Final = (1 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20)
@@ -292,6 +297,7 @@ PRODUCE: Final = (
         "marker_bundles_total",
         "Bundles sealed for the ends of transactions with their budget, because that of bundles was used up",
     ),
+    TRANSACTIONS_WITHOUT_RIGHTS,
 )
 
 FETCH: Final = (
@@ -363,6 +369,7 @@ TRANSACTIONS: Final = (
         "transactional_ids_unreadable",
         "Transactional ids that are not served because their records cannot be read",
     ),
+    TRANSACTIONS_WITHOUT_RIGHTS,
 )
 
 COORDINATOR: Final = (
@@ -405,8 +412,14 @@ _LAG: Final = "kafka_consumergroup_group"
 LAG: Final = (
     gauge("kafka_partition_latest_offset", "Latest offset of a partition", *_PARTITION),
     gauge("kafka_partition_earliest_offset", "Earliest offset of a partition", *_PARTITION),
+    gauge(
+        "kafka_partition_last_stable_offset",
+        "Last stable offset of a partition: read_committed consumers read below it",
+        *_PARTITION,
+    ),
     gauge(f"{_LAG}_offset", "Last group consumed offset of a partition", *_MEMBER),
     gauge(f"{_LAG}_lag", "Group offset lag of a partition", *_MEMBER),
+    gauge(f"{_LAG}_stable_lag", "Group offset lag of a partition, to the last stable offset", *_MEMBER),
     gauge(f"{_LAG}_lag_seconds", "Group time lag of a partition", *_MEMBER),
     gauge(f"{_LAG}_eta_seconds", "Time until a partition is read to its end, at the present rates", *_MEMBER),
     gauge(

@@ -41,6 +41,7 @@ from kafscale.runtime.settings_load import load_settings
 from kafscale.runtime.shared_cache import CacheUnusable
 from kafscale.runtime.stream.server import StreamServer
 from kafscale.runtime.tracing import Tracer, open_tracer
+from kafscale.runtime.transactions.rights import METRIC, REMEDY, has_rights, needs_rights
 from kafscale.storage.etcd.client import EtcdClient, EtcdError
 from kafscale.storage.etcd.transport import BadEndpoint
 from kafscale.storage.keys import Keyspace
@@ -189,12 +190,32 @@ class _Process(Generic[S]):
             raise CannotServe(f"the certificate for etcd: {error}") from error
         stack.push_async_callback(etcd.close)
         await self._wait(etcd_need(self._settings, etcd, self._keyspace))
+        await self._try_rights_of_transactions(etcd)
         use = use_of(self._role)
         store = open_object_store(self._settings, use)
         stack.push_async_callback(store.close)
         if use is not StoreUse.NONE:
             await self._wait(store_need(self._settings, store))
         return etcd, store
+
+    async def _try_rights_of_transactions(self, etcd: EtcdClient) -> None:
+        """Turns transactions off in this process if its user in etcd lacks rights that they need."""
+        if not self._settings.transactions or not needs_rights(self._role):
+            return
+        granted = await self._wait(
+            Need(
+                what="etcd to say what its user may read",
+                remedy="look at etcd: it answered a moment ago",
+                probe=lambda: has_rights(etcd, self._keyspace, self._role),
+                not_yet=(EtcdError,),
+            )
+        )
+        self._metrics.watch(METRIC, lambda: int(not granted))
+        if not granted:
+            log.error(
+                "transactions off: the user in etcd lacks rights", user=self._settings.etcd_user, do=REMEDY
+            )
+            self._settings = self._settings.model_copy(update={"transactions": False})
 
     async def _bind(self, stack: AsyncExitStack) -> int:
         try:

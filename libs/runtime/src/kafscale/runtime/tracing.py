@@ -100,19 +100,34 @@ CURRENT_SPAN: Final[ContextVar[Span | None]] = ContextVar("kafscale_span", defau
 """The span of the request that this task works for, if it is traced. Set with logs.CURRENT_REQUEST."""
 
 
-def start_child(name: str, attributes: Attributes | None = None) -> Span | None:
+def start_child(name: str, attributes: Attributes | None = None, *, kind: Kind = "internal") -> Span | None:
     """A child of the current request's span; None if the request is not traced."""
     span = CURRENT_SPAN.get()
-    return None if span is None else span.child(name, attributes)
+    return None if span is None else span.child(name, attributes, kind=kind)
 
 
 @contextmanager
-def traced(name: str, attributes: Attributes | None = None) -> Iterator[None]:
+def traced(
+    name: str, attributes: Attributes | None = None, *, kind: Kind = "internal"
+) -> Iterator[Span | None]:
     """A child span of the current request around a block that takes milliseconds, if the request is traced."""
-    span = start_child(name, attributes)
+    span = start_child(name, attributes, kind=kind)
+    try:
+        yield span
+    finally:
+        if span is not None:
+            span.end()
+
+
+@contextmanager
+def served(tracer: "Tracer | None", traceparent: str | None, name: str) -> Iterator[None]:
+    """The span of a call from another service, around the block that serves it, if the caller's request is traced."""
+    span = None if tracer is None else tracer.start_remote(traceparent, name)
+    token = CURRENT_SPAN.set(span)
     try:
         yield
     finally:
+        CURRENT_SPAN.reset(token)
         if span is not None:
             span.end()
 
@@ -149,16 +164,21 @@ class Tracer:
 
     def start_request(self, meta: RequestMeta) -> ExportedSpan | None:
         """In a service, a child of meta.traceparent; None if the request is not sampled."""
+        name = f"{api_label(meta.api_key)} v{meta.api_version}"
+        return self.start_remote(meta.traceparent, name, request_attributes(meta))
+
+    def start_remote(
+        self, traceparent: str | None, name: str, attributes: Attributes | None = None
+    ) -> ExportedSpan | None:
+        """A child of another process's span; None if its request is not sampled."""
         from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
 
-        traceparent = meta.traceparent
         if traceparent is None or not traceparent.endswith(SAMPLED):
             return None
         trace_id, span_id = int(traceparent[3:35], 16), int(traceparent[36:52], 16)
         flags = TraceFlags(TraceFlags.SAMPLED)
         parent = NonRecordingSpan(SpanContext(trace_id, span_id, is_remote=True, trace_flags=flags))
-        name = f"{api_label(meta.api_key)} v{meta.api_version}"
-        return self.start(name, parent, "server", request_attributes(meta))
+        return self.start(name, parent, "server", attributes)
 
     def start(
         self,

@@ -56,6 +56,11 @@ class StoredGroup:
     parts: dict[Part, bytes] = field(default_factory=dict)
 
     @property
+    def bytes(self) -> int:
+        """Of the values."""
+        return (0 if self.record is None else len(self.record.value)) + sum(map(len, self.parts.values()))
+
+    @property
     def is_of_one_value(self) -> bool:
         """A classic group, or one of the old format: keys below it are not valid."""
         assert self.record is not None, "the group has a record"
@@ -76,10 +81,15 @@ def part_key(keyspace: Keyspace, group_key: bytes, part: Part) -> bytes:
 
 
 def stored_groups(
-    keyspace: Keyspace, kvs: Iterable[KeyValue], unknown: Callable[[KeyValue, Exception], None]
+    keyspace: Keyspace,
+    kvs: Iterable[KeyValue],
+    unknown: Callable[[KeyValue, Exception], None],
+    *,
+    into: dict[str, StoredGroup] | None = None,
 ) -> dict[str, StoredGroup]:
-    """The keys below the prefix of groups, by group id. `unknown` is called with each key that is not a group's."""
-    found: dict[str, StoredGroup] = {}
+    """The keys below the prefix of groups, by group id. `unknown` is called with each key that is not a group's.
+    `into`: what was found in the keys before these."""
+    found: dict[str, StoredGroup] = {} if into is None else into
     for kv in kvs:
         try:
             _, name, beneath = keyspace.parse_in_group(kv.key)

@@ -31,6 +31,12 @@ class Outcome(Enum):
     ABORT = pb.TransactionState.ABORT
 
 
+PARTITION_BYTES_MAX: Final = 27
+"""Of a partition in a record, with its topic id."""
+GROUP_BYTES_MAX: Final = 3
+"""Of a group in a record, in addition to its name."""
+
+
 @dataclass(frozen=True, slots=True)
 class Participants:
     """Where a transaction has records or offsets."""
@@ -61,6 +67,12 @@ class Participants:
 
     def __sub__(self, other: Participants) -> Participants:
         return Participants(self.partitions - other.partitions, self.groups - other.groups)
+
+    @property
+    def bytes_max(self) -> int:
+        """What they take in a record at most."""
+        groups = sum(GROUP_BYTES_MAX + len(each.encode()) for each in self.groups)
+        return PARTITION_BYTES_MAX * len(self.partitions) + groups
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

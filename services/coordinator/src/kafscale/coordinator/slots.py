@@ -10,10 +10,10 @@ what was written before is what the next owner reads.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import structlog
 from kafscale.runtime.committer import Committer, Settled
@@ -36,7 +36,11 @@ LOAD_RETRY_MAX_MS = 5_000
 REST_FIRST_MS = 1_000
 REST_MAX_MS = 30_000
 """Before a slot is claimed or given away again that etcd refused, or whose record is another than the view shows."""
+LOADED_TOGETHER: Final = 100
+LOADED_BYTES: Final = 64 << 10
+"""What is decoded in one turn of the loop, which takes some milliseconds. A larger value is alone in its turn."""
 Work = Callable[[], Coroutine[Any, Any, None]]
+Item = TypeVar("Item")
 ALL_SLOTS = tuple(SlotId(number) for number in range(SLOTS))
 
 
@@ -98,11 +102,32 @@ class Contents(Protocol):
     def prefix(self, slot_id: SlotId) -> bytes:
         """Of the kind's keys in the slot."""
 
-    def load(self, held: Held, kvs: tuple[KeyValue, ...]) -> None:
-        """Serves what was read below the prefix. All kinds of a slot are loaded in one turn of the loop."""
+    def load(self, held: Held, kvs: Sequence[KeyValue]) -> Iterator[None]:
+        """Takes in what was read below the prefix, a turn of the loop at a time. Requests of clients come after the
+        last turn of all kinds (`held.loaded`). What is loaded may act before."""
 
     def lose(self, slot_id: SlotId) -> None:
-        """Forgets the slot, and answers NOT_COORDINATOR to waiting requests. The slot may never have been loaded."""
+        """Forgets the slot, and answers NOT_COORDINATOR to waiting requests. The slot may be loaded in part, or not at
+        all; there are no more turns then."""
+
+
+def turns(items: Iterable[Item], bytes_of: Callable[[Item], int]) -> Iterator[list[Item]]:
+    """As many of them as are decoded in one turn of the loop."""
+    some: list[Item] = []
+    room = LOADED_BYTES
+    for item in items:
+        size = bytes_of(item)
+        if some and (size > room or len(some) >= LOADED_TOGETHER):
+            yield some
+            some, room = [], LOADED_BYTES
+        some.append(item)
+        room -= size
+    if some:
+        yield some
+
+
+def bytes_of_value(kv: KeyValue) -> int:
+    return len(kv.value)
 
 
 class Slots:
@@ -273,7 +298,7 @@ class Slots:
         return await self._load(held)
 
     async def _load(self, held: Held) -> None:
-        """Read after the claim: no write of an earlier owner can come after it.
+        """Read after the claim: no write of an earlier owner can come after it. Other tasks run while it is decoded.
 
         Each kind in pages at one revision. All records of the slot are in memory for a moment, as its groups are from
         then on; pages bound the answers and not the sum.
@@ -289,9 +314,12 @@ class Slots:
                 await backoff.sleep()
             if self._held.get(held.slot_id) is not held:
                 return
-        held.loaded = True
         for kind, kvs in zip(self._contents, found, strict=True):
-            kind.load(held, kvs)
+            for _ in kind.load(held, kvs):
+                await asyncio.sleep(0)
+                if self._held.get(held.slot_id) is not held:
+                    return
+        held.loaded = True
 
     async def _release(self, held: Held, to: int) -> None:
         """Whatever the answer is, the slot is not ours any more."""

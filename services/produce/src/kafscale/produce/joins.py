@@ -18,6 +18,7 @@ from kafscale.produce.metrics import JOINED, UNANSWERED, ProduceMetrics
 from kafscale.produce.transactions import Transaction, refusal
 from kafscale.rpc.v1.transactions_pb2 import JoinReply, JoinRequest
 from kafscale.rpc.v1.transactions_pb2 import TransactionEnd as EndMessage
+from kafscale.runtime.tracing import CURRENT_SPAN, Span
 from kafscale.runtime.transactions.calling import CallFailed
 from kafscale.runtime.transactions.participants import participants_from_pb, participants_to_pb
 from kafscale.storage.keys import PartitionKey
@@ -71,6 +72,7 @@ class Joins:
         self._metrics = metrics
         self._begin = begin
         self._gathered: dict[Transaction, list[Joining]] = {}
+        self._spans: dict[Transaction, Span] = {}  # of the first traced request that asks
         self.waiting = 0
 
     def take_place(self) -> bool:
@@ -83,8 +85,10 @@ class Joins:
     def leave(self, places: int) -> None:
         self.waiting -= places
 
-    def ask(self, asked: Transaction, partition: Joining) -> None:
-        """`partition.joined` is called once, later, with the answer."""
+    def ask(self, asked: Transaction, partition: Joining, span: Span | None = None) -> None:
+        """`partition.joined` is called once, later, with the answer. `span`: of the request, if it is traced."""
+        if span is not None:
+            self._spans.setdefault(asked, span)
         partitions = self._gathered.get(asked)
         if partitions is not None:
             partitions.append(partition)
@@ -93,6 +97,9 @@ class Joins:
         asyncio.get_running_loop().call_soon(self._send, asked)
 
     def _send(self, asked: Transaction) -> None:
+        CURRENT_SPAN.set(
+            self._spans.pop(asked, None)
+        )  # in the context of this callback, which its task inherits
         work = self._answer(asked, self._gathered.pop(asked))
         try:
             self._begin(work)

@@ -297,7 +297,7 @@ class Partition:
             return True
         self._waiting[asked.producer_id] = [request]
         writer.joins.asked(asked.producer_id)
-        self._tools.joins.ask(asked, self)
+        self._tools.joins.ask(asked, self, request.caller.span)
         return True
 
     def joined(self, asked: Transaction, answer: JoinAnswer) -> None:

@@ -64,9 +64,14 @@ class Log:
         return f"{self.topic.name}/{self.partition}"
 
     @property
+    def last_stable_offset(self) -> int:
+        """Where readers of committed records stop."""
+        return min(self.end, self.lso)
+
+    @property
     def stable_end(self) -> int:
-        """Where its readers stop: for those of committed records it is the last stable offset."""
-        return min(self.end, self.lso) if self.committed_only else self.end
+        """Where its readers stop."""
+        return self.last_stable_offset if self.committed_only else self.end
 
     @property
     def aborted(self) -> tuple[Aborted, ...]:

@@ -60,6 +60,7 @@ PARTITIONS: Final = Columns[Log](
         "partition": (pa.int32(), lambda log: log.partition),
         "log_start": (pa.int64(), lambda log: log.start),
         "log_end": (pa.int64(), lambda log: log.end),
+        "stable_end": (pa.int64(), lambda log: log.last_stable_offset),
         "segments": (pa.int64(), lambda log: len(log.segments)),
         "batches": (pa.int64(), lambda log: sum(seg.batches for seg in log.segments)),
         "bytes": (pa.int64(), lambda log: sum(seg.size for seg in log.segments)),

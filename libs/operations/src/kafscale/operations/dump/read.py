@@ -25,6 +25,7 @@ from kafscale.log.segment import (
 )
 from kafscale.wire.batches import crc32c
 from kafscale.wire.errors import WireError
+from kafscale.wire.markers import Marker, marker_of
 from kafscale.wire.records import BatchHeader, Record, has_valid_crc, read_batch_header, records_in
 
 T = TypeVar("T")
@@ -32,11 +33,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """One batch: its position, its header, and whether its checksum is right."""
+    """One batch: its position, its header, and whether its checksum is right. `marker`: of a control batch, if its
+    record could be read and compaction has not removed it."""
 
     position: int
     header: BatchHeader
     is_whole: bool
+    marker: Marker | None = None
 
     @property
     def codec(self) -> str:
@@ -87,8 +90,12 @@ def records_of(data: bytes, batch: Batch, problems: list[str]) -> list[Record]:
     try:
         return list(records_in(memoryview(data)[batch.position :][: batch.header.size], batch.header))
     except WireError as broken:
-        problems.append(f"batch {batch.header.base_offset} at byte {batch.position}: {broken}")
+        problems.append(f"{_name(batch.header, batch.position)}: {broken}")
         return []
+
+
+def _name(header: BatchHeader, position: int) -> str:
+    return f"batch {header.base_offset} at byte {position}"
 
 
 def attempt(read: Callable[[], T], what: str, problems: list[str]) -> T | None:
@@ -106,9 +113,13 @@ def _read_batches(data: bytes, found: Segment) -> None:
     while (span := _next(spans, found.problems)) is not None:
         batch = view[span.position : span.position + span.size]
         header = read_batch_header(batch)
-        found.batches.append(
-            Batch(position=span.position, header=header, is_whole=has_valid_crc(header, batch))
-        )
+        is_whole, marker = has_valid_crc(header, batch), None
+        if is_whole and header.is_control:
+            try:
+                marker = marker_of(batch, header)
+            except WireError as broken:
+                found.problems.append(f"{_name(header, span.position)}: {broken}")
+        found.batches.append(Batch(position=span.position, header=header, is_whole=is_whole, marker=marker))
 
 
 def _next(spans: Iterator[BatchSpan], problems: list[str]) -> BatchSpan | None:

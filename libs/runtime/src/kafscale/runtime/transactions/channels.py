@@ -23,7 +23,8 @@ from kafscale.runtime.stream.options import (
     KEEPALIVE_TIMEOUT_MS,
     keepalive,
 )
-from kafscale.runtime.transactions.methods import CALL_BYTES_MAX, A, MalformedMessage, Method, Q
+from kafscale.runtime.tracing import traced
+from kafscale.runtime.transactions.methods import CALL_BYTES_MAX, TRACEPARENT, A, MalformedMessage, Method, Q
 from kafscale.storage.backoff import Backoff
 from kafscale.storage.membership.records import Instance
 
@@ -91,7 +92,9 @@ class Channels:
         if line is None:
             dial = plain if self._identity is None else self._identity.dial(instance.role)
             line = self._lines[instance_id] = _Line(instance, dial)
-        return await line.call(method, request, timeout_s)
+        with traced(f"call {method.name}", {"kafscale.instance": instance_id}, kind="client") as span:
+            traceparent = None if span is None else span.traceparent
+            return await line.call(method, request, timeout_s, traceparent)
 
     async def close(self) -> None:
         """Ends the open calls. Idempotent."""
@@ -129,23 +132,26 @@ class _Line:
         self._rests_until_s = 0.0
         self._why_down = ""
 
-    async def call(self, method: Method[Q, A], request: Q, timeout_s: float) -> A:
+    async def call(self, method: Method[Q, A], request: Q, timeout_s: float, traceparent: str | None) -> A:
         data = request.SerializeToString()
         if len(data) > CALL_BYTES_MAX:
             raise self._failed(method, f"the request has {len(data)} bytes; {CALL_BYTES_MAX} are allowed")
         if asyncio.get_running_loop().time() < self._rests_until_s:
             raise self._failed(method, f"unreachable: {self._why_down}")
         try:
-            return method.decode_reply(await self._ask(method, data, timeout_s))
+            return method.decode_reply(await self._ask(method, data, timeout_s, traceparent))
         except MalformedMessage as error:
             raise self._failed(method, str(error)) from error
 
-    async def _ask(self, method: Method[Q, A], data: bytes, timeout_s: float) -> bytes:
+    async def _ask(
+        self, method: Method[Q, A], data: bytes, timeout_s: float, traceparent: str | None
+    ) -> bytes:
         here = asyncio.current_task()
         assert here is not None, "a coroutine runs in a task"
         cancels, opened = here.cancelling(), self._opened()
         ask: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = opened.channel.unary_unary(method.path)
-        call: Call = ask(data, timeout=timeout_s)
+        metadata = None if traceparent is None else ((TRACEPARENT, traceparent),)
+        call: Call = ask(data, timeout=timeout_s, metadata=metadata)
         opened.calls.add(call)
         try:
             answer: bytes = await call

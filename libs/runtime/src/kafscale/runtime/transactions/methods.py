@@ -28,6 +28,8 @@ A = TypeVar("A", bound=Message)
 
 COORDINATOR: Final = "kafscale.rpc.v1.TransactionCoordinator"
 PARTICIPANTS: Final = "kafscale.rpc.v1.TransactionParticipants"
+TRACEPARENT: Final = "traceparent"
+"""The metadata of a call that a traced request makes."""
 CALL_BYTES_MAX: Final = 2 << 20
 """Of a request and of an answer. A thousand ends of groups whose ids are as long as possible take 1.1 MB."""
 

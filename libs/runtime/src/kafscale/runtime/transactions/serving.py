@@ -25,11 +25,13 @@ from kafscale.rpc.v1.transactions_pb2 import (
     OverRequest,
 )
 from kafscale.runtime.grpc_identity import roles_of
+from kafscale.runtime.tracing import Tracer, served
 from kafscale.runtime.transactions.methods import (
     CALL_BYTES_MAX,
     END,
     JOIN,
     OVER,
+    TRACEPARENT,
     A,
     MalformedMessage,
     Method,
@@ -64,6 +66,7 @@ class TransactionServer:
     def __init__(self) -> None:
         self.checks_roles = False
         """Whether a caller has to show the certificate of a role that may call the method."""
+        self.tracer: Tracer | None = None
         self._serves: Mapping[str, Serve] | None = None
         self._running: Counter[str] = Counter()
 
@@ -103,7 +106,8 @@ class TransactionServer:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         self._running[method.path] += 1
         try:
-            reply: A = await _in_time(method, serve(request), context)
+            with served(self.tracer, _traceparent(context), method.name):
+                reply: A = await _in_time(method, serve(request), context)
         finally:
             self._running[method.path] -= 1
         return reply.SerializeToString()
@@ -115,6 +119,11 @@ class TransactionServer:
         if serve is None:
             await context.abort(grpc.StatusCode.UNIMPLEMENTED, f"this service has no {method.name}")
         return serve
+
+
+def _traceparent(context: Context) -> str | None:
+    found = dict(context.invocation_metadata() or ()).get(TRACEPARENT)
+    return found if isinstance(found, str) else None
 
 
 async def _in_time(method: Method[Q, A], serving: Awaitable[A], context: Context) -> A:

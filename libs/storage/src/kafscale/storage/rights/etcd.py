@@ -196,6 +196,17 @@ TABLE: Final[Mapping[Role, Row]] = MappingProxyType(
     }
 )
 
+FOR_TRANSACTIONS: Final[Mapping[Role, Row]] = MappingProxyType(
+    {
+        Role.PRODUCE: Row(reads=(Kind.SLOT_CLAIMS,), live=(Role.COORDINATOR,)),
+        Role.COORDINATOR: Row(
+            reads=(Kind.OWNERS, Kind.PENDING_OFFSETS, Kind.TRANSACTIONS),
+            live=(Role.PRODUCE,),
+        ),
+    }
+)
+"""The part of the rows that the roles read for transactions alone: a version without them did not grant it."""
+
 
 class Permission(Enum):
     """The value is etcdctl's word."""
@@ -236,6 +247,15 @@ def rights_of(keys: Keyspace, role: Role) -> Rights:
     else:
         reads.add(_under(keys.live_prefix()))
     return {each: _permission(each in reads, each in writes) for each in sorted(reads | writes)}
+
+
+def read_for_transactions(keys: Keyspace, role: Role) -> tuple[KeyRange, ...]:
+    """What the role must be able to read before it takes part in transactions. Most roles need nothing more."""
+    row = FOR_TRANSACTIONS.get(role, Row())
+    return (
+        *(_range(keys, kind) for kind in row.reads),
+        *(_under(keys.live_prefix(each)) for each in row.live),
+    )
 
 
 def _range(keys: Keyspace, kind: Kind) -> KeyRange:

@@ -13,7 +13,7 @@ The laws:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -26,7 +26,7 @@ from kafscale.coordinator.groups.actor import Actor, EtcdState, GroupFailed, Gro
 from kafscale.coordinator.groups.classic_type import ClassicGroupType
 from kafscale.coordinator.groups.consumer_type import ConsumerGroupType, persisted_of
 from kafscale.coordinator.groups.running_clock import RunningClock
-from kafscale.coordinator.slots import Held
+from kafscale.coordinator.slots import Held, turns
 from kafscale.runtime.committer import Committer
 from kafscale.runtime.etcd_space import EtcdSpace, Use
 from kafscale.storage.consumer_groups import StoredGroup, stored_groups
@@ -92,19 +92,28 @@ class Groups:
     def prefix(self, slot_id: SlotId) -> bytes:
         return self._keyspace.groups_prefix(slot_id)
 
-    def load(self, held: Held, states: tuple[KeyValue, ...]) -> None:
-        actors = self._actors[held.slot_id] = {}
-        unreadable = self._unreadable[held.slot_id] = set()
-        leftovers = self._leftovers[held.slot_id] = set()
-        for name, found in stored_groups(self._keyspace, states, _not_a_group).items():
-            if found.record is None:
-                leftovers.add(name)
-                continue
-            try:
-                actors[name] = self._restored(held, name, found.record, found)
-            except UNREADABLE as error:
-                unreadable.add(name)
-                log.error("group record unreadable", group=name, why=str(error))
+    def load(self, held: Held, kvs: Sequence[KeyValue]) -> Iterator[None]:
+        self._actors[held.slot_id] = {}
+        self._unreadable[held.slot_id] = set()
+        self._leftovers[held.slot_id] = set()
+        groups: dict[str, StoredGroup] = {}
+        for keys in turns(kvs, lambda _: 0):  # the values are decoded later
+            stored_groups(self._keyspace, keys, _not_a_group, into=groups)
+            yield
+        for some in turns(groups.items(), lambda found: found[1].bytes):
+            for name, stored in some:
+                self._load(held, name, stored)
+            yield
+
+    def _load(self, held: Held, name: str, stored: StoredGroup) -> None:
+        if stored.record is None:
+            self._leftovers[held.slot_id].add(name)
+            return
+        try:
+            self._actors[held.slot_id][name] = self._restored(held, name, stored.record, stored)
+        except UNREADABLE as error:
+            self._unreadable[held.slot_id].add(name)
+            log.error("group record unreadable", group=name, why=str(error))
 
     def _restored(self, held: Held, name: str, record: KeyValue, found: StoredGroup) -> AnyActor:
         whole, is_whole = found.assembled(), found.is_of_one_value

@@ -15,13 +15,13 @@ The laws (those of `pending`, and):
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import structlog
 from kafscale.coordinator.groups import pending as rules
 from kafscale.coordinator.groups.line import Lines, Step
 from kafscale.coordinator.groups.pending import Change, Pending, Place, Unstable
-from kafscale.coordinator.slots import Held
+from kafscale.coordinator.slots import Held, bytes_of_value, turns
 from kafscale.coordinator.transactions.model import ProducerEpoch
 from kafscale.coordinator.transactions.proofs import Proofs
 from kafscale.rpc.v1.transactions_pb2 import TransactionEnd
@@ -55,21 +55,26 @@ class TransactionOffsets:
     def prefix(self, slot_id: SlotId) -> bytes:
         return self._keyspace.pendings_prefix(slot_id)
 
-    def load(self, held: Held, kvs: tuple[KeyValue, ...]) -> None:
+    def load(self, held: Held, kvs: Sequence[KeyValue]) -> Iterator[None]:
         self._held[held.slot_id] = held
         self._groups[held] = {}
-        for kv in kvs:
-            try:
-                _, group, producer_id = self._keyspace.parse_pending(kv.key)
-            except (UnknownKey, ValueError) as error:
-                log.error("unknown key of pending offsets", key=repr(kv.key), why=str(error))
-                continue
-            place = self._place(held, group, producer_id)
-            try:
-                self.keep(held, rules.loaded(place, kv))
-            except UnreadableValue as error:
-                log.error("pending offsets unreadable", key=repr(kv.key), why=str(error))
-                self.keep(held, rules.unreadable(place, kv))
+        for some in turns(kvs, bytes_of_value):
+            for kv in some:
+                self._load(held, kv)
+            yield
+
+    def _load(self, held: Held, kv: KeyValue) -> None:
+        try:
+            _, group, producer_id = self._keyspace.parse_pending(kv.key)
+        except (UnknownKey, ValueError) as error:
+            log.error("unknown key of pending offsets", key=repr(kv.key), why=str(error))
+            return
+        place = self._place(held, group, producer_id)
+        try:
+            self.keep(held, rules.loaded(place, kv))
+        except UnreadableValue as error:
+            log.error("pending offsets unreadable", key=repr(kv.key), why=str(error))
+            self.keep(held, rules.unreadable(place, kv))
 
     def lose(self, slot_id: SlotId) -> None:
         held = self._held.pop(slot_id, None)
@@ -175,28 +180,28 @@ class TransactionOffsets:
 
     async def end(self, held: Held, group: str, ended: TransactionEnd) -> bool:
         """Carries out the end of a transaction. Whether it is confirmed: True is final."""
-        producer_id, number, commit = ended.producer_id, ended.number, ended.commit
-        self._note(held, group, producer_id, lambda pending: rules.with_end(pending, number))
-        deleted = await self._deleted(held, group, producer_id) if commit else frozenset[TopicId]()
-        turn = self._end_turn(held, group, ended, deleted)
-        if await self._lines.take(held, group, turn) is not ErrorCode.NONE:
+        turn, answer = await self._end_in_line(held, group, ended)
+        if await answer is not ErrorCode.NONE:
             return False
         return turn.made_any or await self._proofs.proven(held) is ErrorCode.NONE
 
-    def end_first(self, held: Held, group: str, ended: TransactionEnd) -> None:
+    async def end_first(self, held: Held, group: str, ended: TransactionEnd) -> None:
         """The end that came with the answer to a question: in line when this returns, in front of the put."""
-        number = ended.number
-        self._note(held, group, ended.producer_id, lambda pending: rules.with_end(pending, number))
-        self._lines.take(held, group, self._end_turn(held, group, ended, frozenset()))
+        await self._end_in_line(held, group, ended)
 
-    def _end_turn(self, held: Held, group: str, ended: TransactionEnd, deleted: Collection[TopicId]) -> _Turn:
-        number, commit = ended.number, ended.commit
-        return _Turn(
+    async def _end_in_line(
+        self, held: Held, group: str, ended: TransactionEnd
+    ) -> tuple[_Turn, asyncio.Future[ErrorCode]]:
+        producer_id, number, commit = ended.producer_id, ended.number, ended.commit
+        self._note(held, group, producer_id, lambda pending: rules.with_end(pending, number))
+        deleted = await self._deleted(held, group, producer_id) if commit else frozenset[TopicId]()
+        turn = _Turn(
             self,
             held,
-            self._place(held, group, ended.producer_id),
+            self._place(held, group, producer_id),
             lambda pending: rules.end(pending, number, commit=commit, deleted=deleted),
         )
+        return turn, self._lines.take(held, group, turn)
 
     def delete(
         self, held: Held, group: str, where: Collection[PartitionKey]

@@ -2,6 +2,7 @@
 
 What this instance has written of each id. The partitions are those that lack the end of their transaction; topics that
 the client may not describe are left out, and deleted ones. The groups of a transaction have no place in the answer.
+A transaction that is over keeps its start time until the next InitProducerId, as in Kafka.
 Errors of an id: INVALID_REQUEST for one that cannot exist, or whose answer would be too large
 (KAFSCALE_ANSWER_BYTES_MAX), TRANSACTIONAL_ID_NOT_FOUND, and those of every call to a slot.
 """
@@ -12,7 +13,7 @@ from collections import defaultdict
 
 from kafscale.access.rules import Side, needs_of
 from kafscale.coordinator.context import CoordinatorContext
-from kafscale.coordinator.transactions.model import phase_of
+from kafscale.coordinator.transactions.model import Phase, phase_of
 from kafscale.coordinator.transactions.registry import is_legal_id
 from kafscale.runtime.answer_room import ENTRY_BYTES, TOO_LARGE, AnswerRoom
 from kafscale.runtime.authorization import Asker
@@ -50,15 +51,15 @@ def _described(context: CoordinatorContext, asker: Asker, name: str, room: Answe
         return _failed(name, state)
     if state is None:
         return _failed(name, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
-    topics = _topics(context, asker, state)
+    topics, phase = _topics(context, asker, state), phase_of(state)
     size = ENTRY_BYTES + sum(ENTRY_BYTES + PARTITION_BYTES * len(each.partitions) for each in topics)
     if not room.take(size):
         return _failed(name, TOO_LARGE)
     return Described(
         transactional_id=name,
-        transaction_state=phase_of(state).value,
+        transaction_state=phase.value,
         transaction_timeout_ms=state.timeout_ms,
-        transaction_start_time_ms=NO_START_MS if state.current is None else state.started_ms,
+        transaction_start_time_ms=NO_START_MS if phase is Phase.EMPTY else state.started_ms,
         producer_id=state.producer_id,
         producer_epoch=state.epoch,
         topics=topics,

@@ -134,13 +134,13 @@ async def _put(
     reply: JoinReply,
 ) -> asyncio.Future[ErrorCode]:
     """The queued write. Raises GroupFailed."""
+    pending = context.transaction_offsets
+    if reply.HasField("ended"):
+        await pending.end_first(held, request.group_id, reply.ended)
     if await _judged(context, request) is not held:
         raise GroupFailed(ErrorCode.NOT_COORDINATOR)  # an end may have come to another instance meanwhile
     _need_young(context, inbound)
     need_room(context, request.group_id, offsets.values())
-    pending = context.transaction_offsets
-    if reply.HasField("ended"):
-        pending.end_first(held, request.group_id, reply.ended)
     producer = ProducerEpoch(request.producer_id, request.producer_epoch)
     return pending.put(held, request.group_id, producer, reply.number, offsets)
 

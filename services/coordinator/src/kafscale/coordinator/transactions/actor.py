@@ -55,8 +55,6 @@ from kafscale.wire.errors import ErrorCode
 log = structlog.get_logger(__name__)
 
 INBOX_MAX: Final = 10_000
-RECORD_BYTES_MAX: Final = 1 << 20
-"""etcd takes requests of 1.5 MiB. The ids of 10,000 groups could be longer than that."""
 
 
 class Decision(NamedTuple):
@@ -199,10 +197,6 @@ class IdActor:
 
     def _write(self, after: Transactions, actions: list[Action], decisions: list[Decision]) -> None:
         value = encoded(after)
-        if value is not None and len(value) > RECORD_BYTES_MAX:
-            log.error("record of transactional id too large", id=self.name, bytes=len(value))
-            self._undo()
-            return
         shared, held = self._shared, self.held
         txn = Txn(
             compare=(

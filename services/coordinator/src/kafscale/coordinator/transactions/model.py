@@ -46,10 +46,11 @@ class Phase(Enum):
 class Rules:
     """Settings and bounds. The same id may be stepped with other rules at any time."""
 
-    overlap: bool = False
-    """A transaction may begin while the one before is closing, if its records have another epoch."""
     expiration_ms: int = 7 * 24 * 3_600_000  # transactional.id.expiration.ms
     participants_max: int = 10_000
+    participants_bytes_max: int = 500_000
+    """Of one transaction in the record. A record may have two, and etcd takes requests of 1.5 MiB. So a decision always
+    fits."""
     parked_max: int = 100
     init_park_ms: int = 1_000
     join_park_ms: int = 200

@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import structlog
-from kafscale.coordinator.slots import Held
+from kafscale.coordinator.slots import Held, bytes_of_value, turns
 from kafscale.coordinator.transactions.actor import Decision, IdActor, Shared
 from kafscale.coordinator.transactions.model import (
     LAST_EPOCH,
@@ -62,13 +62,9 @@ log = structlog.get_logger(__name__)
 ID_BYTES_MAX: Final = 1_024
 """Of a transactional id, as of a group's."""
 IDS_MAX: Final = 50_000
-PARTICIPANT_BYTES: Final = 24
-"""At most, of a partition in a record; a group takes its name."""
 LOOK_EVERY_S: Final = 60.0
 EXPIRED_TOGETHER: Final = 1_000
 """So many records are deleted in one look."""
-DECODED_TOGETHER: Final = 500
-"""Records, which takes some milliseconds."""
 UNANSWERED: Final = Token(0)
 """Answers that no machine gave have this token."""
 
@@ -141,27 +137,32 @@ class TransactionalIds:
     def prefix(self, slot_id: SlotId) -> bytes:
         return self._around.keyspace.transactions_prefix(slot_id)
 
-    def load(self, held: Held, kvs: tuple[KeyValue, ...]) -> None:
+    def load(self, held: Held, kvs: Sequence[KeyValue]) -> Iterator[None]:
         self._actors[held.slot_id] = {}
         self._resting[held.slot_id] = {}
         self._unreadable[held.slot_id] = set()
-        for kv in kvs:
-            try:
-                _, name = self._around.keyspace.parse_transaction(kv.key)
-            except UnreadableValue as error:
-                log.error("unknown key of a transactional id", key=repr(kv.key), why=str(error))
-                continue
-            try:
-                state = decode_transaction(kv.value)
-            except UnreadableValue as error:
-                self._unreadable[held.slot_id].add(name)
-                log.error("record of transactional id unreadable", id=name, why=str(error))
-                continue
-            if state.current is None and state.closing is None:
-                self._rest(held.slot_id, name, state, kv.value, kv.mod_revision)
-            else:
-                actor = self._wake(held, name, state, kv.value, kv.mod_revision)
-                self._around.closing(name, actor.transactions.closing)
+        for some in turns(kvs, bytes_of_value):
+            for kv in some:
+                self._load(held, kv)
+            yield
+
+    def _load(self, held: Held, kv: KeyValue) -> None:
+        try:
+            _, name = self._around.keyspace.parse_transaction(kv.key)
+        except UnreadableValue as error:
+            log.error("unknown key of a transactional id", key=repr(kv.key), why=str(error))
+            return
+        try:
+            state = decode_transaction(kv.value)
+        except UnreadableValue as error:
+            self._unreadable[held.slot_id].add(name)
+            log.error("record of transactional id unreadable", id=name, why=str(error))
+            return
+        if state.current is None and state.closing is None:
+            self._rest(held.slot_id, name, state, kv.value, kv.mod_revision)
+        else:
+            actor = self._wake(held, name, state, kv.value, kv.mod_revision)
+            self._around.closing(name, actor.transactions.closing)
 
     def lose(self, slot_id: SlotId) -> None:
         self._unreadable.pop(slot_id, None)
@@ -315,9 +316,7 @@ class TransactionalIds:
         current = Participants() if state is None or state.current is None else state.current
         if not add or participants <= current:
             return ErrorCode.NONE
-        added = participants - current
-        size = PARTICIPANT_BYTES * len(added.partitions) + sum(len(each.encode()) for each in added.groups)
-        admitted = self._around.space.admits(Use.KNOWN, size)
+        admitted = self._around.space.admits(Use.KNOWN, (participants - current).bytes_max)
         return ErrorCode.NONE if admitted else ErrorCode.COORDINATOR_NOT_AVAILABLE
 
     @property
@@ -343,10 +342,10 @@ class TransactionalIds:
         """Whether this transaction is neither under way nor closing in the slots that are returned: those that this
         instance has, all of whose ids it can read. Their claims were proven after this call."""
         slots = [slot_id for slot_id, bad in self._unreadable.items() if not bad]
-        claims = [held for slot_id in slots if (held := self._around.held(slot_id)) is not None]
+        claims = [held for each in slots if (held := self._around.held(each)) is not None and held.loaded]
         codes = await asyncio.gather(*map(self._around.proofs.proven, claims))
-        proven = [held.slot_id for held, code in zip(claims, codes, strict=True) if code is ErrorCode.NONE]
-        still = [slot_id for slot_id in proven if slot_id in self._actors]
+        proven = [held for held, code in zip(claims, codes, strict=True) if code is ErrorCode.NONE]
+        still = [held.slot_id for held in proven if self._around.held(held.slot_id) is held]
         return not any(self._knows(slot_id, producer_id, number) for slot_id in still), still
 
     def _knows(self, slot_id: SlotId, producer_id: int, number: int) -> bool:
@@ -408,8 +407,8 @@ class TransactionalIds:
             if actor.transactions.state is not None
         ]
         values = [each.value for resting in self._resting.values() for each in resting.values()]
-        for at in range(0, len(values), DECODED_TOGETHER):
-            found += map(decode_transaction, values[at : at + DECODED_TOGETHER])
+        for some in turns(values, len):
+            found += map(decode_transaction, some)
             await asyncio.sleep(0)
         return found
 

@@ -146,7 +146,8 @@ def repeats_init(state: TransactionState, expected: ProducerEpoch) -> bool:
 
 
 def repeats_end(state: TransactionState, producer: ProducerEpoch) -> bool:
-    """TV2: the decision that this client asked for has raised its epoch; or a timeout has, which aborted."""
+    """TV2: the decision that this client asked for has raised its epoch; or a timeout has, which aborted. Then there is
+    no last epoch, because the client did not cause the present one."""
     if not state.last_bumped or state.epoch > LAST_EPOCH:
         return False
     if state.epoch == 0:
@@ -198,7 +199,7 @@ def judge_join(case: Case, request: Join) -> Judgement:
         return Judgement(state, refusal(request, ErrorCode.PRODUCER_FENCED))
     if case.init_waits:
         return Judgement(state, refusal(request, ErrorCode.CONCURRENT_TRANSACTIONS))
-    if state.closing is not None and not may_begin_beside(state.closing, case.rules):
+    if state.closing is not None and not may_begin_beside(state.closing):
         return Judgement(state, None)
     inside = request.participants <= (state.current or Participants())
     if not inside and (not request.add or _is_too_large(state, request, case.rules)):
@@ -214,8 +215,9 @@ def judge_join(case: Case, request: Join) -> Judgement:
     return Judgement(state, answer)
 
 
-def may_begin_beside(closing: ClosingTransaction, rules: Rules) -> bool:
-    return rules.overlap and closing.bumped
+def may_begin_beside(closing: ClosingTransaction) -> bool:
+    """Whether the records of the next transaction have another epoch than those that the end is for."""
+    return closing.bumped
 
 
 def joined(state: TransactionState, participants: Participants, wall_ms: int) -> TransactionState:
@@ -226,7 +228,8 @@ def joined(state: TransactionState, participants: Participants, wall_ms: int) ->
 
 
 def _is_too_large(state: TransactionState, request: Join, rules: Rules) -> bool:
-    return len((state.current or Participants()) | request.participants) > rules.participants_max
+    some = (state.current or Participants()) | request.participants
+    return len(some) > rules.participants_max or some.bytes_max > rules.participants_bytes_max
 
 
 def _still_awaits(closing: ClosingTransaction | None, some: Participants) -> ClosingTransaction | None:
@@ -252,6 +255,9 @@ def judge_end(case: Case, request: EndTxn) -> Judgement:
         return _end_present(case, state, request)
     if present and request.tv2:
         return _end_nothing(case, state, request)
+    if not present and request.commit and state.last_epoch == NO_EPOCH:
+        # A timeout has aborted it. Kafka Streams goes on after this error, and stops after INVALID_TXN_STATE.
+        return Judgement(state, refusal(request, ErrorCode.PRODUCER_FENCED))
     return Judgement(state, _end_again(state, request))
 
 
@@ -274,13 +280,14 @@ def is_older(request: EndTxn, began_ms: int | None) -> bool:
 
 def _end_nothing(case: Case, state: TransactionState, request: EndTxn) -> Judgement:
     """TV2: a client aborts to be sure, when it does not know whether anything has joined. Then what is on its way has
-    an old epoch. It needs no marker."""
+    an old epoch. It needs no marker. As in Kafka, the transaction that is over then began with this request."""
     if request.commit:
         return Judgement(state, refusal(request, ErrorCode.INVALID_TXN_STATE))
     if case.init_waits:
         return Judgement(state, refusal(request, ErrorCode.CONCURRENT_TRANSACTIONS))
     after = raised(state, last_epoch=state.epoch, fresh_id=request.fresh_id)
-    return _producer_is(replace(after, last=Outcome.ABORT, last_bumped=True), request.token)
+    after = replace(after, last=Outcome.ABORT, last_bumped=True, started_ms=case.now.wall_ms)
+    return _producer_is(after, request.token)
 
 
 def _end_again(state: TransactionState, request: EndTxn) -> Answer:

@@ -8,7 +8,8 @@ come between the answers and the marker.
 Per partition: CLUSTER_AUTHORIZATION_FAILED for a commit; UNKNOWN_TOPIC_OR_PARTITION; NOT_LEADER_OR_FOLLOWER, on which
 tools retry, if the partition is another's or not loaded in time, a coordinator does not answer or the marker is not
 committed in time; INVALID_PRODUCER_EPOCH for an epoch below that of the transaction; TRANSACTION_COORDINATOR_FENCED if
-a coordinator has the transaction. NONE also if the producer has nothing open.
+a coordinator has the transaction, or for a coordinator epoch that no coordinator has: below -1, as in Kafka. -1 is
+unknown, and is stored as 0, as Kafka's tool does. NONE also if the producer has nothing open.
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ from kafscale.wire.schema.write_txn_markers import (
 log = structlog.get_logger(__name__)
 
 OVER_TIMEOUT_S: Final = 5.0
+UNKNOWN_EPOCH: Final = -1
+"""Of a coordinator: the partition has no marker of the producer."""
 
 
 class KnowsWhatIsOver(Protocol):
@@ -93,6 +96,8 @@ class WriteTxnMarkersHandler:
             return ErrorCode.NONE
         if marker.producer_epoch < begun.epoch:
             return ErrorCode.INVALID_PRODUCER_EPOCH
+        if marker.coordinator_epoch < UNKNOWN_EPOCH:
+            return ErrorCode.TRANSACTION_COORDINATOR_FENCED
         code = await self._over(begun)
         if code is not ErrorCode.NONE:
             return code
@@ -123,7 +128,7 @@ class WriteTxnMarkersHandler:
             number=begun.number,
             commit=False,
             marker_epoch=marker.producer_epoch,
-            coordinator_epoch=marker.coordinator_epoch,
+            coordinator_epoch=max(marker.coordinator_epoch, 0),
             participants=participants_to_pb(Participants(frozenset({key}))),
         )
         reply = await self._ends.end(EndRequest(ends=[end]))

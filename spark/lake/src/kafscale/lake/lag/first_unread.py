@@ -33,10 +33,12 @@ SEGMENTS_MAX: Final = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstUnread:
-    """`bytes`: of this segment from the record's batch on. `time_ms`: None when the record has no time."""
+    """`bytes`: of this segment from the record's batch on. `time_ms`: None when the record has no time, or none was
+    found. `is_empty`: there is none to the end of the log."""
 
     bytes: int
     time_ms: int | None
+    is_empty: bool = False
 
 
 async def first_unread(lake: Lake, log: Log, unread: Sequence[Seg], offset: int) -> FirstUnread:
@@ -49,7 +51,10 @@ async def first_unread(lake: Lake, log: Log, unread: Sequence[Seg], offset: int)
         if time_ms is not None:
             break
         _, time_ms = await _look(lake, log, seg, offset)
-    return FirstUnread(bytes=size, time_ms=None if time_ms in (None, TIMESTAMP_NONE) else time_ms)
+    is_empty = time_ms is None and len(unread) <= SEGMENTS_MAX
+    return FirstUnread(
+        bytes=size, time_ms=None if time_ms in (None, TIMESTAMP_NONE) else time_ms, is_empty=is_empty
+    )
 
 
 async def _look(lake: Lake, log: Log, seg: Seg, offset: int) -> tuple[int, int | None]:

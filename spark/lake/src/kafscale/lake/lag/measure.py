@@ -37,10 +37,23 @@ class Lag:
     records: int  # not read yet, as offsets count them
     lost: int  # not read, and gone
     bytes: int
+    stable_end: int  # the last stable offset: a read_committed consumer reads below it
+    stable_records: int  # not read yet, below the stable end
     ahead: int = 0  # how far the committed offset is beyond the log's end
     time_ms: int | None = None  # age of the first record that was not read
     expires_in_ms: int | None = None  # until retention by time takes that record
     room_bytes: int | None = None  # that can be written before retention by size takes it
+    is_empty: bool = False  # no record is left: only markers of transactions, or what compaction has removed
+
+    @property
+    def readable(self) -> int:
+        """What the group can read and has not. Nobody knows whether it is read_committed. If it has committed more
+        than such a group can read, it is not, and all records count. Many clients commit the offset of a marker and
+        wait there, so a marker alone is nothing to read."""
+        if self.is_empty:
+            return 0
+        is_uncommitted = self.committed is not None and self.committed > self.stable_end
+        return self.records if is_uncommitted else self.stable_records
 
 
 class Known:
@@ -90,6 +103,8 @@ async def _measure_one(lake: Lake, log: Log, position: Position, now_ms: int, kn
         log_start=log.start,
         log_end=log.end,
         records=max(0, log.end - first),
+        stable_end=log.last_stable_offset,
+        stable_records=max(0, log.last_stable_offset - first),
         lost=max(0, log.start - begins),
         ahead=max(0, begins - log.end),
         bytes=0,
@@ -106,7 +121,7 @@ async def _measure_one(lake: Lake, log: Log, position: Position, now_ms: int, kn
         if found.time_ms is not None:
             known.put(unread[0], first, found)
     behind = sum(seg.size for seg in unread[1:])
-    lag = replace(lag, bytes=found.bytes + behind, room_bytes=_room(log, behind))
+    lag = replace(lag, bytes=found.bytes + behind, room_bytes=_room(log, behind), is_empty=found.is_empty)
     if found.time_ms is None:
         return lag
     retention_ms = log.topic.retention_ms

@@ -112,6 +112,8 @@ def _partitions(report: Report, groups: dict[str, int], names: _Names) -> dict[s
         "status": [numbers[row.status] for row in rows],
         "committed": [int(row.committed is not None) for row in rows],
         "records": [row.records for row in rows],
+        "stable": [row.stable_records for row in rows],
+        "stableEnd": [row.stable_end for row in rows],
         "bytes": [row.bytes for row in rows],
         "time": [_seconds(row.time_ms) for row in rows],
         "lost": [row.lost for row in rows],

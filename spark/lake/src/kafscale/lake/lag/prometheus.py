@@ -1,7 +1,7 @@
 """A lag report as Prometheus reads it, by the names and labels of kafka-lag-exporter, so that its dashboards fit.
 
-Added are `_eta_seconds`, `_expires_seconds`, `_lost`, `_ahead`, `_uncommitted_lag` and `_status` (Burrow's numbers, and
-7 to 9).
+Added are `kafka_partition_last_stable_offset`, `_stable_lag`, `_eta_seconds`, `_expires_seconds`, `_lost`, `_ahead`,
+`_uncommitted_lag` and `_status` (Burrow's numbers, and 7 to 9).
 Unknown values are left out, because a placeholder would be taken for a value. So a partition without a committed offset
 is only in `_uncommitted_lag`: a group that starts at the latest record has no lag there, and no alert may say so.
 """
@@ -71,6 +71,11 @@ class _Fixed(Collector):
 _OF_MEMBERS: Final[Sequence[tuple[str, str, Callable[[PartitionRow], float | None]]]] = (
     ("offset", "Last group consumed offset of a partition", lambda row: row.committed),
     ("lag", "Group offset lag of a partition", lambda row: row.records),
+    (
+        "stable_lag",
+        "Group offset lag of a partition, to the last stable offset",
+        lambda row: row.stable_records,
+    ),
     ("lag_seconds", "Group time lag of a partition", lambda row: _seconds(row.time_ms if row.records else 0)),
     (
         "eta_seconds",
@@ -99,12 +104,16 @@ _OF_MEMBERS: Final[Sequence[tuple[str, str, Callable[[PartitionRow], float | Non
 def _of_logs(cluster: str, logs: Iterable[Log]) -> Iterable[Gauge]:
     latest: Values = []
     earliest: Values = []
+    stable: Values = []
     for log in logs:
         labels = (cluster, log.topic.name, str(log.partition))
         latest.append((labels, log.end))
         earliest.append((labels, log.start))
+        stable.append((labels, log.last_stable_offset))
     yield Gauge("kafka_partition_latest_offset", "Latest offset of a partition", _PARTITION, latest)
     yield Gauge("kafka_partition_earliest_offset", "Earliest offset of a partition", _PARTITION, earliest)
+    text = "Last stable offset of a partition: read_committed consumers read below it"
+    yield Gauge("kafka_partition_last_stable_offset", text, _PARTITION, stable)
 
 
 def _of_members(report: Report) -> Iterable[Gauge]:

@@ -11,7 +11,7 @@ A partition without a committed offset has its unread records and no judgement: 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import groupby
@@ -60,13 +60,15 @@ class Life(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionRow:
     """One group on one partition. Rates are records per second. `committed` None: the group committed nothing there,
-    so all that is stored counts as unread."""
+    so all that is stored counts as unread. `stable_records`: those of `records` below `stable_end`, the last stable
+    offset, which is all that a read_committed group can read now."""
 
     group: str
     topic: str
     partition: int
     status: Status
     records: int
+    stable_records: int
     bytes: int
     time_ms: int | None
     lost: int
@@ -81,6 +83,7 @@ class PartitionRow:
     committed: int | None
     log_start: int
     log_end: int
+    stable_end: int
     committed_ms: int | None
     member: str | None
     client: str | None
@@ -107,6 +110,7 @@ class GroupRow:
     managed: bool
     partitions: int
     records: int
+    stable_records: int
     records_max: int
     bytes: int
     time_ms: int | None
@@ -208,6 +212,7 @@ def make_report(facts: Facts) -> Report:
         rates_here = _with_commits(measured[place], log, facts.at_ms)
         verdict = _verdict(lag, judged.get(place), is_replaced=place in replaced)
         rows.append(_partition(lag, verdict, rates_here, log, owned.get(place), committed_ms.get(place)))
+    behind = {(lag.group, lag.topic, lag.partition) for lag in facts.lags if lag.readable}
     lines = _lines(facts.overview, recent, facts.at_ms, history_ms or 0)
     return Report(
         cluster=facts.cluster,
@@ -215,7 +220,8 @@ def make_report(facts: Facts) -> Report:
         history_ms=history_ms,
         partitions=tuple(rows),
         groups=tuple(
-            _group(name, list(some), facts, lines) for name, some in groupby(rows, lambda row: row.group)
+            _group(name, list(some), facts, behind, lines)
+            for name, some in groupby(rows, lambda row: row.group)
         ),
         topics=tuple(_topics(rows, facts)),
         series=lines,
@@ -243,7 +249,7 @@ def _verdict(lag: Lag, judged: Judged | None, *, is_replaced: bool) -> Judged:
         return Judged(Status.AHEAD, complete)
     if lag.lost:
         return Judged(Status.LOST, complete)
-    if not lag.records:
+    if not (lag.records if lag.committed is None else lag.readable):
         return Judged(Status.OK, complete)
     return judged if judged is not None else Judged(Status.UNKNOWN, complete)
 
@@ -275,6 +281,7 @@ def _partition(
         partition=lag.partition,
         status=verdict.status,
         records=lag.records,
+        stable_records=lag.stable_records,
         bytes=lag.bytes,
         time_ms=lag.time_ms,
         lost=lag.lost,
@@ -289,6 +296,7 @@ def _partition(
         committed=lag.committed,
         log_start=lag.log_start,
         log_end=lag.log_end,
+        stable_end=lag.stable_end,
         committed_ms=committed_ms,
         member=owner.member if owner is not None else None,
         client=owner.client if owner is not None else None,
@@ -297,12 +305,19 @@ def _partition(
     )
 
 
-def _group(name: str, rows: Sequence[PartitionRow], facts: Facts, lines: Series) -> GroupRow:
+def _group(
+    name: str,
+    rows: Sequence[PartitionRow],
+    facts: Facts,
+    behind: Collection[GroupPartition],
+    lines: Series,
+) -> GroupRow:
+    """`behind`: where a group has not read all that it can read."""
     state = facts.groups.get(name)
     members = len(state.state.members) if state is not None else 0
     placed = [row for row in rows if row.committed is not None]
     unplaced = [row for row in rows if row.committed is None]
-    behind, largest = sum(row.records for row in placed), max((row.records for row in placed), default=0)
+    total, largest = sum(row.records for row in placed), max((row.records for row in placed), default=0)
     line = lines.total(row.place for row in rows)
     laggards = sorted((row for row in placed if row.records), key=_distance, reverse=True)[:TOP]
     newest_ms = max((row.committed_ms for row in rows if row.committed_ms is not None), default=0)
@@ -312,19 +327,24 @@ def _group(name: str, rows: Sequence[PartitionRow], facts: Facts, lines: Series)
     return GroupRow(
         group=name,
         status=worst(row.status for row in placed or rows),
-        life=Life.ACTIVE if members or not quiet else Life.DEAD if behind else Life.IDLE,
+        life=Life.ACTIVE
+        if members or not quiet
+        else Life.DEAD
+        if any(row.place in behind for row in placed)
+        else Life.IDLE,
         state=state_of(state) if state is not None else None,
         members=members,
         managed=managed,
         partitions=len(rows),
         records=sum(row.records for row in rows),
+        stable_records=sum(row.stable_records for row in rows),
         records_max=largest,
         bytes=sum(row.bytes for row in rows),
         time_ms=max((row.time_ms for row in placed if row.time_ms is not None), default=None),
         lost=sum(row.lost for row in rows),
         at_risk=sum(row.at_risk for row in rows),
         expires_in_ms=_expires(placed),
-        skew=largest * len(placed) / behind if behind else None,
+        skew=largest * len(placed) / total if total else None,
         trend_1h_per_s=slope_per_s(line, lines.step_ms, HOUR_MS),
         trend_24h_per_s=slope_per_s(line, lines.step_ms, DAY_MS),
         complete=sum(row.complete >= 1 for row in placed) / max(1, len(placed)),

@@ -28,14 +28,16 @@ SAMPLES: Final = pa.schema(
         "commit_ts": TIME,
         "log_start": pa.int64(),
         "log_end": pa.int64(),
+        "stable_end": pa.int64(),
         "lag": pa.int64(),
         "member": pa.string(),
         "client": pa.string(),
         "host": pa.string(),
     }
 )
-"""`lag` is what is left to read of what is still there. A place without a member has none of the last three, and one
-without a committed offset has neither `committed` nor `commit_ts`."""
+"""`lag` is what is left to read of what is still there, to `log_end`. A place without a member has none of the last
+three, and one without a committed offset has neither `committed` nor `commit_ts`. Files from before transactions have
+no `stable_end`."""
 PLACE: Final = ("group_id", "topic", "partition")
 
 
@@ -80,6 +82,7 @@ def sample(
                 "commit_ts": calendar_ms(each.offset.commit_ms) if each.offset is not None else None,
                 "log_start": log.start,
                 "log_end": log.end,
+                "stable_end": log.last_stable_offset,
                 "lag": max(0, log.end - max(log.start if committed is None else committed, log.start)),
                 "member": owner.member if owner is not None else None,
                 "client": owner.client if owner is not None else None,

@@ -6,6 +6,8 @@ back and have not been regained. STALL: commits of one offset. WARN: offsets ris
 first two are said of one that had no lag at some commit of the window. LOST, AHEAD and REPLACED are not Burrow's: the
 report gives them to a partition whose committed offset is no place in its log, at once and whatever the history says.
 LOST: it is below the log's start. AHEAD: it is beyond the log's end. REPLACED: it is of a deleted topic with this name.
+A group that has committed no more than the stable end is judged by that end: if it is read_committed, it cannot read
+further, and has read all when it is there. One that has committed more is judged by the log's end.
 The text keeps to what DuckDB's and Spark's SQL have in common; `ts` and `commit_ts` are milliseconds in it.
 """
 
@@ -71,9 +73,15 @@ class Judged:
 
 
 SQL: Final = """
-with seen as (
+with readable as (
+    select group_id, topic, partition, ts, commit_ts, committed, log_start,
+        case when committed <= stable_end then stable_end else log_end end as end_offset
+    from samples where committed is not null
+), placed as (
+    select readable.*, greatest(0, end_offset - greatest(committed, log_start)) as lag from readable
+), seen as (
     select group_id, topic, partition, commit_ts, committed, min(ts) as ts, min_by(lag, ts) as lag
-    from samples where committed is not null group by group_id, topic, partition, commit_ts, committed
+    from placed group by group_id, topic, partition, commit_ts, committed
 ), numbered as (
     select seen.*,
         row_number() over (partition by group_id, topic, partition order by commit_ts desc, ts desc) as back
@@ -101,9 +109,9 @@ with seen as (
 ), ends as (
     select group_id, topic, partition, max_by(lag, ts) as lag,
         coalesce(
-            max_by(log_end, ts) filter (where ts <= now_ms - (intervals - 1) * interval_ms), min(log_end)
+            max_by(end_offset, ts) filter (where ts <= now_ms - (intervals - 1) * interval_ms), min(end_offset)
         ) as least_end
-    from samples cross join rules where committed is not null group by group_id, topic, partition
+    from placed cross join rules group by group_id, topic, partition
 )
 select windows.group_id, windows.topic, windows.partition,
     case

@@ -29,7 +29,8 @@ function cells(group) {
     const row = group.rows[event.target.dataset.row];
     if (row === undefined) return "";
     const unread = !row.committed ? `no commit: ${count(row.records)} stored` : `${count(row.records)} unread${row.time === null ? "" : `, ${span(row.time)} behind`}`;
-    return [`${row.topic}/${row.partition}  ${row.committed ? row.status : ""}`, unread, row.lost ? `${count(row.lost)} lost` : "",
+    const open = row.stable === row.records ? "" : `${count(row.stable)} of them are below the last stable offset, ${count(row.stableEnd)}`;
+    return [`${row.topic}/${row.partition}  ${row.committed ? row.status : ""}`, unread, open, row.lost ? `${count(row.lost)} lost` : "",
       row.ahead ? `committed ${count(row.ahead)} beyond the end` : row.status === "REPLACED" ? "committed in a deleted topic of this name" : "",
       row.risk && row.expires !== null ? `at risk: expires in ${span(row.expires)}` : "", row.client ? `${row.client} ${row.host}` : "no reader"].filter(Boolean).join("\n");
   });

@@ -44,6 +44,7 @@ const PARTITIONS = [
   { name: "partition", brief: "#", value: (row) => row.partition },
   { name: "status", text: true, value: (row) => SEVERITY[row.status], cell: (row) => row.committed ? pill(row.status) : pill(row.status, "no commit") },
   { name: "unread", value: (row) => row.records, cell: (row) => amount(row.records), about: "Records between the committed offset and the end. Without a commit: all that are stored" },
+  { name: "to stable", minor: true, value: (row) => row.stable, cell: (row) => explain(amount(row.stable), `the last stable offset is ${count(row.stableEnd)}`), about: "Unread records below the last stable offset, where the oldest open transaction begins. A read_committed group can read no more" },
   { name: "bytes", minor: true, value: (row) => row.bytes, cell: (row) => bytes(row.bytes) },
   { name: "behind", minor: true, value: (row) => row.time, cell: (row) => span(row.time), about: "Age of the first unread record" },
   { name: "read /s", minor: true, value: (row) => row.consume, cell: (row) => short(row.consume) },

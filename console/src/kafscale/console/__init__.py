@@ -1,0 +1,1 @@
+"""The web console: one page application and its JSON API."""

@@ -1,0 +1,210 @@
+"""How a person, or the console itself, is a client of the cluster.
+
+Law: every request to Kafka is made as the login that asked for it; the console has no identity that could see more,
+but for what `direct/` reads from etcd and the store. Passwords are only in the client configuration of a login.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+from http import HTTPStatus
+from typing import Any, Final, TypeVar
+
+from confluent_kafka import KafkaException, TopicCollection
+from kafscale.access.acl import Operation, ResourceType
+from kafscale.client.admin_client import ANSWER_TIMEOUT_S, Client, KafkaTrouble, trouble_of
+from kafscale.client.login import LoginFailed
+from kafscale.client.request import HANDSHAKE_VERSION, connected, request_metadata
+from kafscale.client.security import ClientSecurity, PasswordLogin
+from kafscale.console.answers import Problem, problem_of
+from kafscale.console.rights import KnownRights, Resource
+from kafscale.console.sessions import ID_BYTES, Sessions
+from kafscale.runtime.addresses import split_address
+from kafscale.wire.schema import sasl_handshake
+
+CLIENT_ID: Final = "kafscale-console"
+LOGIN_TIMEOUT_S: Final = 10.0
+CALLS_MAX: Final = 8
+"""At once, of one login."""
+_STRONGEST_FIRST: Final = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")
+_NONE: Final = "no mechanism"
+"""Offered on purpose: a server answers it with the mechanisms that it has."""
+_GROUPS_AT_ONCE: Final = 100
+
+T = TypeVar("T")
+
+
+class Mode(Enum):
+    OPEN = "open"
+    """The cluster asks for no login."""
+    FIXED = "fixed"
+    """Everybody acts as the user of --command-config."""
+    PERSONAL = "personal"
+    """Everybody logs in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entrance:
+    """Where the cluster is. In mode PERSONAL `security` has no login."""
+
+    bootstrap: str
+    security: ClientSecurity
+
+    @property
+    def mode(self) -> Mode:
+        if self.security.login is not None or self.security.own is not None:
+            return Mode.FIXED
+        return Mode.PERSONAL if self.security.protocol.uses_sasl else Mode.OPEN
+
+
+class Login:
+    """One identity. The client is made at the first request, and made again if that failed."""
+
+    def __init__(self, entrance: Entrance, user: str | None, mechanism: str | None) -> None:
+        self.user, self.mechanism = user, mechanism
+        self.rights = KnownRights()
+        self.calls = 0
+        self._entrance = entrance
+        self._client: Client | None = None
+        self._connecting = asyncio.Lock()
+
+    async def run(self, work: Callable[..., T], *more: Any) -> T:
+        """`work(client, *more)` in a thread. Raises Problem for what the front door refuses."""
+        try:
+            return await asyncio.to_thread(work, await self.client(), *more)
+        except KafkaTrouble as trouble:
+            raise problem_of(trouble) from trouble
+
+    async def client(self) -> Client:
+        """Raises KafkaTrouble."""
+        async with self._connecting:
+            if self._client is None:
+                entrance = self._entrance
+                self._client = await asyncio.to_thread(
+                    lambda: Client(entrance.bootstrap, entrance.security, client_id=CLIENT_ID)
+                )
+            return self._client
+
+    async def learn(self, resources: Iterable[Resource]) -> None:
+        """Asks the front door what this login may do with these, if that is not known. Raises Problem."""
+        if unknown := self.rights.unknown(resources, time.monotonic()):
+            said = await self.run(operations_on, unknown)
+            self.rights.learn(said, time.monotonic())
+
+    def allows(self, resource: Resource, operation: Operation) -> bool:
+        """After `learn`."""
+        return self.rights.allows(resource, operation, time.monotonic())
+
+    def close(self) -> None:
+        """Its threads end when librdkafka's client is collected."""
+        self._client = None
+
+
+class Logins:
+    """Who acts for a request: the person of the session's cookie, or the same identity for everybody."""
+
+    def __init__(self, entrance: Entrance) -> None:
+        self.entrance = entrance
+        self.sessions: Sessions[Login] = Sessions(Login.close)
+        login = entrance.security.login
+        self._everybody = (
+            None
+            if entrance.mode is Mode.PERSONAL
+            else Login(
+                entrance,
+                login.user if isinstance(login, PasswordLogin) else None,
+                login.mechanism if isinstance(login, PasswordLogin) else None,
+            )
+        )
+
+    def of(self, session_id: str | None) -> Login | None:
+        if self._everybody is not None:
+            return self._everybody
+        return None if session_id is None else self.sessions.find(session_id, time.monotonic())
+
+    async def begin(self, user: str, password: str) -> str:
+        """The new session's id. Raises Problem: 401 if the server refuses, 503 if it does not answer."""
+        try:
+            async with asyncio.timeout(LOGIN_TIMEOUT_S):
+                mechanism = await self._mechanism()
+                security = replace(self.entrance.security, login=PasswordLogin(mechanism, user, password))
+                async with connected(self._address, security):
+                    pass
+        except LoginFailed as refused:
+            raise Problem(HTTPStatus.UNAUTHORIZED, "login_failed", f"not logged in: {refused}") from refused
+        except (OSError, EOFError, TimeoutError) as away:
+            sentence = f"no Kafka server answers at {self.entrance.bootstrap}; try again in a moment"
+            raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, "no_answer", sentence) from away
+        login = Login(Entrance(self.entrance.bootstrap, security), user, mechanism)
+        session_id = secrets.token_urlsafe(ID_BYTES)
+        self.sessions.begin(session_id, user, login, time.monotonic())
+        return session_id
+
+    async def _mechanism(self) -> str:
+        """The strongest that the server offers. PLAIN sends the password, so only over TLS. Raises LoginFailed."""
+        offer = sasl_handshake.SaslHandshakeRequest(mechanism=_NONE)
+        async with connected(self._address, self.entrance.security) as connection:
+            offered = (await connection.ask(sasl_handshake, offer, HANDSHAKE_VERSION)).mechanisms
+        for mechanism in _STRONGEST_FIRST:
+            safe = mechanism != "PLAIN" or self.entrance.security.protocol.uses_tls
+            if mechanism in offered and safe:
+                return mechanism
+        raise LoginFailed(f"the server offers {', '.join(offered) or 'nothing'}, which a form cannot do")
+
+    @property
+    def _address(self) -> tuple[str, int]:
+        return split_address(self.entrance.bootstrap.split(",")[0].strip())
+
+
+async def asks_for_nothing(entrance: Entrance) -> bool:
+    """Whether a client without TLS and login is answered. Raises OSError if nothing listens there."""
+    host, port = split_address(entrance.bootstrap.split(",")[0].strip())
+    try:
+        await request_metadata(host, port)
+    except EOFError:
+        return False
+    return True
+
+
+def operations_on(client: Client, resources: Iterable[Resource]) -> dict[Resource, frozenset[Operation]]:
+    """What this login may do with each. One that it may not see, or that does not exist, has no operations."""
+    found: dict[Resource, frozenset[Operation]] = dict.fromkeys(resources, frozenset())
+    topics = [name for kind, name in found if kind is ResourceType.TOPIC]
+    groups = [name for kind, name in found if kind is ResourceType.GROUP]
+    futures: dict[Resource, Any] = {}
+    if topics:
+        asked = client.admin.describe_topics(
+            TopicCollection(topics), include_authorized_operations=True, request_timeout=ANSWER_TIMEOUT_S
+        )
+        futures |= {(ResourceType.TOPIC, name): future for name, future in asked.items()}
+    for at in range(0, len(groups), _GROUPS_AT_ONCE):
+        described = client.admin.describe_consumer_groups(
+            groups[at : at + _GROUPS_AT_ONCE],
+            include_authorized_operations=True,
+            request_timeout=ANSWER_TIMEOUT_S,
+        )
+        futures |= {(ResourceType.GROUP, name): future for name, future in described.items()}
+    for resource in found:
+        if resource[0] is ResourceType.CLUSTER:
+            futures[resource] = client.admin.describe_cluster(include_authorized_operations=True)
+    return found | _said(futures)
+
+
+def _said(futures: Mapping[Resource, Any]) -> dict[Resource, frozenset[Operation]]:
+    """Raises KafkaTrouble if the front door does not answer: silence is neither yes nor no."""
+    said: dict[Resource, frozenset[Operation]] = {}
+    for resource, future in futures.items():
+        try:
+            operations = future.result().authorized_operations
+        except KafkaException as exception:
+            trouble = trouble_of("the rights of this login", exception.args[0])
+            if trouble.code is None or trouble.passes:
+                raise trouble from exception
+            continue
+        said[resource] = frozenset(Operation[each.name] for each in operations or ())
+    return said

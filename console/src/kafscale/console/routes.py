@@ -1,0 +1,106 @@
+"""One row per route, as data: the router, the page of docs and the tests of rights read these rows.
+
+A screen's rows are in `api/`, with their handlers; `table.py` lists the screens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import msgspec
+from kafscale.access.acl import Operation, ResourceType
+from kafscale.console.answers import bad_request
+from kafscale.console.rights import Admits, Needs, Resource
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kafscale.client.admin_client import Client
+    from kafscale.console.direct.stores import Stores
+    from kafscale.console.logins import Login, Logins
+    from kafscale.console.settings import ConsoleSettings
+
+API: Final = "/api/v1"
+
+Handler = Callable[["Call"], Awaitable[Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """`path` is below API, as aiohttp writes it: /topics/{topic}. `changes`: it changes the cluster, so a console that
+    is read-only does not have it. `needs`: what is asked before the handler runs; a route that does what `needs` does
+    not say is refused by the front door alone. `body`: the struct of a request with a body. `direct`: it reads etcd or
+    the store, so `--no-direct` does not have it."""
+
+    method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
+    path: str
+    handler: Handler
+    needs: Needs | Admits
+    changes: bool = False
+    direct: bool = False
+    body: type[msgspec.Struct] | None = None
+    body_bytes_max: int = 2 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """What all requests share. `stores` is None with --no-direct."""
+
+    settings: ConsoleSettings
+    logins: Logins
+    stores: Stores | None
+
+
+@dataclass(slots=True, kw_only=True)
+class Call:
+    """A request that was let in. `path` and `query` are decoded texts."""
+
+    site: Site
+    path: Mapping[str, str]
+    query: Mapping[str, str]
+    session_id: str | None
+    peer: str
+    """The address of the browser, or of the proxy."""
+    person: Login | None
+    body: Any = None
+    """An instance of the route's struct."""
+    new_session: str | None = None
+    """Set by the login: the answer carries the cookie. Empty: the answer removes it."""
+
+    @property
+    def login(self) -> Login:
+        assert self.person is not None, "only routes of Admits.ANYBODY run without a login"
+        return self.person
+
+    async def kafka(self, work: Callable[..., Any], *more: Any) -> Any:
+        """`work(client, *more)` in a thread, as this login. `work` is a function of `kafscale.client`, whose first
+        argument is the `Client`. Raises Problem."""
+        return await self.login.run(work, *more)
+
+    async def client(self) -> Client:
+        """For a consumer or a producer: `client.settings(refused)` are those of this login."""
+        return await self.login.client()
+
+    async def seen(
+        self, names: Iterable[str], operation: Operation, kind: ResourceType = ResourceType.TOPIC
+    ) -> frozenset[str]:
+        """The names that this login may use so. Rows of etcd or of the store are cut to them."""
+        resources: Sequence[Resource] = [(kind, name) for name in names]
+        await self.login.learn(resources)
+        return frozenset(each[1] for each in resources if self.login.allows(each, operation))
+
+    @property
+    def stores(self) -> Stores:
+        """Of a route that is `direct`."""
+        assert self.site.stores is not None, "the router has no direct routes with --no-direct"
+        return self.site.stores
+
+
+def decoded(body: bytes, kind: type[msgspec.Struct]) -> msgspec.Struct:
+    """Structs have `forbid_unknown_fields=True`. Raises Problem."""
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as wrong:
+        raise bad_request(f"the body is wrong: {wrong}") from wrong

@@ -1,0 +1,7 @@
+// One line for each screen. `nav` and `key` (after g): it is in the navigation. `direct`: it needs etcd and the store.
+// The first path that matches is shown.
+export const SCREENS = [
+  { path: "/", nav: "Overview", key: "o", load: () => import("./overview.js") },
+  { path: "/topics", nav: "Topics", key: "t", load: () => import("./topics.js") },
+  { path: "/topics/:topic/:tab?", load: () => import("./topic.js") },
+];

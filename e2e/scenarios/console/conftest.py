@@ -1,0 +1,40 @@
+"""One cluster, one console and one browser for each file; a new person for each test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser
+
+from e2e.harness.cluster import Cluster
+from e2e.harness.console_page import Visitor, chromium, console_of
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    cluster = Cluster(data_dir=tmp_path_factory.mktemp("console") / "data")
+    cluster.start()
+    yield cluster
+    cluster.kill()
+
+
+@pytest.fixture(scope="module")
+def url(cluster: Cluster) -> Iterator[str]:
+    with console_of(["--data-dir", str(cluster.data_dir)]) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as browser:
+        yield browser
+
+
+@pytest.fixture
+def visitor(browser: Browser, url: str) -> Iterator[Visitor]:
+    context = browser.new_context(viewport={"width": 1280, "height": 800}, timezone_id="Europe/Berlin")
+    visitor = Visitor(context.new_page(), url)
+    yield visitor
+    context.close()
+    visitor.check()
