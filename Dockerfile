@@ -13,10 +13,12 @@ COPY requirements.lock /src/
 RUN /opt/kafscale/bin/python -m pip install --quiet --require-hashes -r /src/requirements.lock
 COPY libs /src/libs
 COPY services /src/services
+COPY console /src/console
 COPY spark/lake /src/spark/lake
 COPY spark/upkeep /src/spark/upkeep
 RUN cd /src && /opt/kafscale/bin/python -m pip install --quiet --no-deps \
-        ./libs/wire ./libs/access ./libs/storage ./libs/log ./libs/runtime ./services/* ./spark/lake ./spark/upkeep
+        ./libs/wire ./libs/access ./libs/storage ./libs/log ./libs/runtime ./libs/client ./libs/operations \
+        ./services/* ./console ./spark/lake ./spark/upkeep
 COPY tools/locked.py tools/trim.sh /src/tools/
 ARG SERVICE
 # This also imports modules that are loaded on first use: AWS's tools, and in upkeep the readers of records.

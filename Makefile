@@ -65,7 +65,7 @@ spark-unit:
 	cd spark/engine && ../../$(TWO_TRIES) tests
 
 images: ## the images of the services, by the Docker engine that runs (BASE=…, BUILD_FLAGS='--network host')
-	for service in $(ROLES); do docker build $(BUILD_FLAGS) --build-arg BASE=$(BASE) --build-arg SERVICE=$$service -t kafscale-$$service . || exit 1; done
+	for service in $(ROLES) console; do docker build $(BUILD_FLAGS) --build-arg BASE=$(BASE) --build-arg SERVICE=$$service -t kafscale-$$service . || exit 1; done
 compose-test: setup-dev ## the images and compose.yaml for real, on an engine of its own where none runs (as root; ten minutes)
 	e2e/containers/run.sh $(PYTEST) e2e/scenarios/test_compose.py e2e/scenarios/test_secure_compose.py -m compose
 k8s-test: setup-dev ## the manifests for real, in a Kubernetes of one node that is built here (as root, in namespaces of its own; a quarter of an hour, and once twenty minutes to build)

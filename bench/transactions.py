@@ -132,8 +132,8 @@ class Setup:
 def _kafscale(store: Callable[[Path], KafScale], instances: int) -> Callable[[Path], System]:
     def make(folder: Path) -> System:
         system = store(folder)
-        env = {name: value for name, value in system.cluster.env.items() if name not in NO_BUDGET}
-        system.cluster.env = {**env, "KAFSCALE_TRANSACTIONS": "1"}
+        env = system.cluster.env.items()
+        system.cluster.env = {name: value for name, value in env if name not in NO_BUDGET}
         system.cluster.scale = {"produce": instances}
         return system
 

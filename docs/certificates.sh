@@ -6,6 +6,7 @@
 #   frontdoor/ produce/ fetch/ coordinator/ admin/    tls.crt, tls.key, ca.crt: between the services
 #   frontdoor/ also clients.crt, clients.key          for listeners
 #   admin/ also users                                 for KAFSCALE_BOOTSTRAP_USERS_FILE
+#   console/                      ca.crt: the web console is a client, and has no user of its own
 #   client/                       ca.crt and admin.properties, for clients
 # Another run keeps the CAs and the user, and renews the certificates, which running services take over.
 # DAYS is how long they last. OWNER (uid:gid) gets all folders but authority.
@@ -37,7 +38,7 @@ issue() { # AUTHORITY ROLE FILE SUBJECT-ALTERNATIVE-NAMES
     rm "$to.csr" "$to.ext"
 }
 
-for name in authority client $roles; do mkdir -p "$folder/$name"; done
+for name in authority client console $roles; do mkdir -p "$folder/$name"; done
 authority internal
 authority clients
 for role in $roles; do
@@ -57,6 +58,7 @@ issue clients frontdoor clients "${names#,}"
 users=$folder/admin/users
 [ -s "$users" ] || printf 'admin:%s\n' "$(openssl rand -hex 24)" > "$users"
 cp "$folder/authority/clients.crt" "$folder/client/ca.crt"
+cp "$folder/authority/clients.crt" "$folder/console/ca.crt"
 cat > "$folder/client/admin.properties" <<EOF
 security.protocol=SASL_SSL
 ssl.truststore.type=PEM
@@ -64,4 +66,4 @@ ssl.truststore.certificates=$(awk '{ printf "%s\\n", $0 }' "$folder/client/ca.cr
 sasl.mechanism=SCRAM-SHA-512
 sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required username="admin" password="$(cut -d: -f2 "$users")";
 EOF
-for name in client $roles; do [ -z "${OWNER:-}" ] || chown -R "$OWNER" "$folder/$name"; done
+for name in client console $roles; do [ -z "${OWNER:-}" ] || chown -R "$OWNER" "$folder/$name"; done

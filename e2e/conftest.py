@@ -49,6 +49,7 @@ LONGEST = (
 
 
 def pytest_configure() -> None:
+    os.environ.setdefault("KAFSCALE_CONSOLE", "0")  # each `kafscale up` would want its port
     worker = os.environ.get("PYTEST_XDIST_WORKER")
     if worker is not None:
         number = int(worker.removeprefix("gw"))

@@ -25,12 +25,9 @@ an unknown version with a body of version 0.
 ([wire.md](wire.md#order-of-requests)).
 """
 SERVED_HEAD = "| key | API | versions | answered by | stream | order |\n|---|---|---|---|---|---|"
-WITH_TRANSACTIONS = """
-## Served while transactions are on
-
-KAFSCALE_TRANSACTIONS is off by default ([settings.md](../settings.md)). Then ApiVersions shows these APIs as -1/-1 too,
-and InitProducerId and Produce refuse a transactional id.
-"""
+WITHOUT_TRANSACTIONS = """
+With `KAFSCALE_TRANSACTIONS=0` ([settings.md](../settings.md)), ApiVersions shows {} as -1/-1
+too, and InitProducerId and Produce refuse a transactional id."""
 NOT_SERVED_HEAD = "| key | API | versions in Kafka 4.3 | {} |\n|---|---|---|---|"
 
 
@@ -80,11 +77,10 @@ def rights_row(api: Api, need: Need) -> str:
 
 
 def page() -> str:
-    off = {one.key for one in OFF}
     parts = [HEAD, "## Served", "", SERVED_HEAD]
-    parts += [served_row(api) for api in SERVED.values() if api.key not in off]
-    parts += [WITH_TRANSACTIONS, SERVED_HEAD]
-    parts += [served_row(api) for api in SERVED.values() if api.key in off]
+    parts += [served_row(api) for api in SERVED.values()]
+    *others, last = [one.name for one in OFF]
+    parts.append(WITHOUT_TRANSACTIONS.format(f"{', '.join(others)} and {last}"))
     for title, reason, apis in (("Not yet", "comes with", DEFERRED), ("Never", "why", REFUSED)):
         parts += ["", f"## {title}", "", NOT_SERVED_HEAD.format(reason)]
         parts += [row(api, api.why) for api in apis]

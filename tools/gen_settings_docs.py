@@ -7,11 +7,13 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
+from kafscale.console.variables import ConsoleVariables
 from kafscale.operations.services import WHAT_THEY_DO
 from kafscale.runtime.settings import ServiceSettings
 from kafscale.runtime.settings_load import variable
 from pydantic import SecretStr
 from pydantic.fields import FieldInfo
+from pydantic_settings import BaseSettings
 
 from tools.generated import ROOT, write_or_check
 
@@ -61,7 +63,7 @@ def default_of(info: FieldInfo) -> str:
             return f"`{info.default}`"
 
 
-def rows(kind: type[ServiceSettings], skip: frozenset[str]) -> Iterator[str]:
+def rows(kind: type[BaseSettings], skip: frozenset[str]) -> Iterator[str]:
     yield "| variable | value | default | what it is |"
     yield "|---|---|---|---|"
     for name, info in kind.model_fields.items():
@@ -88,6 +90,7 @@ def page() -> str:
         kind = settings_class(service)
         if set(kind.model_fields) - shared:
             lines += ["", f"## {service}", "", *rows(kind, shared)]
+    lines += ["", "## The console", "", *rows(ConsoleVariables, frozenset())]
     return "\n".join(lines) + "\n"
 
 

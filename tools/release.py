@@ -31,7 +31,7 @@ from tools.generated import ROOT
 
 CHANGELOG: Final = ROOT / "CHANGELOG.md"
 RELEASES: Final = ROOT / "out" / "release"
-SERVICES: Final = ("frontdoor", "produce", "fetch", "coordinator", "admin", "upkeep")
+SERVICES: Final = ("frontdoor", "produce", "fetch", "coordinator", "admin", "upkeep", "console")
 UV: Final = str(Path(sys.executable).with_name("uv"))
 NOT_RELEASED: Final = "kafscale_testkit-"
 _PIN: Final = re.compile(r"^([a-zA-Z0-9._-]+==[^ \\]+(?: ; [^\\]*)?)", re.MULTILINE)

@@ -157,6 +157,36 @@ async def test_the_warning_of_an_open_port_names_the_address_that_listens(
     ]
 
 
+@pytest.mark.parametrize(
+    ("protocol", "said"),
+    [
+        (SecurityProtocol.PLAINTEXT, "no console: 127.0.0.1:{port} is in use by another program"),
+        (SecurityProtocol.SASL_SSL, "no console: clients need TLS here"),
+    ],
+)
+async def test_a_console_that_cannot_start_is_said_and_the_cluster_runs(
+    tmp_path: Path,
+    processes: ForkClient,
+    monkeypatch: pytest.MonkeyPatch,
+    protocol: SecurityProtocol,
+    said: str,
+) -> None:
+    async def serving(*_: object) -> None:
+        return
+
+    monkeypatch.setattr(up.Up, "_serving", serving)
+    lines: list[str] = []
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        plan = UpPlan(data_dir=tmp_path, protocol=protocol, console_port=port)
+        system = up.Up(plan, processes, lines.append)
+        system._data.acquire()
+        await system._announce(Children(tmp_path), {}, "http://etcd")  # type: ignore[arg-type]
+    assert lines[-1].startswith(said.format(port=port))
+    assert system._data.running() is not None
+    system._data.release()
+
+
 class Reluctant:
     """An etcd that died, does not start `failures` times, and then runs."""
 

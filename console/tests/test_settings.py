@@ -26,6 +26,8 @@ def test_on_loopback_every_cluster_is_shown(mode: Mode, listen: str) -> None:
     [
         (Mode.OPEN, TLS | PROFILE, False),
         (Mode.OPEN, PROXY, False),
+        (Mode.OPEN, {"behind_proxy": "http://127.0.0.1:8480"}, True),
+        (Mode.OPEN, {"behind_proxy": "http://127.0.0.1.example.com:8480"}, False),
         (Mode.PERSONAL, {}, False),
         (Mode.PERSONAL, {"behind_proxy": "http://console.example.com"}, False),
         (Mode.PERSONAL, TLS, True),

@@ -82,7 +82,7 @@ class Cluster:
                 *scale,
                 *self.options,
             ],
-            env={**os.environ, **self.env},
+            env={**os.environ, "KAFSCALE_CONSOLE": "0", **self.env},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

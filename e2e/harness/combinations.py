@@ -29,7 +29,6 @@ COMBINATIONS: Final[Mapping[str, tuple[str, tuple[str, ...], str]]] = {
         *("../base", ("external-stores", "per-pod-addresses", "prometheus", "keda"), OUTSIDE),
     ),
     "quotas of the whole cluster": ("production", ("cluster-quotas", "limits", "redis"), ""),
-    "transactions": ("production", ("transactions",), ""),
     "its own etcd, by metrics": ("production-etcd", ("prometheus", "keda", "internal-tls", "limits"), ""),
     "jobs beside upkeep": ("production", ("spark-cronjobs", "etcd-certificate", "backup"), ""),
     "development with all there is": ("dev", ("prometheus", "keda", "redis", "traces"), ""),
@@ -60,7 +59,6 @@ SWITCHED_ON: Final[Mapping[str, Any]] = {
     "backup": {"enabled": True},
     "network": {"instanceMetadata": True},
     "clusterQuotas": True,
-    "transactions": True,
     "limits": True,
 }
 """Every option of the chart, each at once with all others."""

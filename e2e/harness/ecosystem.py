@@ -88,7 +88,11 @@ class Program:
         """Until it ends by itself; the exit code."""
         process, self._process = self._process, None
         assert process is not None, f"{self.name} does not run"
-        return process.wait(STOP_TIMEOUT_S)
+        try:
+            return process.wait(ARRIVES_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            self._process = process
+            raise
 
     def close(self) -> None:
         """At the end of a test, whatever has happened."""

@@ -123,7 +123,6 @@ def _kafscale(folder: Path, users: Sequence[str]) -> Iterator[System]:
         deployment.start_services(
             {
                 **KAFSCALE_SETTINGS,
-                "KAFSCALE_TRANSACTIONS": "1",
                 "KAFSCALE_LISTENERS": f"PLAINTEXT://{system.plain},SASL_PLAINTEXT://{system.sasl}",
                 "KAFSCALE_SASL_ENABLED_MECHANISMS": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
                 "KAFSCALE_AUTHORIZER": "acl",

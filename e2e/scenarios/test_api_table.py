@@ -31,7 +31,7 @@ pytestmark = pytest.mark.timeout(120)
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    settings = {"KAFSCALE_GROUP_INITIAL_REBALANCE_DELAY_MS": "0", "KAFSCALE_TRANSACTIONS": "1"}
+    settings = {"KAFSCALE_GROUP_INITIAL_REBALANCE_DELAY_MS": "0"}
     cluster = Cluster(data_dir=tmp_path_factory.mktemp("table"), env=settings)
     cluster.start()
     try:

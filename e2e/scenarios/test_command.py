@@ -324,10 +324,6 @@ def test_watching_draws_again_and_again_until_ctrl_c(kafscale: Commands, tmp_pat
         ("configs describe nix", "topic 'nix' does not exist; `kafscale topics list` shows what does"),
         ("groups describe nix", "group 'nix' does not exist; `kafscale groups list` shows what does"),
         ("groups delete nix --yes", "group 'nix' does not exist; `kafscale groups list` shows what does"),
-        (
-            "transactions list",
-            "transactions are off in this cluster; set KAFSCALE_TRANSACTIONS=1 for its front doors",
-        ),
         ("topics create a/b", "topic 'a/b': the topic name 'a/b' holds characters other than ASCII letters"),
         ("topics create new -c nix=1", "topic 'new': Unknown topic config name: nix (INVALID_CONFIG)"),
     ],

@@ -52,7 +52,7 @@ def _run(tmp_path: Path, copies: Sequence[Copying], faults: int | None, seconds:
     seed = int(os.environ.get("SEED", random.SystemRandom().randrange(2**32)))
     log.warning("SEED=%d", seed)
     chance = random.Random(seed)
-    settings = {**BUNDLES, "KAFSCALE_TRANSACTIONS": "1", "KAFSCALE_NUM_PARTITIONS": str(PARTITIONS)}
+    settings = {**BUNDLES, "KAFSCALE_NUM_PARTITIONS": str(PARTITIONS)}
     cluster = Cluster(data_dir=tmp_path / "data", env=settings)
     cluster.start()
     try:

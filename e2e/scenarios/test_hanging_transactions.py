@@ -27,7 +27,7 @@ VERSION = 2
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     cluster = Cluster(
         data_dir=tmp_path_factory.mktemp("hanging"),
-        env={"KAFSCALE_TRANSACTIONS": "1", "KAFSCALE_NUM_PARTITIONS": "1"},
+        env={"KAFSCALE_NUM_PARTITIONS": "1"},
     )
     cluster.start()
     yield cluster

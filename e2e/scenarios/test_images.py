@@ -38,6 +38,15 @@ def test_an_image_leaves_out_what_its_service_does_not_need(role: str) -> None:
     assert ("google-re2" in unneeded) == (role not in ("coordinator", "frontdoor"))
 
 
+def test_the_console_s_image_has_its_client_and_no_command() -> None:
+    command = [sys.executable, "tools/locked.py", "kafscale-console"]
+    unneeded = set(
+        subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    )
+    assert unneeded >= {"kafscale-cli", "kafscale-frontdoor", "typer", "rich", "pytest"}
+    assert unneeded.isdisjoint({"aiohttp", "confluent-kafka", "kafscale-client", "kafscale-operations"})
+
+
 def test_images_start_services_with_the_allocator_that_they_want() -> None:
     words = (ROOT / "Dockerfile").read_text().split()
     assert {f"{name}={value}" for name, value in MALLOC_ENV.items()} <= set(words)

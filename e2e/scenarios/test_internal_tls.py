@@ -39,7 +39,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         scale={"produce": 2, "frontdoor": 2},
         env={
             "KAFSCALE_INTERNAL_TLS": "1",
-            "KAFSCALE_TRANSACTIONS": "1",
             "KAFSCALE_NUM_PARTITIONS": str(PARTITIONS),
         },
     )

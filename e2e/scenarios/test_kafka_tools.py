@@ -225,7 +225,6 @@ def test_log_dirs_tell_each_partitions_bytes(stage: Stage, topic: str) -> None:
 NOT_SERVED = {
     "kafka-metadata-quorum describe --status": "DESCRIBE_QUORUM",
     "kafka-features upgrade --feature metadata.version=7": "UPDATE_FEATURES",
-    "kafka-transactions list": "LIST_TRANSACTIONS",
 }
 
 

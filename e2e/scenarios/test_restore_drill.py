@@ -44,14 +44,13 @@ OWNERS: Final = 2
 CALL_S: Final = 60.0
 TIMEOUT_MS: Final = 600_000
 """Of transactions: longer than the test."""
-ENV: Final = {**SETTLED_SOON, "KAFSCALE_TRANSACTIONS": "1"}
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
 
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    cluster = Cluster(data_dir=tmp_path / "data", scale={"produce": OWNERS}, env=ENV)
+    cluster = Cluster(data_dir=tmp_path / "data", scale={"produce": OWNERS}, env=SETTLED_SOON)
     try:
         cluster.start()
         yield cluster

@@ -96,7 +96,7 @@ def test_the_container_writes_each_folder_into_the_volume_of_its_reader_alone() 
     mounts = [each.split(":") for each in services["certificates"]["volumes"]]
     assert mounts.pop(0)[:2] == [f"./{SCRIPT.relative_to(ROOT)}", "/certificates.sh"]
     assert sorted(mounts) == sorted(
-        [f"secrets-{name}", f"/secrets/{name}"] for name in ("authority", "client", *ROLES)
+        [f"secrets-{name}", f"/secrets/{name}"] for name in ("authority", "client", "console", *ROLES)
     )
     assert set(read(SECURE)["volumes"]) == {volume for volume, _ in mounts}
     readers = {name for name, each in services.items() if "secrets-authority" in str(each.get("volumes"))}

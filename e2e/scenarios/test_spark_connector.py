@@ -51,7 +51,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     cluster = Cluster(
         data_dir=tmp_path_factory.mktemp("connector"),
         scale={"produce": 2, "fetch": 2},
-        env={"KAFSCALE_TRANSACTIONS": "1"},
     )
     cluster.start()
     yield cluster

@@ -125,7 +125,6 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
     cluster = Cluster(
         data_dir=tmp_path / "data",
         scale={"produce": 2, "coordinator": 2},
-        env={"KAFSCALE_TRANSACTIONS": "1"},
     )
     cluster.start()
     yield cluster

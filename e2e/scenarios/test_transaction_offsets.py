@@ -50,7 +50,6 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     cluster = Cluster(
         data_dir=tmp_path_factory.mktemp("offsets") / "data",
         scale={"coordinator": COORDINATORS},
-        env={"KAFSCALE_TRANSACTIONS": "1"},
     )
     cluster.start()
     scene = Scene(cluster)

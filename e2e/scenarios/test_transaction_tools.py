@@ -70,7 +70,7 @@ class Stage:
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     require_java()
     folder = tmp_path_factory.mktemp("transaction-tools")
-    cluster = Cluster(data_dir=folder / "kafscale", env={"KAFSCALE_TRANSACTIONS": "1"})
+    cluster = Cluster(data_dir=folder / "kafscale")
     kafka = ApacheKafka(
         folder / "kafka",
         flush_before_ack=False,

@@ -51,7 +51,7 @@ UPKEEP: Final = {
     "KAFSCALE_COMPACTION_EVERY_MS": "5000",
     "KAFSCALE_LAG_EVERY_MS": "5000",
 }
-NEW: Final[Mapping[str, str]] = {"KAFSCALE_TRANSACTIONS": "1"}
+NEW: Final[Mapping[str, str]] = {}
 QUIET: Final = "quiet"
 """A topic with OLD_CONFIG, which gets a few records from each version: the older one writes segments, the newer one
 ignores the config."""

@@ -25,7 +25,7 @@ ROLES = ("produce", "fetch", "coordinator", "admin", "frontdoor", "etcd")
 
 @pytest.fixture(scope="package")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    settings = {"KAFSCALE_GROUP_INITIAL_REBALANCE_DELAY_MS": "0", "KAFSCALE_TRANSACTIONS": "1"}
+    settings = {"KAFSCALE_GROUP_INITIAL_REBALANCE_DELAY_MS": "0"}
     cluster = Cluster(data_dir=tmp_path_factory.mktemp("bad-input"), env=settings)
     cluster.start()
     try:

@@ -472,7 +472,21 @@ def test_a_count_of_elements_that_are_not_there_closes(
     assert raw.is_closed()
 
 
-@pytest.mark.parametrize("key", [ApiKey.END_TXN, ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.ADD_OFFSETS_TO_TXN])
-def test_an_id_that_is_null_where_none_may_be_closes(raw: Raw, key: ApiKey) -> None:
-    raw.request(key, 0, [b"\xff\xff" + bytes(20)])
-    assert raw.is_closed()
+@pytest.mark.parametrize(
+    "key",
+    [
+        ApiKey.END_TXN,
+        ApiKey.ADD_PARTITIONS_TO_TXN,
+        ApiKey.ADD_OFFSETS_TO_TXN,
+        ApiKey.TXN_OFFSET_COMMIT,
+        ApiKey.WRITE_TXN_MARKERS,
+    ],
+)
+def test_a_null_where_none_may_be_closes(cluster: Cluster, key: ApiKey) -> None:
+    """An id or, of WriteTxnMarkers, the list. Before version 3 and since, when texts became compact."""
+    for version, null in ((1, b"\xff\xff"), (3, b"\0")):
+        if key is ApiKey.WRITE_TXN_MARKERS:
+            version, null = 1, b"\0"
+        with Raw.to(cluster.bootstrap) as raw:
+            raw.request(key, version, [null + bytes(20)])
+            assert raw.is_closed(), version

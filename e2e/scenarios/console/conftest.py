@@ -5,24 +5,30 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from kafscale.runtime.ports import free_port
 from playwright.sync_api import Browser
 
 from e2e.harness.cluster import Cluster
-from e2e.harness.console_page import Visitor, chromium, console_of
+from e2e.harness.console_page import Visitor, chromium
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    cluster = Cluster(data_dir=tmp_path_factory.mktemp("console") / "data")
+    """With the console that `kafscale up` starts."""
+    cluster = Cluster(
+        data_dir=tmp_path_factory.mktemp("console") / "data",
+        env={"KAFSCALE_CONSOLE": "1", "KAFSCALE_CONSOLE_PORT": str(free_port())},
+    )
     cluster.start()
     yield cluster
     cluster.kill()
 
 
 @pytest.fixture(scope="module")
-def url(cluster: Cluster) -> Iterator[str]:
-    with console_of(["--data-dir", str(cluster.data_dir)]) as url:
-        yield url
+def url(cluster: Cluster) -> str:
+    """Of its console."""
+    line = cluster.wait_for("Console: ").strip()
+    return line.removeprefix("Console: ").removesuffix("/")
 
 
 @pytest.fixture(scope="module")

@@ -82,7 +82,9 @@ def test_keys_lead_through_the_page_and_a_name_that_does_not_exist_is_a_sentence
     page.keyboard.press("g")
     page.keyboard.press("t")
     expect(page.get_by_role("heading", name="Topics")).to_be_visible()
-    visitor.expected.add("404")
+    visitor.expected |= {"404", "400"}
+    visitor.go("/topics/no-such-topic")
+    expect(page.get_by_role("alert")).to_contain_text("topic 'no-such-topic' does not exist")
     visitor.go("/topics/no%2Fsuch%20%3Cb%3Etopic")
     expect(page.get_by_role("heading", level=1)).to_have_text("no/such <b>topic")
-    expect(page.get_by_role("alert")).to_contain_text("does not exist")
+    expect(page.get_by_role("alert")).to_contain_text("topic 'no/such <b>topic'")

@@ -9,7 +9,7 @@ import pytest
 from e2e.harness.cluster import Cluster
 from e2e.harness.ecosystem import Program
 
-SETTINGS = {"KAFSCALE_GROUP_INITIAL_REBALANCE_DELAY_MS": "0", "KAFSCALE_TRANSACTIONS": "1"}
+SETTINGS = {"KAFSCALE_GROUP_INITIAL_REBALANCE_DELAY_MS": "0"}
 
 
 @pytest.fixture(scope="package")

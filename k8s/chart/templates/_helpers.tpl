@@ -52,9 +52,6 @@ matchExpressions:
 {{- $_ := set $made "KAFSCALE_AUTHORIZER" "acl" }}
 {{- $_ := set $made "KAFSCALE_SUPER_USERS" .Values.superUsers }}
 {{- end }}
-{{- if .Values.transactions }}
-{{- $_ := set $made "KAFSCALE_TRANSACTIONS" "1" }}
-{{- end }}
 {{- if .Values.traces.enabled }}
 {{- $_ := set $made "KAFSCALE_TRACE_RATIO" .Values.traces.ratio }}
 {{- $_ := set $made "KAFSCALE_OTLP_ENDPOINT" .Values.traces.endpoint }}

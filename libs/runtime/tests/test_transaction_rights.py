@@ -22,7 +22,7 @@ from kafscale.storage.rights.etcd import (
     rights_of,
 )
 from kafscale.testkit.etcd import start_etcd
-from test_process import service, settings_for
+from running_service import service, settings_for
 
 PASSWORD = "correct horse"
 KEYS = Keyspace("older")

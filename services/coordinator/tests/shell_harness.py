@@ -28,6 +28,7 @@ from kafscale.testkit.inbound import inbound
 SETTINGS = CoordinatorSettings(
     group_min_session_timeout_ms=1, group_initial_rebalance_delay_ms=0, drain_timeout_ms=5_000
 )
+OFF = SETTINGS.model_copy(update={"transactions": False})
 WAIT_S = 20.0
 
 

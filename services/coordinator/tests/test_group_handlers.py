@@ -14,7 +14,6 @@ from kafscale.coordinator.handlers import (
     delete_groups,
     describe_groups,
     heartbeat,
-    init_producer_id,
     join_group,
     leave_group,
     list_groups,
@@ -29,7 +28,6 @@ from kafscale.wire.schema import consumer_group_heartbeat as consumer_schema
 from kafscale.wire.schema import delete_groups as delete_schema
 from kafscale.wire.schema import describe_groups as describe_schema
 from kafscale.wire.schema import heartbeat as heartbeat_schema
-from kafscale.wire.schema import init_producer_id as producer_id_schema
 from kafscale.wire.schema import join_group as join_schema
 from kafscale.wire.schema import leave_group as leave_schema
 from kafscale.wire.schema import list_groups as list_schema
@@ -173,16 +171,6 @@ async def test_a_heartbeat_without_a_group_or_to_a_classic_group_says_so_and_nam
         answered = await one.ask(consumer_group_heartbeat, consumer_schema, beat, 1)
         assert (answered.error_code, answered.member_id) == (error, None)
         assert answered.error_message
-
-
-@pytest.mark.parametrize("version", range(6))
-async def test_a_transactional_producer_is_refused_with_an_error_that_ends_it(
-    one: Coordinator, version: int
-) -> None:
-    request = producer_id_schema.InitProducerIdRequest(transactional_id="t", transaction_timeout_ms=1_000)
-    answer = await one.ask(init_producer_id, producer_id_schema, request, version)
-    assert answer.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    assert (answer.producer_id, answer.producer_epoch) == (-1, -1)
 
 
 @pytest.mark.parametrize("version", range(3, 7))

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 
 import pytest
 from kafscale.coordinator.groups.actor import GroupFailed
-from kafscale.coordinator.settings import CoordinatorSettings
 from kafscale.coordinator.slots import Held
 from kafscale.coordinator.transactions.model import ProducerEpoch
 from kafscale.rpc.v1.transactions_pb2 import EndRequest, ParticipantSet, TransactionEnd
@@ -26,10 +25,9 @@ from kafscale.storage.keys import Keyspace, TopicId
 from kafscale.storage.slots import slot_of
 from kafscale.wire.errors import ErrorCode
 
-from services.coordinator.tests.shell_harness import SETTINGS, Coordinator, make_topic, until
+from services.coordinator.tests.shell_harness import Coordinator, make_topic, until
 
 GROUP, PRODUCERS, PARTITIONS, STEPS = "g", (7, 8), 80, 50
-ON = CoordinatorSettings(**SETTINGS.model_dump() | {"transactions": True})
 LOST = EtcdUnknown(UnknownKind.TIMEOUT, "no answer")
 
 
@@ -63,7 +61,7 @@ class World:
 
     async def come(self) -> None:
         self.nodes += 1
-        self.alive.append(await Coordinator(self.etcd, self.keys, self.nodes, ON).start())
+        self.alive.append(await Coordinator(self.etcd, self.keys, self.nodes).start())
 
     async def owner(self) -> Coordinator:
         def found() -> Coordinator | None:

@@ -35,10 +35,9 @@ from kafscale.wire.schema import end_txn as end_schema
 from kafscale.wire.schema import init_producer_id as init_schema
 from kafscale.wire.schema import list_transactions as list_schema
 
-from services.coordinator.tests.shell_harness import Coordinator, make_topic, running
+from services.coordinator.tests.shell_harness import OFF, SETTINGS, Coordinator, make_topic, running
 from services.coordinator.tests.transaction_harness import (
     NAME,
-    ON,
     TIMEOUT_MS,
     Owners,
     add_owner,
@@ -60,7 +59,7 @@ def owners(monkeypatch: pytest.MonkeyPatch) -> Owners:
 async def one(etcd: EtcdClient, keyspace: Keyspace, owners: Owners) -> AsyncIterator[Coordinator]:
     await add_owner(etcd, keyspace)
     await make_topic(etcd, keyspace)
-    async with running(etcd, keyspace, ON) as coordinator:
+    async with running(etcd, keyspace) as coordinator:
         yield coordinator
 
 
@@ -456,7 +455,7 @@ async def test_answers_of_tools_are_not_larger_than_allowed(
     one: Coordinator,
 ) -> None:
     await init(one)
-    one.context = replace(one.context, settings=ON.model_copy(update={"answer_bytes_max": 10}))
+    one.context = replace(one.context, settings=SETTINGS.model_copy(update={"answer_bytes_max": 10}))
     assert (await described(one, NAME))[0].error_code == ErrorCode.INVALID_REQUEST
     answer = await one.ask(list_transactions, list_schema, list_schema.ListTransactionsRequest(), 2)
     assert answer.error_code == ErrorCode.INVALID_REQUEST
@@ -470,7 +469,7 @@ def test_the_apis_of_transactions_are_those_of_their_handlers() -> None:
 async def test_while_transactions_are_off_an_id_is_refused_and_no_record_is_read(
     etcd: EtcdClient, keyspace: Keyspace
 ) -> None:
-    async with running(etcd, keyspace) as off:
+    async with running(etcd, keyspace, OFF) as off:
         assert await init(off) == (ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, -1, -1)
         assert (await init(off, transactional_id=None))[0] == ErrorCode.NONE
         assert off.parts.transactions is None

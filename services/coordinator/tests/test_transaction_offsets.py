@@ -12,7 +12,6 @@ from kafscale.coordinator.classic.model import Token
 from kafscale.coordinator.groups import ends as ends_module
 from kafscale.coordinator.groups.pending import MOVED_TOGETHER
 from kafscale.coordinator.handlers import delete_groups, offset_delete, offset_fetch
-from kafscale.coordinator.settings import CoordinatorSettings
 from kafscale.coordinator.slots import Held
 from kafscale.coordinator.transactions.model import ProducerEpoch
 from kafscale.rpc.v1.transactions_pb2 import EndRequest, ParticipantSet, TransactionEnd
@@ -26,19 +25,26 @@ from kafscale.wire.schema import delete_groups as delete_schema
 from kafscale.wire.schema import offset_delete as offset_delete_schema
 from kafscale.wire.schema import offset_fetch as fetch_schema
 
-from services.coordinator.tests.shell_harness import SETTINGS, Coordinator, make_topic, running, turns, until
+from services.coordinator.tests.shell_harness import (
+    OFF,
+    SETTINGS,
+    Coordinator,
+    make_topic,
+    running,
+    turns,
+    until,
+)
 
 T, GONE = TopicId(b"t".ljust(16, b".")), TopicId(b"gone".ljust(16, b"."))
 GROUP, PID, OTHER_PID = "g", 7, 8
 NONE, CONCURRENT = ErrorCode.NONE, ErrorCode.CONCURRENT_TRANSACTIONS
 UNKNOWN = EtcdUnknown(UnknownKind.TIMEOUT, "no answer")
-ON = CoordinatorSettings(**SETTINGS.model_dump() | {"transactions": True})
 
 
 @pytest_asyncio.fixture
 async def one(etcd: EtcdClient, keyspace: Keyspace) -> AsyncIterator[Coordinator]:
     await make_topic(etcd, keyspace)
-    async with running(etcd, keyspace, ON) as coordinator:
+    async with running(etcd, keyspace) as coordinator:
         coordinator.door.sent.clear()
         yield coordinator
 
@@ -269,7 +275,7 @@ async def test_a_move_in_parts_goes_on_with_the_next_coordinator(
     wanted = {where: where + 1 for where in range(2 * MOVED_TOGETHER + 1)}
     last = 2 * MOVED_TOGETHER
     await make_topic(etcd, keyspace)
-    async with running(etcd, keyspace, ON) as first:
+    async with running(etcd, keyspace) as first:
         await put(first, wanted)
         first.door.room = 1
         moving = asyncio.ensure_future(end(first))
@@ -277,7 +283,7 @@ async def test_a_move_in_parts_goes_on_with_the_next_coordinator(
         moving.cancel()
         assert len(await committed_of(etcd, keyspace)) == MOVED_TOGETHER
     await first.lease_ends()
-    async with running(etcd, keyspace, ON, node_id=2) as second:
+    async with running(etcd, keyspace, node_id=2) as second:
         assert second.metric("pending_offsets") == MOVED_TOGETHER + 1
         await commit(second, {last: 999})
         assert await end(second)
@@ -300,7 +306,7 @@ async def test_a_value_that_cannot_be_read_is_not_touched(etcd: EtcdClient, keys
     key = keyspace.pending(slot_of(GROUP), GROUP, PID)
     await etcd.put(key, b"\xff")
     await etcd.put(keyspace.pendings_prefix(slot_of(GROUP), GROUP) + b"stray", b"")
-    async with running(etcd, keyspace, ON) as one:
+    async with running(etcd, keyspace) as one:
         assert one.metric("pending_offsets_unreadable") == 1
         assert not await end(one)
         assert not await end(one, commit=False)
@@ -384,7 +390,7 @@ async def test_a_fetch_waits_for_the_puts_and_ends_that_came_before_it(one: Coor
 async def test_a_damaged_value_makes_the_group_unstable(etcd: EtcdClient, keyspace: Keyspace) -> None:
     await make_topic(etcd, keyspace)
     await etcd.put(keyspace.pending(slot_of(GROUP), GROUP, PID), b"\xff")
-    async with running(etcd, keyspace, ON) as one:
+    async with running(etcd, keyspace) as one:
         await commit(one, {0: 5})
         unstable = (-1, ErrorCode.UNSTABLE_OFFSET_COMMIT)
         assert await fetched(one, 8, stable=True) == dict.fromkeys(range(3), unstable)
@@ -422,7 +428,7 @@ async def test_offsets_cannot_be_deleted_while_a_pending_value_is_unreadable(
 ) -> None:
     await make_topic(etcd, keyspace)
     await etcd.put(keyspace.pending(slot_of(GROUP), GROUP, PID), b"\xff")
-    async with running(etcd, keyspace, ON) as one:
+    async with running(etcd, keyspace) as one:
         await group_exists(one)
         assert await delete_offsets(one, 0) == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
@@ -450,7 +456,7 @@ async def test_pending_offsets_go_with_their_group(one: Coordinator) -> None:
 
 async def test_a_damaged_value_goes_with_its_group(etcd: EtcdClient, keyspace: Keyspace) -> None:
     await etcd.put(keyspace.pending(slot_of(GROUP), GROUP, PID), b"\xff")
-    async with running(etcd, keyspace, ON) as one:
+    async with running(etcd, keyspace) as one:
         await group_exists(one)
         assert (await delete_group(one), await stored(one)) == (0, 0)
         assert await end(one)
@@ -460,7 +466,7 @@ async def test_a_group_with_pending_offsets_does_not_expire(one: Coordinator) ->
     await group_exists(one)
     await commit(one, {0: 5})
     await put(one, {1: 7})
-    one.clock.later_ms += 2 * ON.offsets_retention_ms
+    one.clock.later_ms += 2 * SETTINGS.offsets_retention_ms
     await one.parts.offset_expiration.slot(held_by(one))
     assert await committed(one) == {0: 5}
     assert await end(one, commit=False)
@@ -472,7 +478,7 @@ async def test_a_group_with_pending_offsets_does_not_expire(one: Coordinator) ->
 async def test_a_group_with_nothing_but_pending_offsets_does_not_expire(one: Coordinator) -> None:
     await group_exists(one)
     await put(one, {1: 7})
-    one.clock.later_ms += 2 * ON.offsets_retention_ms
+    one.clock.later_ms += 2 * SETTINGS.offsets_retention_ms
     await one.parts.offset_expiration.slot(held_by(one))
     assert one.parts.groups.find(GROUP) is not None
 
@@ -485,7 +491,7 @@ async def test_without_transactions_nothing_of_them_is_read(etcd: EtcdClient, ke
     value = PendingOffsets(group=GROUP, producer_id=PID, epoch=0, number=1, offsets=(offset,))
     await make_topic(etcd, keyspace)
     await etcd.put(keyspace.pending(slot_of(GROUP), GROUP, PID), encode_pending(value))
-    async with running(etcd, keyspace) as one:
+    async with running(etcd, keyspace, OFF) as one:
         await group_exists(one)
         await commit(one, {0: 5})
         assert (await fetched(one, 8, stable=True))[0] == (5, 0)

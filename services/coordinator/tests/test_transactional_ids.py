@@ -13,7 +13,7 @@ from kafscale.coordinator.slots import LOADED_TOGETHER, Held
 from kafscale.coordinator.transactions import registry
 from kafscale.coordinator.transactions.actor import Decision
 from kafscale.coordinator.transactions.model import LAST_EPOCH, ProducerEpoch, Rules
-from kafscale.coordinator.transactions.registry import LOOK_EVERY_S
+from kafscale.coordinator.transactions.registry import LOOK_EVERY_S, UNUSED_MS
 from kafscale.rpc.v1.transactions_pb2 import JoinRequest, OverRequest
 from kafscale.runtime.transactions.participants import participants_from_pb, participants_to_pb
 from kafscale.storage.coordination import encode_owner
@@ -27,7 +27,6 @@ from services.coordinator.tests.shell_harness import Coordinator, make_topic, ru
 from services.coordinator.tests.test_etcd_room import fill
 from services.coordinator.tests.transaction_harness import (
     NAME,
-    ON,
     TIMEOUT_MS,
     Owners,
     add_owner,
@@ -59,7 +58,7 @@ def owners(monkeypatch: pytest.MonkeyPatch) -> Owners:
 async def one(etcd: EtcdClient, keyspace: Keyspace, owners: Owners) -> AsyncIterator[Coordinator]:
     await add_owner(etcd, keyspace)
     await make_topic(etcd, keyspace)
-    async with running(etcd, keyspace, ON) as coordinator:
+    async with running(etcd, keyspace) as coordinator:
         yield coordinator
 
 
@@ -118,7 +117,7 @@ async def test_after_the_last_epoch_the_id_gets_another_producer_id(
     state = TransactionState(id=NAME, producer_id=5, epoch=LAST_EPOCH, timeout_ms=TIMEOUT_MS, changed_ms=0)
     state = replace(state, changed_ms=1 << 50)
     await etcd.put(keyspace.transaction(slot_of(NAME), NAME), encode_transaction(state))
-    async with running(etcd, keyspace, ON) as one:
+    async with running(etcd, keyspace) as one:
         who = ProducerEpoch(5, LAST_EPOCH)
         await join(one, who, P0)
         answer = await end(one, who, tv2=True)
@@ -273,7 +272,7 @@ async def test_after_a_crash_between_decision_and_end_the_next_coordinator_sends
     await add_owner(etcd, keyspace)
     await make_topic(etcd, keyspace)
     owners.is_away = True
-    one = await Coordinator(etcd, keyspace, 1, settings=ON).start()
+    one = await Coordinator(etcd, keyspace, 1).start()
     await one.has(64)
     who = await producer(one)
     await join(one, who, P0, P1)
@@ -281,7 +280,7 @@ async def test_after_a_crash_between_decision_and_end_the_next_coordinator_sends
     await one.die()
     await one.lease_ends()
     owners.is_away, owners.sent = False, []
-    async with running(etcd, keyspace, ON) as two:
+    async with running(etcd, keyspace) as two:
         await until_record(two, lambda state: state is not None and state.closing is None)
         assert {(each, number, commit) for _, each, number, commit in owners.sent} == {
             (P0, 1, True),
@@ -294,7 +293,7 @@ async def test_a_transaction_times_out_and_its_producer_is_fenced(
     etcd: EtcdClient, keyspace: Keyspace, owners: Owners
 ) -> None:
     await add_owner(etcd, keyspace)
-    async with running(etcd, keyspace, ON) as one:
+    async with running(etcd, keyspace) as one:
         answer = await ids(one).init(NAME, timeout_ms=20, expected=None)
         assert answer.producer is not None
         await join(one, answer.producer, P0)
@@ -308,12 +307,12 @@ async def test_a_transaction_keeps_its_timeout_when_its_coordinator_changes(
     etcd: EtcdClient, keyspace: Keyspace, owners: Owners
 ) -> None:
     await add_owner(etcd, keyspace)
-    one = await Coordinator(etcd, keyspace, 1, settings=ON).start()
+    one = await Coordinator(etcd, keyspace, 1).start()
     await one.has(64)
     await join(one, await producer(one), P0)
     await one.die()
     await one.lease_ends()
-    two = Coordinator(etcd, keyspace, 2, settings=ON)
+    two = Coordinator(etcd, keyspace, 2)
     two.clock.later_ms = TIMEOUT_MS
     await two.start()
     await two.has(64)
@@ -369,7 +368,7 @@ async def test_a_record_that_cannot_be_read_is_that_of_its_id_alone(
     key = keyspace.transaction(slot_of(NAME), NAME)
     await etcd.put(key, b"\xff")
     await etcd.put(keyspace.transactions_prefix(slot_of(NAME)) + b"a/b", b"")
-    async with running(etcd, keyspace, ON) as one:
+    async with running(etcd, keyspace) as one:
         assert (await init(one)).error is ErrorCode.COORDINATOR_NOT_AVAILABLE
         assert (await join(one, ProducerEpoch(1, 0), P0)).error is ErrorCode.COORDINATOR_NOT_AVAILABLE
         neighbour = next(name for n in range(1_000) if slot_of(name := f"n{n}") == slot_of(NAME))
@@ -411,6 +410,28 @@ async def test_an_unused_id_is_deleted_after_its_time(one: Coordinator) -> None:
     await until(lambda: kept(one) == "not")
     assert await record(one) is None
     assert LOOK_EVERY_S * 1_000 < DAY_MS
+
+
+async def test_a_coordinator_with_nearly_too_many_ids_deletes_those_that_rest_since_half_a_day(
+    one: Coordinator,
+) -> None:
+    ids(one)._ids_max = 2
+    await producer(one, "a")
+    await producer(one, "b")
+    one.clock.later_ms = UNUSED_MS // 2
+    await producer(one, "b")
+    one.clock.later_ms = UNUSED_MS - 1_000
+    ids(one).expire()
+    assert kept(one, "a") == "at rest"
+    one.clock.later_ms = UNUSED_MS
+    ids(one).expire()
+    await until(lambda: kept(one, "a") == "not")
+    assert kept(one, "b") == "at rest"
+    assert (await init(one, "c")).error is ErrorCode.NONE
+    one.clock.later_ms = 2 * UNUSED_MS
+    ids(one)._ids_max = 3
+    ids(one).expire()
+    assert kept(one, "b") == "at rest"
 
 
 async def test_requests_to_a_slot_that_is_not_here_or_not_read_are_refused(one: Coordinator) -> None:

@@ -39,7 +39,7 @@ from kafscale.wire.schema import txn_offset_commit as schema
 from services.coordinator.tests.shell_harness import Coordinator, make_topic, running, until
 from services.coordinator.tests.test_etcd_room import fill
 from services.coordinator.tests.test_group_actor import consumer_beat, join, leave, stable
-from services.coordinator.tests.transaction_harness import NAME, ON, producer
+from services.coordinator.tests.transaction_harness import NAME, producer
 from services.coordinator.tests.transaction_harness import end as end_txn
 from services.coordinator.tests.transaction_harness import join as join_id
 
@@ -79,7 +79,7 @@ class Nobody:
 @pytest_asyncio.fixture
 async def one(etcd: EtcdClient, keyspace: Keyspace) -> AsyncIterator[Coordinator]:
     await make_topic(etcd, keyspace)
-    async with running(etcd, keyspace, ON) as coordinator:
+    async with running(etcd, keyspace) as coordinator:
         yield coordinator
 
 

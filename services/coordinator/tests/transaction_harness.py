@@ -24,11 +24,10 @@ from kafscale.storage.slots import slot_of
 from kafscale.storage.transactions import Participant, Participants, TransactionState, decode_transaction
 from kafscale.wire.errors import ErrorCode
 
-from services.coordinator.tests.shell_harness import SETTINGS, Coordinator
+from services.coordinator.tests.shell_harness import Coordinator
 
 NAME = "id"
 TIMEOUT_MS = 60_000
-ON = SETTINGS.model_copy(update={"transactions": True})
 
 
 @dataclass

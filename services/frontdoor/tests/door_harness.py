@@ -199,8 +199,8 @@ class Cluster:
         self.slots = FakeSlots()
         self.topics = FakeTopics()
         self.streams: dict[tuple[str, str], FakeStream] = {}
-        self.settings = FrontdoorSettings(  # with transactions, so that all APIs are served
-            **{"frontdoor_hold_ms_max": 300, "transactions": True, **settings},  # type: ignore[arg-type]
+        self.settings = FrontdoorSettings(
+            **{"frontdoor_hold_ms_max": 300, **settings},  # type: ignore[arg-type]
         )
         self.watch = StoppedWatch(SystemClock())
         self.metrics = Metrics("frontdoor")

@@ -53,7 +53,7 @@ async def coordinator(cluster: Cluster) -> AsyncIterator[str]:
 
 async def test_an_instance_asks_the_coordinator_of_an_ids_slot(cluster: Cluster) -> None:
     async with coordinator(cluster):
-        node = await cluster.node(transactions=True)
+        node = await cluster.node()
         coordinators = node.service.coordinators
         assert coordinators is not None
         assert await coordinators.calls.join(REQUEST, timeout_s=PATIENCE_S) == JoinReply(number=7)
@@ -67,7 +67,7 @@ async def test_an_instance_asks_the_coordinator_of_an_ids_slot(cluster: Cluster)
 
 
 async def test_without_transactions_no_coordinator_is_watched(cluster: Cluster) -> None:
-    node = await cluster.node()
+    node = await cluster.node(transactions=False)
     assert node.service.coordinators is None
     views = {labels["view"] for labels in node.labels("unreadable_values")}
     assert "owners" in views

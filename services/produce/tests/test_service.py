@@ -207,8 +207,8 @@ async def test_acks_0_with_a_mistake_is_told_so_that_the_connection_can_be_close
     assert answer.error is not ErrorCode.NONE
 
 
-async def test_transactional_ids_are_refused_until_transactions_work(cluster: Cluster) -> None:
-    node = await cluster.node()
+async def test_transactional_ids_are_refused_while_transactions_are_off(cluster: Cluster) -> None:
+    node = await cluster.node(transactions=False)
     topic = await cluster.topic()
     answer = await node.send(topic, 0, batch(b"a"), transactional_id="tx")
     assert answer.error is ErrorCode.INVALID_REQUEST

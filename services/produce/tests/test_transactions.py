@@ -294,7 +294,7 @@ async def test_ends_are_served_when_transactions_are_turned_off(cluster: Cluster
     node, topic = await transactional_node(cluster, coordinator), await cluster.topic()
     await node.send(topic, 0, of_transaction(b"x"), transactional_id=ID)
     await node.kill()
-    off = await cluster.node()
+    off = await cluster.node(transactions=False)
     assert (
         await off.send(topic, 0, of_transaction(b"x", 1), transactional_id=ID)
     ).error is ErrorCode.INVALID_REQUEST

@@ -42,7 +42,7 @@ class Coordinator:
 
 
 async def transactional_node(cluster: Cluster, coordinator: Coordinator, **settings: object) -> Node:
-    node = await cluster.node(transactions=True, **settings)
+    node = await cluster.node(**settings)
     node.service.ownership.tools.joins._calls = coordinator
     return node
 

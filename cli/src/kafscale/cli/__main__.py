@@ -300,6 +300,12 @@ def up(
     in_memory: InMemoryOption = False,
     internal_tls: InternalTlsOption = None,
     security_protocol: ProtocolOption = SecurityProtocol.PLAINTEXT,
+    console: Annotated[
+        bool, typer.Option(envvar="KAFSCALE_CONSOLE", help="Start the web console too, on this machine.")
+    ] = True,
+    console_port: Annotated[
+        int, typer.Option(envvar="KAFSCALE_CONSOLE_PORT", min=1, max=PORT_MAX, help="Port of the console.")
+    ] = 8480,
 ) -> None:
     """Start etcd, all services and upkeep on this machine. Example: kafscale up --port 9092 --scale produce=2"""
     from kafscale.cli.up_plan import UpPlan
@@ -319,6 +325,7 @@ def up(
             etcd_quota_bytes=etcd_quota_bytes,
             internal_tls=_has_authorizer() if internal_tls is None else internal_tls,
             protocol=security_protocol,
+            console_port=console_port if console else None,
         )
     )
 

@@ -35,7 +35,7 @@ from kafscale.cli.supervisor import (
     restart_backoff,
 )
 from kafscale.cli.up_plan import UpPlan, service_program
-from kafscale.client.request import wait_for_brokers
+from kafscale.client.request import RETRY_S, wait_for_brokers
 from kafscale.operations.datadir import DataDir, Endpoints, started_etcd
 from kafscale.operations.disk import Disk, DiskWatch
 from kafscale.operations.services import ROLES, SERVICES
@@ -52,6 +52,11 @@ LOOK_S = 5.0
 LOOKS_PER_REPORT = 12
 DELAY_VARIABLE = "KAFSCALE_GROUP_INITIAL_REBALANCE_DELAY_MS"
 ROOM_POLL_S = 0.5
+CONSOLE = "console"
+CONSOLE_HOST = "127.0.0.1"
+CONSOLE_START_S = 60.0
+CONSOLE_CA = "KAFSCALE_CONSOLE_CA"
+CONSOLE_LOGIN = "KAFSCALE_CONSOLE_COMMAND_CONFIG"
 
 
 class CannotStart(Exception):
@@ -79,6 +84,18 @@ def check_port_free(host: str, port: int) -> None:
                     f"(make up PORT={port + 1}, kafscale up --port {port + 1})"
                 ) from trouble
             raise CannotStart(f"cannot listen on {join_address(host, port)}: {trouble.strerror}") from trouble
+
+
+async def _listening(host: str, port: int) -> None:
+    """Waits until something listens there. The caller sets the deadline."""
+    while True:
+        try:
+            _, writer = await asyncio.open_connection(host, port)
+        except OSError:
+            await asyncio.sleep(RETRY_S)
+            continue
+        writer.close()
+        return
 
 
 class Up:
@@ -199,6 +216,8 @@ class Up:
             watchers.append(group.create_task(self._announce(supervisor, views, endpoint)))
             await self._stop.wait()
             self._report("stopping: draining")
+            if CONSOLE in supervisor.children:
+                await supervisor.stop(CONSOLE)
             for role in reversed(ROLES):
                 names = [f"{role}-{node_id}" for each, node_id in self._plan.instances() if each == role]
                 await asyncio.gather(*(supervisor.stop(name) for name in names))
@@ -220,20 +239,27 @@ class Up:
             await etcd.delete(self._keys.node(role, node_id))
             await self._forget(etcd, self._keys.live_node_prefix(role, node_id))
 
-    def _spec(self, role: str, node_id: int, endpoint: str, etcd: EtcdClient) -> ChildSpec:
-        env = {
-            **MALLOC_ENV,
+    def _common(self, endpoint: str) -> dict[str, str]:
+        """Where etcd and the store are."""
+        found = {
             "KAFSCALE_ETCD_ENDPOINTS": endpoint,
             "KAFSCALE_ETCD_QUOTA_BYTES": str(self._plan.etcd_quota_bytes),
             "KAFSCALE_NAMESPACE": self._plan.namespace,
             "KAFSCALE_OBJECT_STORE": self._plan.store.value,
+        }
+        if self._with_records:
+            found["KAFSCALE_OBJECT_DIR"] = str(self._data.objects)
+        return found
+
+    def _spec(self, role: str, node_id: int, endpoint: str, etcd: EtcdClient) -> ChildSpec:
+        env = {
+            **MALLOC_ENV,
+            **self._common(endpoint),
             "KAFSCALE_NODE_ID": str(node_id),
             **self._tls.get(role, {}),
         }
-        if self._with_records:
-            env["KAFSCALE_OBJECT_DIR"] = str(self._data.objects)
-            if role == "produce":  # what upkeep and admin write makes room
-                env["KAFSCALE_OBJECT_DIR_KEPT_BYTES"] = str(self._data.disk(with_records=True).kept)
+        if self._with_records and role == "produce":  # what upkeep and admin write makes room
+            env["KAFSCALE_OBJECT_DIR_KEPT_BYTES"] = str(self._data.disk(with_records=True).kept)
         if DELAY_VARIABLE not in os.environ:  # one developer's group has all its members at once
             env[DELAY_VARIABLE] = "0"
         if role == "frontdoor":
@@ -290,6 +316,40 @@ class Up:
             )
         self._report(f"KafScale is ready: bootstrap.servers={self._plan.bootstrap}")
         self._report(f"commands reach it so: kafscale status --data-dir {shlex.quote(str(self._data.root))}")
+        if self._plan.console_port is not None:
+            await self._start_console(supervisor, self._plan.console_port, endpoint)
+
+    async def _start_console(self, supervisor: Supervisor, port: int, endpoint: str) -> None:
+        """After all others are ready, so nobody waits for it, and its imports are not those of the fork server. If it
+        cannot run, the cluster does."""
+        if self._plan.protocol.uses_tls and not {CONSOLE_CA, CONSOLE_LOGIN} & os.environ.keys():
+            self._report(f"no console: clients need TLS here; {CONSOLE_CA} names the CA of their certificate")
+            return
+        try:
+            check_port_free(CONSOLE_HOST, port)
+        except CannotStart:
+            self._report(
+                f"no console: {join_address(CONSOLE_HOST, port)} is in use by another program; give --console-port "
+                f"{port + 1}"
+            )
+            return
+        env = {
+            **self._common(endpoint),
+            "KAFSCALE_CONSOLE_PORT": str(port),
+            "KAFSCALE_CONSOLE_BOOTSTRAP_SERVERS": self._plan.bootstrap,
+            "KAFSCALE_CONSOLE_SECURITY_PROTOCOL": self._plan.protocol.value,
+        }
+        spec = ChildSpec(
+            name=CONSOLE, program=service_program(CONSOLE), env=env, log=self._data.logs / "console.log"
+        )
+        supervisor.mark_running(supervisor.start(spec))
+        try:
+            async with asyncio.timeout(CONSOLE_START_S):
+                await _listening(CONSOLE_HOST, port)
+        except TimeoutError:
+            self._report(f"the console is not ready after {CONSOLE_START_S:.0f} s; its log is {spec.log}")
+            return
+        self._report(f"Console: http://{join_address(CONSOLE_HOST, port)}/")
 
     async def _serving(
         self, supervisor: Supervisor, views: Mapping[str, LiveView], changed: asyncio.Event

@@ -27,6 +27,8 @@ class UpPlan:
     upkeep: bool = True
     etcd_quota_bytes: int = QUOTA_BYTES
     internal_tls: bool = False
+    console_port: int | None = None
+    """None: without the web console."""
     protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT
     """Of the listener for clients. Its certificate, users and ACLs are settings, which the services inherit."""
 

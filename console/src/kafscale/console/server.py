@@ -218,7 +218,8 @@ def door_of(settings: ConsoleSettings) -> Door:
         hosts.add(join_address(settings.listen, 0).rpartition(":")[0])
     if settings.certificate is not None:
         hosts |= names_of(settings.certificate.read_bytes())
-    return Door(frozenset(hosts), settings.tls, settings.behind_proxy)
+    only = None if settings.published_on_loopback else settings.behind_proxy
+    return Door(frozenset(hosts), settings.tls, only)
 
 
 def names_of(certificate: bytes) -> set[str]:

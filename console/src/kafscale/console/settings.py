@@ -17,6 +17,7 @@ from kafscale.operations.target import Target
 
 PORT: Final = 8480
 HOST: Final = "127.0.0.1"
+_LOOPBACK: Final = frozenset(name.strip("[]") for name in LOOPBACK)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +36,12 @@ class ConsoleSettings:
 
     @property
     def on_loopback(self) -> bool:
-        return self.listen in {name.strip("[]") for name in LOOPBACK}
+        return self.listen in _LOOPBACK
+
+    @property
+    def published_on_loopback(self) -> bool:
+        """A container listens on all addresses, and its port is published as 127.0.0.1:8480:8480."""
+        return self.behind_proxy is not None and urlsplit(self.behind_proxy).hostname in _LOOPBACK
 
     @property
     def tls(self) -> bool:
@@ -48,7 +54,7 @@ def mistake(settings: ConsoleSettings, mode: Mode) -> str | None:
         return "--tls-certificate and --tls-key belong together; give both"
     if settings.behind_proxy is not None and not _is_origin(settings.behind_proxy):
         return "--behind-proxy is the address of the console in browsers, such as https://console.example.com"
-    if settings.on_loopback:
+    if settings.on_loopback or settings.published_on_loopback:
         return None
     where = f"on {settings.listen}, which other machines reach, the console"
     if mode is Mode.OPEN:

@@ -196,9 +196,9 @@ class ServiceSettings(BaseSettings):
     )
 
     transactions: bool = Field(
-        False,
+        True,
         description="Whether producers may have a transactional.id. All front doors, produce instances and "
-        "coordinators need the same value. Transactions are not finished: leave it off.",
+        "coordinators need the same value; docs/transactions.md says in which order to change it.",
     )
 
     redis_url: SecretStr | None = Field(

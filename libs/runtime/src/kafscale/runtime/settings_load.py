@@ -11,12 +11,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar, get_args
 
 from kafscale.runtime.redaction import HIDDEN, redact_field, redact_text
-from kafscale.runtime.settings import ServiceSettings
 from pydantic import SecretStr, ValidationError
 from pydantic.fields import FieldInfo
-from pydantic_settings import SettingsError
+from pydantic_settings import BaseSettings, SettingsError
 
-S = TypeVar("S", bound=ServiceSettings)
+S = TypeVar("S", bound=BaseSettings)
 
 USAGE_EXIT_CODE = 2
 
@@ -44,11 +43,11 @@ def read_settings(kind: type[S], given: Mapping[str, Any] | None = None) -> S:
         raise BadSettings(str(error)) from None
 
 
-def variable(kind: type[ServiceSettings], field: str) -> str:
+def variable(kind: type[BaseSettings], field: str) -> str:
     return f"{kind.model_config.get('env_prefix', '')}{field}".upper()
 
 
-def sentence(kind: type[ServiceSettings], detail: object) -> str:
+def sentence(kind: type[BaseSettings], detail: object) -> str:
     """KAFSCALE_CACHE_BYTES="many": should be a whole number. (Bytes of ...)"""
     assert isinstance(detail, dict), "pydantic describes an error by a dict"
     field = str(detail["loc"][0]) if detail["loc"] else ""
@@ -69,7 +68,7 @@ def is_secret(info: FieldInfo) -> bool:
     return SecretStr in get_args(info.annotation)
 
 
-def parse_flags(kind: type[ServiceSettings], argv: Sequence[str]) -> dict[str, str]:
+def parse_flags(kind: type[BaseSettings], argv: Sequence[str]) -> dict[str, str]:
     program = f"python -m {kind.__module__.rpartition('.')[0]}"
     parser = argparse.ArgumentParser(prog=program, description=kind.__doc__, allow_abbrev=False)
     for name, info in kind.model_fields.items():

@@ -27,8 +27,8 @@ from kafscale_spark.jobs.program import ROWS_SHOWN, answered, arguments, job_ses
 from kafscale_spark.options import Request
 
 SHOWN: Final = [
-    *("group_id", "topic", "partition", "status", "records", "bytes", "time_ms", "lost", "at_risk"),
-    *("expires_in_ms", "eta_ms", "consume_per_s", "produce_per_s", "member"),
+    *("group_id", "topic", "partition", "status", "records", "stable_records", "bytes", "time_ms"),
+    *("lost", "at_risk", "expires_in_ms", "eta_ms", "consume_per_s", "produce_per_s", "member"),
 ]
 """Rows printed; files have all rows."""
 
