@@ -1,5 +1,5 @@
-"""`python -m bench.page`: writes the table and the picture of docs/performance.md; the page behind it gets the goals and
-what commits cost.
+"""`python -m bench.page`: writes the table and the picture of docs/performance.md, and goals and what commits cost into
+the page behind it.
 
 Law: every figure between the marks of these pages comes from the newest file of bench/results/ (the goals: also of
 bench/results/goals/; commits: of bench/results/transactions/), so page and file cannot differ: `make gen-check` runs

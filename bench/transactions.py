@@ -7,8 +7,9 @@ have sent while it commits is lost. *Saturated*: it always has 200 such records 
 in each partition and a read_committed consumer, which shows when a transaction is visible.
 
 On S3, KafScale has its default budgets: SeaweedFS bills nothing, but users have them. A system runs once, and its
-cases take turns in each round, in every second one in the reverse order. A run of all systems with three rounds goes to bench/results/transactions/, and `make
-gen` puts the newest one into docs/performance-history.md; any other goes to out/bench/.
+cases take turns in each round, in every second one in the reverse order. A run of all systems with three rounds goes to
+bench/results/transactions/, and `make gen` puts the newest one into docs/performance-history.md; any other goes to
+out/bench/.
 """
 
 from __future__ import annotations
