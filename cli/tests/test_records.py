@@ -12,9 +12,9 @@ import pytest
 from confluent_kafka import Message
 from kafscale.cli.records import consume as module
 from kafscale.cli.records.consume import ConsumePlan, consume
-from kafscale.cli.records.json_lines import Record, from_line, to_line
 from kafscale.cli.records.produce_command import _hint
 from kafscale.client.admin_client import Client
+from kafscale.client.json_lines import Record, from_line, to_line
 from kafscale.operations.positions import Base, Position
 
 from .mock_kafka import MockKafka, mock_kafka

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from kafscale.cli.records.json_lines import Record
 from kafscale.cli.records.template import TemplateWrong, compiled
+from kafscale.client.json_lines import Record
 
 RECORD = Record(
     topic="orders",

@@ -19,7 +19,7 @@ from typing import Any, Final
 from axe_playwright_python.sync_playwright import Axe
 from kafscale.runtime.ports import free_port
 from kafscale.testkit.chromium import find_chromium
-from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, Request, expect, sync_playwright
 
 from e2e.harness.cluster import KAFSCALE
 from e2e.harness.services import dying_with_parent
@@ -62,6 +62,7 @@ def console_of(options: Sequence[str], env: Mapping[str, str] | None = None) -> 
 def chromium() -> Iterator[Browser]:
     """Debian's, of the PATH. Without one the test is skipped, or fails if CI is set."""
     binary = find_chromium()
+    expect.set_options(timeout=WAIT_MS)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=binary, args=["--no-sandbox"])
         try:

@@ -45,6 +45,7 @@ def test_a_newcomer_finds_a_topic_its_partitions_and_its_configs(visitor: Visito
     assert visitor.cells() == [["orders", "3", f"{RECORDS:,}"]]
     page.get_by_role("link", name="orders").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("orders")
+    page.get_by_role("link", name="Partitions").click()
     each = f"{RECORDS // 3:,}"
     assert [row[:4] for row in visitor.cells()][1:] == [
         ["1", "0", each, each],

@@ -13,7 +13,7 @@ from kafscale.coordinator.slots import LOADED_TOGETHER, Held
 from kafscale.coordinator.transactions import registry
 from kafscale.coordinator.transactions.actor import Decision
 from kafscale.coordinator.transactions.model import LAST_EPOCH, ProducerEpoch, Rules
-from kafscale.coordinator.transactions.registry import LOOK_EVERY_S
+from kafscale.coordinator.transactions.registry import LOOK_EVERY_S, UNUSED_MS
 from kafscale.rpc.v1.transactions_pb2 import JoinRequest, OverRequest
 from kafscale.runtime.transactions.participants import participants_from_pb, participants_to_pb
 from kafscale.storage.coordination import encode_owner
@@ -410,6 +410,28 @@ async def test_an_unused_id_is_deleted_after_its_time(one: Coordinator) -> None:
     await until(lambda: kept(one) == "not")
     assert await record(one) is None
     assert LOOK_EVERY_S * 1_000 < DAY_MS
+
+
+async def test_a_coordinator_with_nearly_too_many_ids_deletes_those_that_rest_since_half_a_day(
+    one: Coordinator,
+) -> None:
+    ids(one)._ids_max = 2
+    await producer(one, "a")
+    await producer(one, "b")
+    one.clock.later_ms = UNUSED_MS // 2
+    await producer(one, "b")
+    one.clock.later_ms = UNUSED_MS - 1_000
+    ids(one).expire()
+    assert kept(one, "a") == "at rest"
+    one.clock.later_ms = UNUSED_MS
+    ids(one).expire()
+    await until(lambda: kept(one, "a") == "not")
+    assert kept(one, "b") == "at rest"
+    assert (await init(one, "c")).error is ErrorCode.NONE
+    one.clock.later_ms = 2 * UNUSED_MS
+    ids(one)._ids_max = 3
+    ids(one).expire()
+    assert kept(one, "b") == "at rest"
 
 
 async def test_requests_to_a_slot_that_is_not_here_or_not_read_are_refused(one: Coordinator) -> None:

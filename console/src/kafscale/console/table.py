@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from kafscale.console.api import overview, session, topics
+from kafscale.console.api import overview, records, session, topics
 from kafscale.console.routes import Route
 
 ROUTES: Final[Sequence[Route]] = (
     *session.ROUTES,
     *overview.ROUTES,
     *topics.ROUTES,
+    *records.ROUTES,
 )
 
 

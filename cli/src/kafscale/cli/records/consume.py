@@ -15,8 +15,8 @@ from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 from confluent_kafka.admin import TopicDescription
-from kafscale.cli.records.json_lines import Record
 from kafscale.client.admin_client import CLIENT_ID, Client, NoTopic, Refusal, trouble_of
+from kafscale.client.json_lines import Record
 from kafscale.client.topics import TopicPart, existing_topics, find_topics, of_topic, topic_names
 from kafscale.operations.positions import Position, chosen, located
 

@@ -149,8 +149,8 @@ def _check_member(partitions: list[str] | None, offset: str, until: str | None) 
 
 
 def _writer(output: TextOutput, template: str | None, with_keys: bool, null: bool) -> Piece:
-    from kafscale.cli.records.json_lines import to_line
     from kafscale.cli.records.template import TemplateWrong, compiled
+    from kafscale.client.json_lines import to_line
 
     if output is TextOutput.JSON:
         if template is not None or with_keys or null:

@@ -9,8 +9,8 @@ from typing import IO, Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from kafscale.cli.options import Codec
-from kafscale.cli.records.json_lines import Headers, LineWrong, Record, from_line
 from kafscale.client.admin_client import Client, KafkaTrouble, Refusal, trouble_of
+from kafscale.client.json_lines import Headers, LineWrong, Record, from_line
 from kafscale.client.topics import existing_topics, of_topic
 from kafscale.operations.positions import chosen
 

@@ -13,8 +13,8 @@ from kafscale.operations.positions import WAYS, now_ms, parse_time
 from kafscale.operations.sentences import counted
 
 if TYPE_CHECKING:
-    from kafscale.cli.records.json_lines import Headers, Record
     from kafscale.cli.records.produce import Delivered
+    from kafscale.client.json_lines import Headers, Record
 
 TopicArgument = Annotated[
     str | None, typer.Argument(help="Name of the topic. With --input json, each line may name its own.")

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Final
 
-from kafscale.cli.records.json_lines import Record
+from kafscale.client.json_lines import Record
 
 NULL: Final = b"NULL"
 _TOKEN: Final = re.compile(

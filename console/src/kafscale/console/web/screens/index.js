@@ -3,5 +3,6 @@
 export const SCREENS = [
   { path: "/", nav: "Overview", key: "o", load: () => import("./overview.js") },
   { path: "/topics", nav: "Topics", key: "t", load: () => import("./topics.js") },
+  { path: "/topics/:topic/:partition/:offset", load: () => import("./record.js") },
   { path: "/topics/:topic/:tab?", load: () => import("./topic.js") },
 ];

@@ -5,6 +5,7 @@ import { Link } from "../router.js";
 import { Failure } from "../parts/failure.js";
 
 const TABS = [
+  { tab: "records", title: "Records", load: () => import("./topic_records.js") },
   { tab: "partitions", title: "Partitions", load: () => import("./topic_partitions.js") },
   { tab: "configs", title: "Configs", load: () => import("./topic_configs.js") },
 ];

@@ -60,6 +60,7 @@ NEEDS_NO_PROOF = frozenset(
 def step(transactions: Transactions, event: Event, now: Instant, rules: Rules) -> Transition:
     """Applies one event. A client's mistake is an answer, never an exception."""
     working = _Working.begin(transactions, now, rules)
+    unused_ms = None
     match event:
         case InitProducerId() | Join() | EndTxn():
             working.ask(event)
@@ -72,10 +73,10 @@ def step(transactions: Transactions, event: Event, now: Instant, rules: Rules) -
         case Abandon():
             working.abandon(event)
         case Tick():
-            pass
+            unused_ms = event.unused_ms
         case _:
             assert_never(event)
-    working.expire()
+    working.expire(rules.expiration_ms if unused_ms is None else unused_ms)
     working.judge_parked()
     return working.finish()
 
@@ -150,8 +151,8 @@ class _Working:
 
     # -- time -----------------------------------------------------------------------------------
 
-    def expire(self) -> None:
-        """Aborts the transaction under way after its timeout; deletes a record that has long been unused."""
+    def expire(self, unused_ms: int) -> None:
+        """Aborts the transaction under way after its timeout; deletes a record that was unused for so long."""
         state, now_ms = self.state, self.now.mono_ms
         if state is None or state.closing is not None:
             return
@@ -159,8 +160,12 @@ class _Working:
             if _is_due(self._timeout_ms(state), now_ms):
                 case = self._case(state)
                 self._become(aborted_by_fence(case, state, last_epoch=NO_EPOCH))
-        elif not self.changed and not self.parked and _is_due(self.before.expiration_ms, now_ms):
+        elif not self.changed and not self.parked and self._is_unused(unused_ms):
             self._become(None)
+
+    def _is_unused(self, for_ms: int) -> bool:
+        due_ms = self.before.expiration_ms
+        return due_ms is not None and due_ms - self.rules.expiration_ms + for_ms <= self.now.mono_ms
 
     def judge_parked(self) -> None:
         """In order of arrival, until none can be answered."""

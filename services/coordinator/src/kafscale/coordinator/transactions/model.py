@@ -135,7 +135,9 @@ class Abandon:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tick:
-    """Time has passed."""
+    """Time has passed. `unused_ms`: a record that was unused for so long may be deleted; None: as `Rules` say."""
+
+    unused_ms: int | None = None
 
 
 Request = InitProducerId | Join | EndTxn

@@ -14,6 +14,7 @@ The laws:
 from __future__ import annotations
 
 import asyncio
+import heapq
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
@@ -65,6 +66,10 @@ IDS_MAX: Final = 50_000
 LOOK_EVERY_S: Final = 60.0
 EXPIRED_TOGETHER: Final = 1_000
 """So many records are deleted in one look."""
+CROWDED: Final = 0.9
+UNUSED_MS: Final = 12 * 3_600_000
+"""If a coordinator has nearly as many ids as it may have, those that were unused for so long are deleted, the oldest
+first: a sink of Flink may take a new id for each checkpoint of each task."""
 UNANSWERED: Final = Token(0)
 """Answers that no machine gave have this token."""
 
@@ -370,17 +375,20 @@ class TransactionalIds:
             self.expire()
 
     def expire(self) -> None:
-        """Deletes records that were unused for too long, at most EXPIRED_TOGETHER."""
-        before_ms = self._around.clock.wall_ms() - self._rules.expiration_ms
-        due = [
-            name
+        """Deletes records that were unused for too long, the oldest first, at most EXPIRED_TOGETHER."""
+        unused_ms = self._rules.expiration_ms
+        if self.count > CROWDED * self._ids_max:
+            unused_ms = min(unused_ms, UNUSED_MS)
+        before_ms = self._around.clock.wall_ms() - unused_ms
+        due = (
+            (resting.changed_ms, name)
             for names in self._resting.values()
             for name, resting in names.items()
             if resting.changed_ms <= before_ms
-        ]
-        for name in due[:EXPIRED_TOGETHER]:
+        )
+        for _, name in heapq.nsmallest(EXPIRED_TOGETHER, due):
             if self._refusal(name) is ErrorCode.NONE:
-                self._actor(name).tell(Tick())
+                self._actor(name).tell(Tick(unused_ms=unused_ms))
 
     # -- what tools and metrics show -------------------------------------------------------------
 

@@ -7,7 +7,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kafscale.cli.records.json_lines import LineWrong, Record, from_line, to_line
+from kafscale.client.json_lines import LineWrong, Record, from_line, to_line
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 DATA = st.none() | st.binary(max_size=20) | TEXT.map(str.encode)

@@ -1,0 +1,1 @@
+"""From the bytes of a record to what a person reads."""

@@ -1,0 +1,170 @@
+"""The records of a topic, in a browser: one order over all partitions, permalinks, formats, copies."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+from playwright.sync_api import expect
+
+from e2e.harness.cluster import KAFSCALE, Cluster
+from e2e.harness.console_page import Visitor
+from e2e.harness.secured import done
+
+RECORDS = 120
+FIRST_MS = 1_790_000_000_000
+HOSTILE = "<img src=x onerror=alert(1)>"
+EXACT = 9_007_199_254_740_993
+
+pytestmark = pytest.mark.timeout(600)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def topics(cluster: Cluster) -> None:
+    """Record n of `orders` is n seconds after FIRST_MS, in partition n % 3 but for every 10th, which is in 0."""
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    done(admin.create_topics([NewTopic("orders", 3), NewTopic("bytes", 1), NewTopic("money", 1)]))
+    producer = Producer({"bootstrap.servers": cluster.bootstrap})
+    for number in range(RECORDS):
+        order = {"order": number, "customer": f"customer-{number % 7}", "exact": EXACT, "note": HOSTILE}
+        producer.produce(
+            "orders",
+            json.dumps(order),
+            f"order-{number}",
+            0 if number % 10 == 0 else number % 3,
+            timestamp=FIRST_MS + number * 1_000,
+            headers=[("source", b"web"), ("trace", bytes(range(8)))],
+        )
+    for value, key in (
+        (b"\x00\x01\xff", (42).to_bytes(8, "big")),
+        (None, b"gone"),
+        (b"", None),
+        (b"x" * 70_000, b"long"),
+    ):
+        producer.produce("bytes", value, key)
+    assert producer.flush(60) == 0
+    for transaction, ends in (("paid", True), ("refused", False)):
+        bank = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": transaction})
+        bank.init_transactions(60)
+        bank.begin_transaction()
+        bank.produce("money", transaction)
+        assert bank.flush(60) == 0  # an abort would drop what is not sent
+        (bank.commit_transaction if ends else bank.abort_transaction)(60)
+
+
+def orders(visitor: Visitor) -> list[int]:
+    """The numbers in the shown keys."""
+    return [int(row[3].removeprefix("order-")) for row in visitor.cells()]
+
+
+def test_a_topic_opens_with_its_newest_records_in_one_order_over_all_partitions(visitor: Visitor) -> None:
+    page = visitor.page
+    visitor.go("/topics/orders")
+    assert orders(visitor) == list(range(119, 69, -1))
+    assert visitor.cells()[0][0] == "2026-09-21 16:15:19.000 +02:00"
+    visitor.inspect("records")
+    page.get_by_role("button", name="Older").click()
+    expect(page.locator("tbody tr").first).to_contain_text("order-69")
+    assert orders(visitor) == list(range(69, 19, -1))
+    page.get_by_role("button", name="Older").click()
+    expect(page.locator("tbody tr")).to_have_count(20)
+    assert orders(visitor) == list(range(19, -1, -1))
+    expect(page.get_by_role("button", name="Older")).to_be_disabled()
+    page.get_by_role("button", name="Newer").click()
+    expect(page.locator("tbody tr").first).to_contain_text("order-69")
+    link = page.url
+    visitor.go("/topics/orders")
+    page.goto(link)
+    assert orders(visitor) == list(range(69, 19, -1))
+
+
+def test_from_an_offset_a_time_and_the_oldest_of_one_partition(visitor: Visitor) -> None:
+    page = visitor.page
+    visitor.go(f"/topics/orders?from=time&at={FIRST_MS + 100_000}")
+    assert orders(visitor) == list(range(100, 120))
+    page.get_by_label("From").select_option("oldest")
+    expect(page.locator("tbody tr").first).to_contain_text("order-0")
+    page.get_by_label("Partition").select_option("1")
+    expect(page.locator("tbody tr").first).to_contain_text("order-1")
+    in_one = [number for number in range(RECORDS) if number % 3 == 1 and number % 10]
+    assert orders(visitor) == in_one
+    page.get_by_label("From").select_option("offset")
+    page.get_by_label("Offset", exact=True).fill("30")
+    page.get_by_role("button", name="Go").click()
+    expect(page.locator("tbody tr").first).to_contain_text(f"order-{in_one[30]}")
+    assert orders(visitor) == in_one[30:]
+    page.get_by_label("From").select_option("hour")
+    expect(page.get_by_text("No record has this time or a later one.")).to_be_visible()
+    visitor.expected.add("400")
+    visitor.go("/topics/orders?from=time&at=yesterday")
+    expect(page.get_by_role("alert")).to_contain_text("at is a time: 2026-01-31T08:00")
+
+
+def test_a_record_opens_below_its_row_and_can_be_copied(visitor: Visitor, cluster: Cluster) -> None:
+    page = visitor.page
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    visitor.go("/topics/orders")
+    page.locator("button.open").first.click()
+    expect(page.get_by_label("Value", exact=True)).to_contain_text(f'"exact": {EXACT}')
+    expect(page.get_by_label("Value", exact=True)).to_contain_text(HOSTILE)
+    expect(page.locator("dl.headers")).to_contain_text("00 01 02 03 04 05 06 07")
+    visitor.inspect("record-open")
+
+    def copied(button: str, said: str) -> str:
+        page.get_by_role("button", name=button).click()
+        expect(page.get_by_role("status")).to_have_text(said)
+        text: str = page.evaluate("navigator.clipboard.readText()")
+        return text
+
+    record = json.loads(copied("Copy as JSON", "JSON copied"))
+    assert (record["key"], json.loads(record["value"])["order"]) == ("order-119", 119)
+    command = copied("Copy as command", "Command copied")
+    assert command == f"kafscale consume -p 2 -o {record['offset']} -c 1 -- orders"
+    printed = subprocess.run(
+        [*KAFSCALE, *command.split()[1:-2], "--bootstrap-server", cluster.bootstrap, "--", "orders"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    ).stdout
+    assert printed == record["value"] + "\n"
+
+
+def test_a_permalink_shows_one_record_with_all_formats_and_its_neighbours(visitor: Visitor) -> None:
+    page = visitor.page
+    visitor.go("/topics/bytes/0/0")
+    expect(page.get_by_label("Key as hex", exact=True)).to_have_text("00 00 00 00 00 00 00 2a")
+    expect(page.get_by_text("as a number it is 42")).to_be_visible()
+    page.get_by_role("group", name="Format of Key").get_by_role("button", name="number").click()
+    expect(page.get_by_label("Key as number")).to_have_text("42")
+    expect(page.get_by_label("Value in hex with offsets")).to_contain_text("00000000  00 01 ff")
+    visitor.inspect("record")
+    page.get_by_role("link", name="1 ›").click()
+    expect(page.get_by_text("null: a tombstone")).to_be_visible()
+    page.get_by_role("link", name="2 ›").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Offset 2 of partition 0")
+    page.get_by_role("link", name="‹ 1").click()
+    expect(page.get_by_text("null: a tombstone")).to_be_visible()
+    visitor.go("/topics/bytes/0/77")
+    expect(page.get_by_role("alert")).to_contain_text(
+        "it is not written yet: the partition ends before offset 4"
+    )
+    visitor.go("/topics/bytes?key_as=number")
+    assert [row[3] for row in visitor.cells()][-1] == "42"
+
+
+def test_records_of_an_aborted_transaction_are_shown_only_on_demand_and_marked(visitor: Visitor) -> None:
+    page = visitor.page
+    visitor.go("/topics/money")
+    assert [row[4] for row in visitor.cells()] == ["paid"]
+    page.get_by_label("uncommitted").check()
+    expect(page.locator("tbody tr")).to_have_count(2)
+    assert [row[4].split() for row in visitor.cells()] == [["aborted", "refused"], ["paid"]]
+    page.locator("tbody a").first.click()
+    expect(page.get_by_text("aborted")).to_be_visible()
+    visitor.go("/topics/money/0/2")
+    expect(page.get_by_role("alert")).to_contain_text("it belongs to a transaction that was aborted")
