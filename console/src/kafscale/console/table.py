@@ -5,16 +5,33 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from kafscale.console.api import group_reset, groups, overview, records, session, topics
+from kafscale.console.api import (
+    acls,
+    group_reset,
+    groups,
+    overview,
+    quotas,
+    records,
+    session,
+    topic_changes,
+    topics,
+    transactions,
+    users,
+)
 from kafscale.console.routes import Route
 
 ROUTES: Final[Sequence[Route]] = (
     *session.ROUTES,
     *overview.ROUTES,
     *topics.ROUTES,
+    *topic_changes.ROUTES,
     *records.ROUTES,
     *groups.ROUTES,
     *group_reset.ROUTES,
+    *users.ROUTES,
+    *acls.ROUTES,
+    *quotas.ROUTES,
+    *transactions.ROUTES,
 )
 
 

@@ -8,4 +8,7 @@ export const SCREENS = [
   { path: "/groups", nav: "Groups", key: "g", load: () => import("./groups.js") },
   { path: "/groups/:group", load: () => import("./group.js") },
   { path: "/groups/:group/reset", load: () => import("./group_reset.js") },
+  { path: "/access", nav: "Access", key: "a", load: () => import("./access.js") },
+  { path: "/access/:tab", load: () => import("./access.js") },
+  { path: "/transactions", nav: "Transactions", key: "x", load: () => import("./transactions.js") },
 ];
