@@ -8,6 +8,9 @@ export function count(number) {
   return COUNT.format(typeof number === "string" ? BigInt(number) : number);
 }
 
+/** "1 partition", "2 partitions". */
+export const many = (number, noun) => `${count(number)} ${noun}${number === 1 ? "" : "s"}`;
+
 /** 1,536 is "1.5 KiB". */
 export function bytes(number) {
   if (number === null || number === undefined) return "–";

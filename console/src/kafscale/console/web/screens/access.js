@@ -3,7 +3,7 @@ import { html, useState } from "../html.js";
 import { change, get, path } from "../api.js";
 import { Link, setQuery } from "../router.js";
 import { Confirm, names } from "../parts/confirm.js";
-import { bytes, count } from "../parts/format.js";
+import { bytes, count, many } from "../parts/format.js";
 import { Failure } from "../parts/failure.js";
 import { useMe } from "../parts/me.js";
 import { List, Table } from "../parts/table.js";
@@ -57,7 +57,7 @@ function Users({ query }) {
 }
 
 const RECIPES = [["consumer", "read topics in a group"], ["producer", "write to topics"], ["all", "do everything"], ["custom", "do these operations"]];
-const words = (row) => `${row.permission} ${row.principal} ${row.operation} on ${row.pattern === "prefixed" ? "names that begin with " : ""}${row.resource} ${row.name}`;
+const words = (row) => `${row.permission} ${row.principal} ${row.operation} on ${row.pattern === "prefixed" ? `each ${row.resource} that begins with ${row.name}` : `${row.resource} ${row.name}`}`;
 const plain = ({ resource, name, pattern, principal, host, operation, permission }) => ({ resource, name, pattern, principal, host, operation, permission });
 const aclColumns = [
   { key: "principal", title: "Principal", sort: true },
@@ -95,7 +95,7 @@ function AddAcls({ close, done }) {
   };
   const custom = recipe === "custom" || recipe === "all";
   const reset = () => setRows(null);
-  return html`<${Confirm} mild title="New ACLs" word=${rows ? `Add ${count(rows.length)} ACLs` : "Show the ACLs"} close=${close} done=${done} act=${act}>
+  return html`<${Confirm} mild title="New ACLs" word=${rows ? `Add ${many(rows.length, "ACL")}` : "Show the ACLs"} close=${close} done=${done} act=${act}>
     <label>Principal <input name="principal" value="User:" required pattern="[A-Za-z]+:.+" autofocus onInput=${reset} /></label>
     <label>may <select name="recipe" value=${recipe} onChange=${(event) => { setRecipe(event.target.value); reset(); }}>${RECIPES.map(([each, text]) => html`<option key=${each} value=${each}>${text}</option>`)}</select></label>
     ${recipe === "custom" && html`<label>Operations <input name="operations" required placeholder="read, describe_configs" onInput=${reset} /></label>`}

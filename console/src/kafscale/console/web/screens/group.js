@@ -3,7 +3,7 @@ import { html, useState } from "../html.js";
 import { change, path } from "../api.js";
 import { Link, go } from "../router.js";
 import { Confirm } from "../parts/confirm.js";
-import { count, duration } from "../parts/format.js";
+import { count, duration, many } from "../parts/format.js";
 import { Eta, LostIn, Status } from "../parts/group_status.js";
 import { Chart, Spark } from "../parts/line.js";
 import { Loaded } from "../parts/load.js";
@@ -34,7 +34,7 @@ function Shown({ name, data, reload }) {
       <div class="tile"><span class="title">Unread</span><strong>${count(group.records ?? sum(partitions, "records"))}</strong><span class="more">${stable(group)}</span></div>
       ${me.direct && html`
         <div class="tile"><span class="title">Time behind</span><strong>${duration(group.time_ms)}</strong><span class="more">ETA: <${Eta} row=${group} /></span></div>
-        <div class="tile"><span class="title">Data lost in</span><strong><${LostIn} row=${group} /></strong><span class="more">${group.at_risk ? `${count(group.at_risk)} partitions at risk` : "no partition at risk"}</span></div>`}
+        <div class="tile"><span class="title">Data lost in</span><strong><${LostIn} row=${group} /></strong><span class="more">${group.at_risk ? `${many(group.at_risk, "partition")} at risk` : "no partition at risk"}</span></div>`}
     </div>
     <${Uncommitted} group=${group} partitions=${partitions} />
     ${me.direct && html`<${Chart} title="Unread records" history=${data.history} utc=${utc} />`}
@@ -53,7 +53,7 @@ const sum = (rows, key) => rows.reduce((total, row) => total + (row[key] ?? 0), 
 function members(group, empty) {
   if (empty) return "no members";
   if (group.members === null || group.members === undefined) return group.protocol;
-  return `${count(group.members)} ${group.members === 1 ? "member" : "members"}${group.unowned ? `, ${count(group.unowned)} partitions without one` : ""}`;
+  return `${many(group.members, "member")}${group.unowned ? `, ${many(group.unowned, "partition")} without one` : ""}`;
 }
 
 function stable(group) {
@@ -67,7 +67,7 @@ function Uncommitted({ group, partitions }) {
   const names = where.slice(0, 5).map((row) => `${row.topic}/${row.partition}`).join(", ");
   const all = where.length === partitions.length;
   return html`<p class="note">The group has committed no offset ${all ? "yet" : html`in ${count(where.length)} of ${count(partitions.length)} partitions (${names}${where.length > 5 && ", …"})`}.
-    Nobody knows where it begins there: its consumers decide (<code>auto.offset.reset</code>). ${count(sum(where, "records"))} records are stored there${group.uncommitted_expires_in_ms ? `; the first of them is deleted in ${duration(group.uncommitted_expires_in_ms)}` : ""}.</p>`;
+    Nobody knows where it begins there: its consumers decide (<code>auto.offset.reset</code>). ${many(sum(where, "records"), "record")} ${sum(where, "records") === 1 ? "is" : "are"} stored there${group.uncommitted_expires_in_ms ? `; the first of them is deleted in ${duration(group.uncommitted_expires_in_ms)}` : ""}.</p>`;
 }
 
 function Members({ partitions }) {
@@ -113,7 +113,7 @@ function Partitions({ partitions, direct }) {
   const order = (row) => [row.lost ?? 0, row.at_risk ? 1 : 0, row.committed === null ? -1 : row.time_ms ?? 0, row.records ?? 0];
   const worst = partitions.map((row) => [row, order(row)]).sort(([, a], [, b]) => b.map((value, at) => value - a[at]).find((step) => step) ?? 0);
   const rows = worst.slice(0, all ? undefined : SHOWN).map(([row]) => ({ ...row, place: `${row.topic}/${row.partition}` }));
-  return html`<${Table} caption=${`${count(partitions.length)} partitions, worst first`} rows=${rows} rowKey="place" columns=${direct ? OF_REPORT : OF_KAFKA} />
+  return html`<${Table} caption=${`${many(partitions.length, "partition")}, worst first`} rows=${rows} rowKey="place" columns=${direct ? OF_REPORT : OF_KAFKA} />
     ${rows.length < partitions.length && html`<p><button type="button" onClick=${() => setAll(true)}>Show all ${count(partitions.length)}</button></p>`}`;
 }
 
@@ -129,7 +129,7 @@ function Actions({ name, data, reload }) {
     ${why && html`<span class="hint">${why}</span>`}
     ${asked === "group" && html`<${Confirm} title=${`Delete group ${name}`} word="Delete group" close=${() => setAsked(null)}
       act=${() => change("DELETE", path`/groups/${name}`)} done=${() => go("/groups")}>
-      <p>Its ${count(committed.length)} committed offsets are deleted. Its consumers then start as those of a new group.</p>
+      <p>With it goes ${many(committed.length, "committed offset")}. Its consumers then start as those of a new group.</p>
     </${Confirm}>`}
     ${asked === "offsets" && html`<${DeleteOffsets} name=${name} byTopic=${byTopic} close=${() => setAsked(null)} reload=${reload} />`}`;
 }
@@ -138,9 +138,9 @@ function DeleteOffsets({ name, byTopic, close, reload }) {
   const [topic, setTopic] = useState([...byTopic.keys()][0]);
   const rows = byTopic.get(topic) ?? [];
   const act = () => change("DELETE", path`/groups/${name}/offsets`, { places: rows.map((row) => [row.topic, row.partition]) });
-  return html`<${Confirm} title="Delete offsets of a topic" word=${`Delete ${count(rows.length)} offsets`} close=${close} act=${act} done=${reload}>
+  return html`<${Confirm} title="Delete offsets of a topic" word=${`Delete ${many(rows.length, "offset")}`} close=${close} act=${act} done=${reload}>
     <label>Topic <select value=${topic} onChange=${(event) => setTopic(event.target.value)}>${[...byTopic.keys()].map((each) => html`<option key=${each}>${each}</option>`)}</select></label>
-    <p>The group then has no position in ${count(rows.length)} partitions of ${topic}: ${rows.slice(0, 5).map((row) => `${row.partition} at ${count(row.committed)}`).join(", ")}${rows.length > 5 && ", …"}.
+    <p>The group then has no position in ${many(rows.length, "partition")} of ${topic}: ${rows.slice(0, 5).map((row) => `${row.partition} at ${count(row.committed)}`).join(", ")}${rows.length > 5 && ", …"}.
       Its consumers begin there as those of a new group. This is refused while members read the topic.</p>
   </${Confirm}>`;
 }

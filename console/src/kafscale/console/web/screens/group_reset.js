@@ -2,7 +2,7 @@
 import { html, useState } from "../html.js";
 import { change, path } from "../api.js";
 import { Link, setQuery } from "../router.js";
-import { count } from "../parts/format.js";
+import { count, many } from "../parts/format.js";
 import { Failure } from "../parts/failure.js";
 import { Loaded } from "../parts/load.js";
 import { useMe } from "../parts/me.js";
@@ -137,7 +137,7 @@ function Preview({ name, shown, again }) {
     <${Table} wide caption="Offsets before and after" rows=${rows} rowKey="place" columns=${COLUMNS} />
     ${shown.members && html`<p class="note">The group has members, so the coordinator would refuse the reset. Stop its consumers, then look at a new preview.</p>`}
     ${failure && html`<${Failure} error=${failure} retry=${failure.error === "moved" ? again : undefined} />`}
-    ${!me.read_only && html`<div class="tools"><button type="button" class="danger" disabled=${busy || shown.members} onClick=${send}>${busy ? "Resetting…" : `Reset ${count(rows.length)} ${rows.length === 1 ? "partition" : "partitions"}`}</button></div>`}
+    ${!me.read_only && html`<div class="tools"><button type="button" class="danger" disabled=${busy || shown.members} onClick=${send}>${busy ? "Resetting…" : `Reset ${many(rows.length, "partition")}`}</button></div>`}
     <details><summary>The same as a command</summary><pre>${shown.commands.join("\n")}</pre></details>
   </section>`;
 }
@@ -151,7 +151,7 @@ function Result({ name, rows }) {
     { key: "same", title: "", show: (row) => (row.sent === row.read ? html`<span class="good-text">equal</span>` : html`<span class="bad-text">different</span>`) },
   ];
   return html`<section role="status">
-    <h2>${wrong ? `${count(wrong)} partitions have another offset now` : `${count(rows.length)} ${rows.length === 1 ? "partition was" : "partitions were"} reset`}</h2>
+    <h2>${wrong ? `${many(wrong, "partition")} with another offset now` : `${many(rows.length, "partition")} reset`}</h2>
     <${Table} wide caption="Offsets sent and read back" rows=${rows.map((row) => ({ ...row, place: `${row.topic}/${row.partition}` }))} rowKey="place" columns=${columns} />
     <p><${Link} href=${path`/groups/${name}`}>Back to the group</${Link}></p>
   </section>`;

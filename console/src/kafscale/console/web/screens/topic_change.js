@@ -4,7 +4,7 @@ import { change, path } from "../api.js";
 import { go } from "../router.js";
 import { Confirm } from "../parts/confirm.js";
 import { Failure } from "../parts/failure.js";
-import { count } from "../parts/format.js";
+import { count, many } from "../parts/format.js";
 import { Loaded } from "../parts/load.js";
 import { useMe } from "../parts/me.js";
 import { Table } from "../parts/table.js";
@@ -33,7 +33,7 @@ function MorePartitions({ topic, now, reload }) {
       <label>It has ${count(now)}. New number <input type="number" required min=${now + 1} value=${total} onInput=${(event) => setTotal(event.target.value)} /></label>
       <button>Add partitions…</button>
     </form>
-    ${asked && html`<${Confirm} title=${`Add ${count(total - now)} partitions`} word="Add partitions" close=${() => setAsked(false)} done=${reload} act=${() => change("POST", path`/topics/${topic}/partitions`, { total: Number(total) })}>
+    ${asked && html`<${Confirm} title=${`Add ${many(total - now, "partition")}`} word="Add partitions" close=${() => setAsked(false)} done=${reload} act=${() => change("POST", path`/topics/${topic}/partitions`, { total: Number(total) })}>
       <p>Partitions cannot be removed again. Records of a key that come later may go to another partition than those before.</p></${Confirm}>`}`;
 }
 

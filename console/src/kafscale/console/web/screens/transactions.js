@@ -4,7 +4,7 @@ import { change, get, path } from "../api.js";
 import { setQuery } from "../router.js";
 import { Confirm } from "../parts/confirm.js";
 import { Failure } from "../parts/failure.js";
-import { count, duration, time } from "../parts/format.js";
+import { count, duration, many, time } from "../parts/format.js";
 import { useMe } from "../parts/me.js";
 import { useSettings } from "../parts/settings.js";
 import { List, Table } from "../parts/table.js";
@@ -30,7 +30,7 @@ export default function Transactions({ query }) {
       empty=${open ? "No transaction is under way." : "No producer has a transactional id."} />
     ${asked && html`<${Confirm} title=${`End the transaction of ${asked.transactional_id}`} word="Abort transaction" close=${() => setAsked(null)} done=${() => setTurn((now) => now + 1)}
       act=${() => change("POST", path`/transactions/${asked.transactional_id}/terminate`)}>
-      <p>Its producer is fenced: it gets an error and must begin again. Its records in ${count(asked.partitions.length)} partitions are aborted, so a read_committed consumer never sees them.</p></${Confirm}>`}
+      <p>Its producer is fenced: it gets an error and must begin again. Its records in ${many(asked.partitions.length, "partition")} are aborted, so a read_committed consumer never sees them.</p></${Confirm}>`}
     <h2>Hanging transactions</h2>
     <${HangingOnes} utc=${utc} />`;
 }
