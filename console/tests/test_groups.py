@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from kafscale.console.answers import Problem
+from kafscale.console.api import groups as screen
 from kafscale.console.api.groups import SHOWN, merged
-from kafscale.console.direct.lag import LagReports
+from kafscale.console.direct.lag import NONE_YET, LagReports
 from kafscale.console.direct.lag_process import Reports, answering
 from kafscale.lake.lag.live import LiveFacts
 from kafscale.lake.lag.report import Facts
@@ -64,6 +67,42 @@ def test_a_group_that_the_report_does_not_have_is_listed_and_one_that_is_not_lis
     assert (row["group"], row["records"], row["status"]) == ("new", None, None)
 
 
+class Asked:
+    """A call of a login that may describe some groups and topics; what the report was asked for is in `asked`."""
+
+    def __init__(self, groups: Iterable[str]) -> None:
+        self.query: dict[str, str] = {}
+        self.path = {"group": "mine"}
+        self.asked: list[tuple[frozenset[str], frozenset[str]]] = []
+        self._groups = frozenset(groups)
+        self.stores = SimpleNamespace(lag=SimpleNamespace(ask=self._ask))
+        self.site = SimpleNamespace(stores=self.stores)
+
+    async def kafka(self, work: Callable[..., Any], *more: Any) -> Any:
+        return work(None, *more)
+
+    async def seen(self, names: Iterable[str], *_: object) -> frozenset[str]:
+        return frozenset(names) & self._groups
+
+    async def _ask(
+        self, groups: Iterable[str], topics: Iterable[str], name: str | None = None
+    ) -> dict[str, Any]:
+        self.asked.append((frozenset(groups), frozenset(topics)))
+        return NONE_YET
+
+
+async def test_the_report_is_asked_for_what_the_login_may_describe_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(screen, "list_all_groups", lambda _: listed("mine", "secret"))
+    monkeypatch.setattr(screen, "find_groups", lambda _, names: {name: listed(name)[0] for name in names})
+    monkeypatch.setattr(screen, "topic_names", lambda _: ["orders"])
+    call: Any = Asked(["mine"])
+    await screen.groups(call)
+    await screen.group(call)
+    assert call.asked == [(frozenset({"mine"}), frozenset({"orders"}))] * 2
+
+
 async def test_requests_are_answered_with_their_id_until_the_input_ends() -> None:
     lines, said = asyncio.StreamReader(), list[dict[str, Any]]()
     lines.feed_data(b'{"id":4,"groups":[],"topics":[]}\n{"id":5,"groups":[],"topics":[],"group":"g"}\n')
@@ -82,8 +121,8 @@ async def test_a_cluster_that_does_not_run_is_a_sentence_and_the_process_is_gone
 ) -> None:
     monkeypatch.setattr("kafscale.console.direct.lag.PATIENCE_S", DONE_S)
     reports = LagReports(Target(tmp_path / "none", None))
-    with pytest.raises(Problem, match="no folder etcd"):
+    with pytest.raises(Problem, match="no cluster runs"):
         await reports.ask([], [])
-    with pytest.raises(Problem, match="no folder etcd"):
+    with pytest.raises(Problem, match="no cluster runs"):
         await reports.ask([], [])
     await reports.close()

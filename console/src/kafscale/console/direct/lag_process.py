@@ -23,7 +23,7 @@ from kafscale.lake.heads import CorruptSegment
 from kafscale.lake.lag.live import LiveFacts
 from kafscale.lake.lag.report import Facts, Report, cut, make_report
 from kafscale.lake.lag.sampler import Reader
-from kafscale.operations.clusters import opened
+from kafscale.operations.clusters import opened_running
 from kafscale.operations.sentences import Trouble
 from kafscale.operations.target import StoreKind, Target
 from kafscale.runtime.settings_load import BadSettings
@@ -97,7 +97,7 @@ async def run(target: Target, say: Say) -> None:
     await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(lines), sys.stdin.buffer
     )
-    async with opened(target, lambda _: None) as cluster:
+    async with opened_running(target) as cluster:
         lake = Lake(
             cluster.etcd, cluster.keys, cluster.store, History(cluster.etcd, cluster.keys, cluster.store)
         )

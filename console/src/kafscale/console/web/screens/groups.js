@@ -36,7 +36,7 @@ function topics(row) {
 const GROUP = { key: "group", title: "Group", sort: true, show: (row) => html`<${Link} href=${path`/groups/${row.group}`}>${row.group}</${Link}>` };
 const UNREAD = { key: "records", title: "Unread", sort: true, numeric: true, show: (row) => count(row.records), note: "Stored records that the group has not read." };
 const TOPICS = { key: "topics", title: "Topics", show: topics };
-const COLUMNS = [
+export const COLUMNS = [
   { key: "risk", title: "Status", sort: true, descending: true, show: (row) => html`<${Status} row=${row} />` },
   GROUP,
   UNREAD,

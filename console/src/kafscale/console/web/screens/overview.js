@@ -9,7 +9,7 @@ export default function Overview() {
     <${Loaded} path="/overview" show=${(found) => html`
       <div class="tiles">
         <${Tile} href="/topics" title="Topics" value=${count(found.topics)} more=${`${count(found.partitions)} partitions`} />
-        <${Tile} title="Consumer groups" value=${count(found.groups)} more=${`${count(found.groups_empty)} without members`} />
+        <${Tile} href="/groups" title="Consumer groups" value=${count(found.groups)} more=${`${count(found.groups_empty)} without members`} />
         <${Tile} title="Brokers" value=${count(found.brokers.length)} more=${`cluster ${found.cluster_id}`} />
       </div>
       ${found.topics === 0 && html`<p class="hint">There is no topic yet. Send the first record: <code>echo hello | kafscale produce greetings</code></p>`}

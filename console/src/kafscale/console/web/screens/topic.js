@@ -8,6 +8,7 @@ const TABS = [
   { tab: "records", title: "Records", load: () => import("./topic_records.js") },
   { tab: "partitions", title: "Partitions", load: () => import("./topic_partitions.js") },
   { tab: "configs", title: "Configs", load: () => import("./topic_configs.js") },
+  { tab: "groups", title: "Groups", load: () => import("./topic_groups.js") },
   { tab: "change", title: "Change", load: () => import("./topic_change.js") },
 ];
 
