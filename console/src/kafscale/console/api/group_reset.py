@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Annotated, Any, Final
@@ -12,6 +13,8 @@ from kafscale.client.admin_client import Client
 from kafscale.client.groups import NO_MEMBERS, commit_offsets, committed_offsets, list_all_groups
 from kafscale.client.topics import EARLIEST, LATEST, NO_OFFSET, find_topics, offsets_at
 from kafscale.console.answers import Problem, Row, bad_request
+from kafscale.console.records.merge import Span
+from kafscale.console.records.reading import Budget, consumer_of, read
 from kafscale.console.reset import (
     ROWS_MAX,
     Aim,
@@ -26,6 +29,9 @@ from kafscale.console.reset import (
 )
 from kafscale.console.rights import on_group
 from kafscale.console.routes import Call, Route
+
+FIRST_MAX: Final = 20
+FIRST_TIMEOUT_S: Final = 3.0
 
 
 class Wanted(msgspec.Struct, forbid_unknown_fields=True):
@@ -43,18 +49,33 @@ class Change(msgspec.Struct, forbid_unknown_fields=True):
 
 
 async def preview(call: Call) -> Row:
-    """`rows` as `reset.Planned`; `members`: whether the group has some, so that the change would be refused;
-    `commands`: the same with the command."""
+    """`rows` as `reset.Planned`. `members`: whether the group has some, so that the change would be refused. `times` of
+    the records that the group would read first: [topic, partition, ms], for FIRST_MAX partitions at most. `commands`:
+    the same with the command."""
     wanted: Any = call.body
     name = call.path["group"]
     try:
-        found: Row = await call.kafka(_preview, name, wanted)
+        rows, found = await call.kafka(_preview, name, wanted)
     except AimWrong as wrong:
         raise bad_request(str(wrong)) from wrong
+    readable = await call.seen({row.topic for row in rows}, Operation.READ)
+    moving = [row for row in rows if row.topic in readable and row.after not in (row.before, row.end)]
+    times = await call.kafka(_first_times, moving[:FIRST_MAX]) if moving else []
+    return {**found, "rows": msgspec.to_builtins(rows), "times": times}
+
+
+def _first_times(client: Client, rows: Sequence[Planned]) -> list[tuple[str, int, int]]:
+    found = []
+    budget = Budget(until_s=time.monotonic() + FIRST_TIMEOUT_S)
+    with consumer_of(client, committed=False) as consumer:
+        for topic in dict.fromkeys(row.topic for row in rows):
+            windows = {row.partition: Span(row.after, row.after + 1) for row in rows if row.topic == topic}
+            for number, window in read(consumer, topic, windows, budget).items():
+                found += [(topic, number, record.timestamp_ms) for record in window.records]
     return found
 
 
-def _preview(client: Client, name: str, wanted: Wanted) -> Row:
+def _preview(client: Client, name: str, wanted: Wanted) -> tuple[list[Planned], Row]:
     counts = {topic.name: len(topic.partitions) for topic in find_topics(client, wanted.topics)}
     places = [
         (topic, number)
@@ -69,8 +90,7 @@ def _preview(client: Client, name: str, wanted: Wanted) -> Row:
     bounds = {place: Bounds(starts[place].offset, ends[place].offset) for place in places}
     rows = planned(before, bounds, _wishes(client, wanted.aim, before, bounds))
     listed = next((row for row in list_all_groups(client) if row["group"] == name), None)
-    return {
-        "rows": msgspec.to_builtins(rows),
+    return rows, {
         "members": listed is not None and listed["state"].upper() not in NO_MEMBERS,
         "left_out": len(places) - len(rows),
         "commands": commands(name, wanted.aim, rows, counts),

@@ -2,7 +2,7 @@
 import { html, useState } from "../html.js";
 import { change, path } from "../api.js";
 import { Link, setQuery } from "../router.js";
-import { count, many } from "../parts/format.js";
+import { count, many, time } from "../parts/format.js";
 import { Failure } from "../parts/failure.js";
 import { Loaded } from "../parts/load.js";
 import { useMe } from "../parts/me.js";
@@ -107,17 +107,20 @@ const COLUMNS = [
   { key: "before", title: "Now", numeric: true, show: (row) => count(row.before) },
   { key: "after", title: "Then", numeric: true, show: (row) => count(row.after) },
   { key: "effect", title: "What it does", show: effect },
+  { key: "first_ms", title: "Begins with", show: (row) => time(row.first_ms, row.utc), note: "Time of the record that the group reads first then." },
   { key: "log", title: "The log has", numeric: true, show: (row) => `${count(row.start)} to ${count(row.end)}` },
   { key: "wanted", title: "Note", show: (row) => (row.wanted === null ? "" : `${count(row.wanted)} is outside of the log`) },
 ];
 
 function Preview({ name, shown, again }) {
   const me = useMe();
+  const { utc } = useSettings();
   const [result, setResult] = useState(null);
   const [failure, setFailure] = useState(null);
   const [busy, setBusy] = useState(false);
   if (result) return html`<${Result} name=${name} rows=${result.rows} />`;
-  const rows = shown.rows.map((row) => ({ ...row, place: `${row.topic}/${row.partition}` }));
+  const times = new Map(shown.times.map(([topic, partition, ms]) => [`${topic}/${partition}`, ms]));
+  const rows = shown.rows.map((row) => ({ ...row, utc, place: `${row.topic}/${row.partition}`, first_ms: times.get(`${row.topic}/${row.partition}`) }));
   const total = (key) => rows.reduce((sum, row) => sum + row[key], 0);
   const send = async () => {
     setBusy(true);
