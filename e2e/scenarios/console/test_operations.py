@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import (
@@ -34,19 +33,13 @@ pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """With an authorizer, whose super user is everybody, and with users who could log in elsewhere."""
-    cluster = Cluster(
-        data_dir=tmp_path_factory.mktemp("console") / "data",
-        env={
-            "KAFSCALE_AUTHORIZER": "acl",
-            "KAFSCALE_SUPER_USERS": "User:ANONYMOUS",
-            "KAFSCALE_LAG_EVERY_MS": "1000",
-        },
-    )
-    cluster.start()
-    yield cluster
-    cluster.kill()
+def settings() -> dict[str, str]:
+    """An authorizer, whose super user is everybody, and samples of lag every second."""
+    return {
+        "KAFSCALE_AUTHORIZER": "acl",
+        "KAFSCALE_SUPER_USERS": "User:ANONYMOUS",
+        "KAFSCALE_LAG_EVERY_MS": "1000",
+    }
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -166,8 +159,8 @@ def test_an_acl_of_a_recipe_explains_why_somebody_may_read(visitor: Visitor) -> 
     visitor.go("/access/acls")
     page.get_by_role("button", name="New ACLs…").click()
     page.get_by_label("Principal", exact=True).fill("User:alice")
-    page.get_by_label("Topics").fill("ord")
-    page.get_by_label("Groups").fill("billing")
+    page.get_by_role("textbox", name="Topics").fill("ord")
+    page.get_by_role("textbox", name="Groups").fill("billing")
     page.get_by_label("all names that begin so").check()
     page.get_by_role("button", name="Show the ACLs").click()
     expect(page.get_by_text("allow User:alice read on each topic that begins with ord")).to_be_visible()
@@ -250,7 +243,8 @@ def test_what_is_deleted_is_shown_before_with_the_groups_that_have_not_read_it(
     visitor: Visitor, cluster: Cluster
 ) -> None:
     page = visitor.page
-    done(AdminClient({"bootstrap.servers": cluster.bootstrap}).create_topics([NewTopic("old", 1)]))
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    done(admin.create_topics([NewTopic("old", 1)]))
     producer = Producer({"bootstrap.servers": cluster.bootstrap})
     for number in range(10):
         producer.produce("old", str(number), partition=0)

@@ -96,7 +96,7 @@ function AddAcls({ close, done }) {
   const custom = recipe === "custom" || recipe === "all";
   const reset = () => setRows(null);
   return html`<${Confirm} mild title="New ACLs" word=${rows ? `Add ${many(rows.length, "ACL")}` : "Show the ACLs"} close=${close} done=${done} act=${act}>
-    <label>Principal <input name="principal" value="User:" required pattern="[A-Za-z]+:.+" autofocus onInput=${reset} /></label>
+    <label>Principal <input name="principal" defaultValue="User:" required pattern="[A-Za-z]+:.+" autofocus onInput=${reset} /></label>
     <label>may <select name="recipe" value=${recipe} onChange=${(event) => { setRecipe(event.target.value); reset(); }}>${RECIPES.map(([each, text]) => html`<option key=${each} value=${each}>${text}</option>`)}</select></label>
     ${recipe === "custom" && html`<label>Operations <input name="operations" required placeholder="read, describe_configs" onInput=${reset} /></label>`}
     <label>Topics <input name="topics" placeholder="orders, payments; * is all" required=${!custom} onInput=${reset} /></label>

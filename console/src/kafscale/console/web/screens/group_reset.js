@@ -57,7 +57,7 @@ function Form({ name, data, query }) {
       <fieldset><legend>1. Which partitions</legend>
         <label>Topics, separated by commas <input name="topics" required value=${topics.join(",")} onChange=${(event) => set({ topics: event.target.value })} list="topics" /></label>
         <datalist id="topics">${known.map((topic) => html`<option key=${topic} value=${topic} />`)}</datalist>
-        ${topics.length === 1 && html`<label>Partitions <input name="partitions" placeholder="all, or 0,2,5-7" value=${query.partitions ?? ""} pattern="[0-9, \-]*" onChange=${(event) => set({ partitions: event.target.value })} /></label>`}
+        ${topics.length === 1 && html`<label>Partitions <input name="partitions" placeholder="all, or 0,2,5-7" value=${query.partitions ?? ""} pattern="[0-9, \\-]*" onChange=${(event) => set({ partitions: event.target.value })} /></label>`}
       </fieldset>
       <fieldset><legend>2. To</legend>
         <div class="choices">${AIMS.map(([aim, words]) => html`<label key=${aim}><input type="radio" name="to" value=${aim} checked=${to === aim} onChange=${() => set({ to: aim })} /> ${words}</label>`)}</div>

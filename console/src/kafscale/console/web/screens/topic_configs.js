@@ -24,7 +24,7 @@ function Shown({ topic, items, reload }) {
   const actions = { key: "actions", title: "Change", show: (each) => !each.read_only && html`<button type="button" class="quiet" aria-label=${`Change ${each.key}`} onClick=${() => setRow(each)}>Change…</button>` };
   return html`<${Table} caption=${`Configs of ${topic}`} rows=${items} columns=${me.read_only ? COLUMNS : [...COLUMNS, actions]} rowKey="key" />
     ${row && html`<${Confirm} mild title=${row.key} word="Save" close=${() => setRow(null)} done=${reload} act=${({ value, unset }) => alter(unset === "on" ? null : value)}>
-      <label>Value <input name="value" value=${row.value ?? ""} autocomplete="off" autofocus /></label>
+      <label>Value <input name="value" defaultValue=${row.value ?? ""} autocomplete="off" autofocus /></label>
       ${row.source === "topic" && html`<label class="line"><input type="checkbox" name="unset" /> back to the default</label>`}
       ${row.key.startsWith("retention.") && html`<p class="hint">A lower value deletes records soon. Look first at who has not read them: <code>kafscale retention what-if</code></p>`}
     </${Confirm}>`}`;

@@ -37,7 +37,7 @@ function NewTopic({ close }) {
     return { topic };
   };
   return html`<${Confirm} mild title="New topic" word="Create topic" close=${close} act=${act} done=${({ topic }) => go(path`/topics/${topic}`)}>
-    <label>Name <input name="topic" required maxlength="249" pattern="[A-Za-z0-9._\-]+" autocomplete="off" autofocus /></label>
+    <label>Name <input name="topic" required maxlength="249" pattern="[A-Za-z0-9._\\-]+" autocomplete="off" autofocus /></label>
     <label>Partitions; empty is the cluster's default <input name="partitions" type="number" min="1" /></label>
     <label>Keep records for days; empty is the cluster's default <input name="days" type="number" min="0" step="any" /></label>
     <label>When they are older <select name="policy"><option value="delete">delete them</option><option value="compact">keep the newest of each key (compact)</option><option value="compact,delete">compact, and delete</option></select></label>
