@@ -39,9 +39,11 @@ def not_found(sentence: str) -> Problem:
 @dataclass(frozen=True, slots=True)
 class Lines:
     """An answer that goes on: each item is a JSON object on a line of its own, sent when it is there. The reader leaves
-    by closing the connection, which cancels the iterator."""
+    by closing the connection, which cancels the iterator. `waits`: it mostly waits, and has a bound of its own, so it
+    is not counted among the requests in progress."""
 
     items: AsyncIterator[Row]
+    waits: bool = False
 
 
 _STATUS: Final[Mapping[int, tuple[HTTPStatus, str]]] = {

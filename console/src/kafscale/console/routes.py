@@ -6,12 +6,13 @@ A screen's rows are in `api/`, with their handlers; `table.py` lists the screens
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 from kafscale.access.acl import Operation, ResourceType
 from kafscale.console.answers import bad_request
+from kafscale.console.records.tail import Tails
 from kafscale.console.rights import Admits, Needs, Resource
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class Site:
     settings: ConsoleSettings
     logins: Logins
     stores: Stores | None
+    tails: Tails = field(default_factory=Tails)
 
 
 @dataclass(slots=True, kw_only=True)

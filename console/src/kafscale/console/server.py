@@ -7,7 +7,7 @@ import errno
 import logging
 import signal
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from typing import Any, Final
@@ -96,8 +96,10 @@ class Server:
                     if row.body is not None:
                         call.body = decoded(await self._body(request, row), row.body)
                     answer = await row.handler(call)
-                if isinstance(answer, Lines):
+                if isinstance(answer, Lines) and not answer.waits:
                     return await _send_lines(request, answer)
+            if isinstance(answer, Lines):
+                return await _send_lines(request, answer)
             response = _json(answer)
             self._set_cookie(response, call.new_session)
             return response
@@ -207,6 +209,11 @@ async def _send_lines(request: web.Request, answer: Lines) -> web.StreamResponse
             await response.write(orjson.dumps(item) + b"\n")
     except Problem as problem:
         await response.write(orjson.dumps({"error": problem.error, "sentence": problem.sentence}) + b"\n")
+    except ConnectionResetError:
+        return response  # the reader has left
+    finally:
+        if isinstance(answer.items, AsyncGenerator):  # at once, and not when it is collected
+            await answer.items.aclose()
     await response.write_eof()
     return response
 

@@ -28,14 +28,16 @@ OFFSET_MAX: Final = (1 << 63) - 2
 _FROM: Final = ("newest", "oldest", "offset", "time")
 _ISOLATIONS: Final = ("committed", "uncommitted")
 
+Formats = tuple[Format, Format]
+"""Of keys and values."""
+
 
 async def records(call: Call) -> Row:
     """`from`: newest (default), oldest, offset or time, the last two with `at`. Or `cursor` and `walk` (older or
     newer), which an earlier answer gave. `partition`, `limit`, `isolation` (committed or uncommitted), `key_as` and
     `value_as` (a Format)."""
     ask = ask_of(call.path["topic"], call.query)
-    formats = _format(call.query, "key_as"), _format(call.query, "value_as")
-    found: Row = await call.kafka(_page_row, ask, formats)
+    found: Row = await call.kafka(_page_row, ask, formats_of(call.query))
     return found
 
 
@@ -80,20 +82,28 @@ def _one_of(query: Mapping[str, str], name: str, known: Sequence[str]) -> str:
     return found
 
 
+def formats_of(query: Mapping[str, str]) -> Formats:
+    """Raises Problem."""
+    return _format(query, "key_as"), _format(query, "value_as")
+
+
 def _format(query: Mapping[str, str], name: str) -> Format:
     return Format(_one_of(query, name, [each.value for each in Format]))
 
 
-def _page_row(client: Client, ask: Ask, formats: tuple[Format, Format]) -> Row:
+def _page_row(client: Client, ask: Ask, formats: Formats) -> Row:
     page = page_of_records(client, ask)
     return row_of(page, ask.walk, formats)
 
 
-def row_of(page: Page, walk: Walk, formats: tuple[Format, Format]) -> Row:
+def row_of(page: Page, walk: Walk, formats: Formats) -> Row:
     """`items` in the order of the walk. `older` and `newer` are cursors of the neighbouring pages, null at an end."""
     low, high = (page.end, page.begin) if walk is Walk.OLDER else (page.begin, page.end)
     return {
-        "items": [_record_row(record, page, formats) for record in page.records],
+        "items": [
+            record_row(record, formats, page.states.get((record.partition, record.offset)))
+            for record in page.records
+        ],
         "walk": walk.value,
         "older": cursor.to_text(low)
         if any(at > page.logs[number].start for number, at in low.items())
@@ -107,10 +117,10 @@ def row_of(page: Page, walk: Walk, formats: tuple[Format, Format]) -> Row:
     }
 
 
-def _record_row(record: Record, page: Page, formats: tuple[Format, Format]) -> Row:
+def record_row(record: Record, formats: Formats, state: str | None = None) -> Row:
     key_as, value_as = formats
     return _place_row(record) | {
-        "state": page.states.get((record.partition, record.offset)),
+        "state": state,
         "key": view_of(record.key, key_as),
         "value": view_of(record.value, value_as),
         "headers": [{"name": name, "value": view_of(value)} for name, value in record.headers],

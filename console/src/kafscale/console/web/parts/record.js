@@ -19,7 +19,7 @@ export function Reason({ view }) {
 }
 
 /** Copies what `pick(record)` gives of the record's own answer, which has all of its bytes. */
-export function Copies({ topic, row, isolation }) {
+export function Copies({ topic, row, isolation, children }) {
   const [said, setSaid] = useState("");
   const copy = (pick, what) => async () => {
     try {
@@ -35,6 +35,7 @@ export function Copies({ topic, row, isolation }) {
     <button type="button" onClick=${copy((record) => record.json, "JSON")}>Copy as JSON</button>
     <button type="button" onClick=${copy((record) => record.value.base64 ?? "", "Value")} disabled=${row.value.bytes === null}>Copy value as base64</button>
     <button type="button" onClick=${copy((record) => record.command, "Command")}>Copy as command</button>
+    ${children}
     <span role="status">${said}</span>
   </div>`;
 }
