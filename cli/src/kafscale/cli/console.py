@@ -47,6 +47,13 @@ def console(
         str | None,
         typer.Option(metavar="URL", help="Address of the page in browsers, if a proxy is in front of it."),
     ] = None,
+    schema_registry: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Decode records by this Confluent-compatible registry of schemas."),
+    ] = None,
+    schema_registry_login: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Has user:password for the registry.")
+    ] = None,
 ) -> None:
     """Show the cluster in a web page: topics, records, groups. Example: kafscale console --data-dir data
 
@@ -67,6 +74,8 @@ def console(
         key=tls_key,
         behind_proxy=behind_proxy,
         target=None if no_direct else Target(data_dir, namespace, store),
+        schema_registry=schema_registry,
+        schema_registry_login=schema_registry_login,
     )
     if (wrong := mistake(settings, entrance.mode)) is not None:
         raise fail_usage(wrong)

@@ -38,6 +38,8 @@ def main() -> int:
         key=given.tls_key,
         behind_proxy=given.behind_proxy,
         target=Target(None, None) if given.direct else None,
+        schema_registry=given.schema_registry,
+        schema_registry_login=given.schema_registry_login,
     )
     if (problem := mistake(settings, entrance.mode)) is not None:
         return _ended(problem, USAGE)

@@ -119,3 +119,11 @@ def whole(query: Mapping[str, str], name: str, default: int, least: int, most: i
     if most is not None and int(text) > most:
         raise bad_request(f"{name} is {most} at most")
     return int(text)
+
+
+def one_of(query: Mapping[str, str], name: str, known: Sequence[str]) -> str:
+    """The first is the default. Raises Problem."""
+    found = query.get(name) or known[0]
+    if found not in known:
+        raise bad_request(f"{name} is one of {', '.join(known)}")
+    return found

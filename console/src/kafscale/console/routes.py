@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kafscale.client.admin_client import Client
+    from kafscale.console.decode.schemas import Schemas
     from kafscale.console.direct.stores import Stores
     from kafscale.console.logins import Login, Logins
     from kafscale.console.settings import ConsoleSettings
@@ -52,6 +53,8 @@ class Site:
     settings: ConsoleSettings
     logins: Logins
     stores: Stores | None
+    schemas: Schemas | None = None
+    """None without --schema-registry."""
     tails: Tails = field(default_factory=Tails)
 
 

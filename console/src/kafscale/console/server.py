@@ -19,6 +19,8 @@ from kafscale.client.admin_client import KafkaTrouble
 from kafscale.client.topics import find_topics
 from kafscale.console.answers import Lines, Problem, Row, forbidden, not_found, problem_of
 from kafscale.console.assets import Asset, Assets, read_assets
+from kafscale.console.decode.registry import Registry
+from kafscale.console.decode.schemas import Schemas
 from kafscale.console.direct.stores import Stores
 from kafscale.console.guard import LOOPBACK, Door, answer_headers, refusal
 from kafscale.console.logins import CALLS_MAX, Entrance, Login, Logins
@@ -229,6 +231,22 @@ def door_of(settings: ConsoleSettings) -> Door:
     return Door(frozenset(hosts), settings.tls, only)
 
 
+def schemas_of(settings: ConsoleSettings) -> Schemas | None:
+    """Raises Trouble if the file of the login cannot be used."""
+    if settings.schema_registry is None:
+        return None
+    login = None
+    if (file := settings.schema_registry_login) is not None:
+        try:
+            user, colon, password = file.read_text("utf-8").strip().partition(":")
+        except (OSError, UnicodeDecodeError) as wrong:
+            raise Trouble(f"{file} cannot be read: {wrong}") from wrong
+        if not colon or not user:
+            raise Trouble(f"{file} must have user:password")
+        login = user, password
+    return Schemas(Registry(settings.schema_registry, login))
+
+
 def names_of(certificate: bytes) -> set[str]:
     """The DNS names and addresses of a certificate in PEM."""
     from cryptography import x509
@@ -256,7 +274,8 @@ async def serving(entrance: Entrance, settings: ConsoleSettings) -> AsyncIterato
     except (OSError, ValueError) as wrong:  # SSLError is an OSError
         raise Trouble(f"the certificate cannot be used: {wrong}") from wrong
     stores = None if settings.target is None else Stores(settings.target)
-    site = Site(settings=settings, logins=Logins(entrance), stores=stores)
+    schemas = schemas_of(settings)
+    site = Site(settings=settings, logins=Logins(entrance), stores=stores, schemas=schemas)
     runner = web.AppRunner(
         Server(site, door, read_assets()).application(),
         access_log=None,
@@ -279,6 +298,8 @@ async def serving(entrance: Entrance, settings: ConsoleSettings) -> AsyncIterato
         await runner.cleanup()
         if stores is not None:
             await stores.close()
+        if schemas is not None:
+            await schemas.close()
 
 
 def _taken(settings: ConsoleSettings, error: OSError) -> str:

@@ -23,7 +23,8 @@ _LOOPBACK: Final = frozenset(name.strip("[]") for name in LOOPBACK)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsoleSettings:
     """`behind_proxy`: scheme://host[:port] by which browsers reach it. `target`: where etcd and the store are; None
-    with --no-direct."""
+    with --no-direct. `schema_registry`: URL of a Confluent-compatible registry; the file `schema_registry_login` has
+    user:password for it."""
 
     port: int = PORT
     listen: str = HOST
@@ -33,6 +34,8 @@ class ConsoleSettings:
     key: Path | None = None
     behind_proxy: str | None = None
     target: Target | None = None
+    schema_registry: str | None = None
+    schema_registry_login: Path | None = None
 
     @property
     def on_loopback(self) -> bool:
@@ -83,3 +86,9 @@ def _is_origin(url: str) -> bool:
         return False
     plain = parts.path == parts.query == parts.fragment == "" and parts.username is None and port != 0
     return parts.scheme in ("http", "https") and bool(parts.hostname) and plain
+
+
+def _is_address(url: str) -> bool:
+    """Also with a path, as registries behind a gateway have."""
+    parts = urlsplit(url)
+    return _is_origin(f"{parts.scheme}://{parts.netloc}") and parts.query == parts.fragment == ""

@@ -12,7 +12,8 @@ from typing import Final
 from kafscale.access.acl import Operation
 from kafscale.client.admin_client import Client, KafkaTrouble
 from kafscale.console.answers import Lines, Problem, Row, problem_of
-from kafscale.console.api.records import Formats, ask_of, formats_of, record_row
+from kafscale.console.api.records import ask_of, record_row
+from kafscale.console.api.showing import showing_of
 from kafscale.console.records import cursor
 from kafscale.console.records.page import Ask, logs_of
 from kafscale.console.records.tail import AGE_S, Turn, follow
@@ -29,11 +30,12 @@ async def tail(call: Call) -> Lines:
     """A line each second: `items` by arrival, `not_shown` (how many more came), `at` (the cursor from which another
     tail goes on). The last one has `over`. The query is that of a page of records;
     without `cursor` it begins at the end."""
-    ask, formats = ask_of(call.path["topic"], call.query), formats_of(call.query)
-    return Lines(_lines(call, ask, formats), waits=True)
+    ask = ask_of(call.path["topic"], call.query)
+    await showing_of(call, ())  # a wrong format is refused before the answer begins
+    return Lines(_lines(call, ask), waits=True)
 
 
-async def _lines(call: Call, ask: Ask, formats: Formats) -> AsyncIterator[Row]:
+async def _lines(call: Call, ask: Ask) -> AsyncIterator[Row]:
     with call.site.tails.room():
         client = await call.client()
         logs = await call.kafka(
@@ -41,7 +43,7 @@ async def _lines(call: Call, ask: Ask, formats: Formats) -> AsyncIterator[Row]:
         )
         cut = ask.cut or {}
         at = {number: min(max(cut.get(number, log.end), log.start), log.end) for number, log in logs.items()}
-        yield _row(Turn(at), formats)
+        yield await _row(call, Turn(at))
         stop = threading.Event()
         turns: _Turns = asyncio.Queue(1)
         follower = asyncio.create_task(_followed(client, ask, at, stop, turns))
@@ -49,7 +51,7 @@ async def _lines(call: Call, ask: Ask, formats: Formats) -> AsyncIterator[Row]:
             while (found := await turns.get()) is not _END:
                 if call.login.ended:
                     raise Problem(HTTPStatus.UNAUTHORIZED, "no_login", "log in again")
-                yield _row(found, formats)
+                yield await _row(call, found)
             await follower
             yield {"over": f"it ended after {AGE_S / 60:.0f} minutes"}
         except KafkaTrouble as trouble:
@@ -92,9 +94,10 @@ def _hand_over(
     taken.cancel()
 
 
-def _row(found: Turn, formats: Formats) -> Row:
+async def _row(call: Call, found: Turn) -> Row:
+    showing = await showing_of(call, found.records)
     return {
-        "items": [record_row(record, formats) for record in found.records],
+        "items": [record_row(record, showing) for record in found.records],
         "not_shown": found.not_shown,
         "at": cursor.to_text(found.at),
     }
