@@ -10,12 +10,11 @@ from kafscale.client.admin_client import Client, KafkaTrouble
 from kafscale.client.json_lines import Record
 from kafscale.console.answers import Problem
 from kafscale.console.records import page as module
-from kafscale.console.records import tail
 from kafscale.console.records.merge import Walk
 from kafscale.console.records.page import Ask, Page, page_of_records, single_record
 from kafscale.console.records.reading import Budget
 from kafscale.console.records.sending import send
-from kafscale.console.records.tail import RECORDS_PER_S, TAILS_MAX, Tails, follow
+from kafscale.console.records.tail import RECORDS_PER_S, follow
 
 from .mock_kafka import PARTITIONS, kafka, written
 
@@ -97,18 +96,6 @@ def test_a_tail_shows_or_counts_every_record_of_a_burst(kafka: Client) -> None:
     assert shown + counted == 5_000
     assert shown >= RECORDS_PER_S
     assert turn.at == dict.fromkeys(range(PARTITIONS), 1_251)
-
-
-def test_there_are_only_so_many_tails_and_an_ended_one_makes_room() -> None:
-    tails = Tails()
-    rooms = [tails.room() for _ in range(TAILS_MAX)]
-    for room in rooms:
-        room.__enter__()
-    with pytest.raises(Problem, match="16 tails are open"), tails.room():
-        raise AssertionError("too many")
-    rooms[0].__exit__(None, None, None)
-    with tails.room():
-        assert tail.TAILS_MAX == 16
 
 
 def test_a_sent_record_is_read_as_it_was_given(kafka: Client) -> None:

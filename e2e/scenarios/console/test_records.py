@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
+import fastavro
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
-from playwright.sync_api import expect
+from playwright.sync_api import Browser, expect
 
 from e2e.harness.cluster import KAFSCALE, Cluster
-from e2e.harness.console_page import Visitor
+from e2e.harness.console_page import Visitor, console_of
 from e2e.harness.secured import done
 
-ONE = ("bytes", "money", "live", "sent")
+ONE = ("bytes", "money", "live", "sent", "avro")
 RECORDS = 120
 FIRST_MS = 1_790_000_000_000
 HOSTILE = "<img src=x onerror=alert(1)>"
@@ -232,3 +240,51 @@ def test_a_record_is_produced_and_produced_again_with_all_its_bytes(
     consumer.close()
     assert first.key() == (42).to_bytes(8, "big")
     assert (first.key(), first.value(), first.headers()) == (second.key(), second.value(), second.headers())
+
+
+@contextmanager
+def registry_of(schema_id: int, schema: Mapping[str, Any]) -> Iterator[str]:
+    """A registry with one schema."""
+
+    class Answers(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            there = self.path == f"/schemas/ids/{schema_id}"
+            self.send_response(HTTPStatus.OK if there else HTTPStatus.NOT_FOUND)
+            self.end_headers()
+            self.wfile.write(json.dumps({"schema": json.dumps(schema)} if there else {}).encode())
+
+        def log_message(self, *_: object) -> None:
+            return
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def test_avro_is_decoded_by_a_registry(browser: Browser, cluster: Cluster) -> None:
+    field = {"name": "exact", "type": "long"}
+    schema = {"type": "record", "name": "Order", "namespace": "shop", "fields": [field]}
+    body = io.BytesIO()
+    fastavro.schemaless_writer(body, fastavro.parse_schema(schema), {"exact": EXACT})
+    producer = Producer({"bootstrap.servers": cluster.bootstrap})
+    for schema_id in (7, 8):
+        producer.produce("avro", b"\0" + schema_id.to_bytes(4, "big") + body.getvalue(), str(schema_id))
+    assert producer.flush(60) == 0
+    with registry_of(7, schema) as registry:
+        options = ["--data-dir", str(cluster.data_dir), "--schema-registry", registry]
+        with console_of(options) as url:
+            context = browser.new_context()
+            visitor = Visitor(context.new_page(), url)
+            visitor.go("/topics/avro?from=oldest")
+            assert visitor.cells()[0][4] == f'{{ "exact": {EXACT} }}'
+            page = visitor.page
+            page.locator("button.open").first.click()
+            expect(page.get_by_text("schema 7: shop.Order")).to_be_visible()
+            visitor.inspect("avro")
+            visitor.go("/topics/avro/0/1")
+            expect(
+                page.get_by_text("not decoded by schema 8: the registry does not have /schemas/ids/8")
+            ).to_be_visible()
+            context.close()
+            visitor.check()

@@ -8,6 +8,7 @@ import logging
 import signal
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from typing import Any, Final
@@ -273,6 +274,8 @@ async def serving(entrance: Entrance, settings: ConsoleSettings) -> AsyncIterato
             context.load_cert_chain(settings.certificate, settings.key)
     except (OSError, ValueError) as wrong:  # SSLError is an OSError
         raise Trouble(f"the certificate cannot be used: {wrong}") from wrong
+    # Python's own default is six threads on two cores, and a page of records may take one for seconds.
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(CALLS_IN_PROGRESS_MAX, "call"))
     stores = None if settings.target is None else Stores(settings.target)
     schemas = schemas_of(settings)
     site = Site(settings=settings, logins=Logins(entrance), stores=stores, schemas=schemas)

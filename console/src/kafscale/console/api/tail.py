@@ -16,7 +16,7 @@ from kafscale.console.api.records import ask_of, record_row
 from kafscale.console.api.showing import showing_of
 from kafscale.console.records import cursor
 from kafscale.console.records.page import Ask, logs_of
-from kafscale.console.records.tail import AGE_S, Turn, follow
+from kafscale.console.records.tail import AGE_S, Tails, Turn, follow
 from kafscale.console.rights import on_topic
 from kafscale.console.routes import Call, Route
 
@@ -46,7 +46,7 @@ async def _lines(call: Call, ask: Ask) -> AsyncIterator[Row]:
         yield await _row(call, Turn(at))
         stop = threading.Event()
         turns: _Turns = asyncio.Queue(1)
-        follower = asyncio.create_task(_followed(client, ask, at, stop, turns))
+        follower = asyncio.create_task(_followed(call.site.tails, client, ask, at, stop, turns))
         try:
             while (found := await turns.get()) is not _END:
                 if call.login.ended:
@@ -62,7 +62,7 @@ async def _lines(call: Call, ask: Ask) -> AsyncIterator[Row]:
 
 
 async def _followed(
-    client: Client, ask: Ask, at: dict[int, int], stop: threading.Event, turns: _Turns
+    tails: Tails, client: Client, ask: Ask, at: dict[int, int], stop: threading.Event, turns: _Turns
 ) -> None:
     """The consumer is used and closed in one thread: librdkafka's must not be closed while it polls. Raises
     KafkaTrouble."""
@@ -75,7 +75,7 @@ async def _followed(
         finally:
             _hand_over(loop, turns, _END, stop)
 
-    await asyncio.to_thread(run)
+    await loop.run_in_executor(tails.threads, run)
 
 
 def _hand_over(

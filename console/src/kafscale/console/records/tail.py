@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -48,9 +49,10 @@ class Turn:
 
 
 class Tails:
-    """How many there are, of all persons."""
+    """How many there are, of all persons. `threads`: one for each, so that tails take none of those of requests."""
 
     def __init__(self) -> None:
+        self.threads = ThreadPoolExecutor(TAILS_MAX, "tail")
         self._count = 0
 
     @contextmanager
