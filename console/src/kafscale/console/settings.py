@@ -57,6 +57,10 @@ def mistake(settings: ConsoleSettings, mode: Mode) -> str | None:
         return "--tls-certificate and --tls-key belong together; give both"
     if settings.behind_proxy is not None and not _is_origin(settings.behind_proxy):
         return "--behind-proxy is the address of the console in browsers, such as https://console.example.com"
+    if settings.schema_registry is not None and not _is_address(settings.schema_registry):
+        return "--schema-registry is http://… or https://… without a user; --schema-registry-login has the login"
+    if settings.schema_registry is None and settings.schema_registry_login is not None:
+        return "--schema-registry-login needs --schema-registry"
     if settings.on_loopback or settings.published_on_loopback:
         return None
     where = f"on {settings.listen}, which other machines reach, the console"
