@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from kafscale.client.admin_client import Client, KafkaTrouble
+from confluent_kafka import Producer
+from kafscale.client.admin_client import ANSWER_TIMEOUT_S, Client, KafkaTrouble
 from kafscale.client.json_lines import Record
 from kafscale.console.answers import Problem
 from kafscale.console.records import page as module
@@ -15,12 +17,25 @@ from kafscale.console.records.page import Ask, Page, page_of_records, single_rec
 from kafscale.console.records.reading import Budget
 from kafscale.console.records.sending import send
 from kafscale.console.records.tail import RECORDS_PER_S, follow
-
-from .mock_kafka import PARTITIONS, kafka, written
-
-__all__ = ["kafka"]
+from kafscale.testkit.mock_kafka import PARTITIONS, mock_broker
 
 NEWEST = Ask(topic="orders", partition=None, walk=Walk.OLDER, limit=50, committed=True)
+
+
+@pytest.fixture
+def kafka(monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
+    with mock_broker(monkeypatch) as bootstrap:
+        yield Client(bootstrap)
+
+
+def written(client: Client, topic: str, count: int, *, first: int = 0, bytes_each: int = 0) -> None:
+    """Record n has the key n, the time of n seconds after 1970, and is in partition n % PARTITIONS."""
+    producer = Producer({"bootstrap.servers": client.bootstrap})
+    for number in range(first, first + count):
+        place = number % PARTITIONS
+        producer.produce(topic, b"v" * bytes_each, str(number), place, timestamp=(number + 1) * 1_000)
+        producer.poll(0)
+    assert producer.flush(ANSWER_TIMEOUT_S) == 0
 
 
 def keys(page: Page) -> list[int]:

@@ -67,6 +67,7 @@ def test_a_certificate_needs_its_key() -> None:
         ({"schema_registry": "file:///etc/passwd"}, False),
         ({"schema_registry": "http://user:secret@registry"}, False),
         ({"schema_registry": "http://registry?x=1"}, False),
+        ({"schema_registry": "http://["}, False),
         ({"schema_registry_login": PEM}, False),
     ],
 )

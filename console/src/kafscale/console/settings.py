@@ -58,7 +58,9 @@ def mistake(settings: ConsoleSettings, mode: Mode) -> str | None:
     if settings.behind_proxy is not None and not _is_origin(settings.behind_proxy):
         return "--behind-proxy is the address of the console in browsers, such as https://console.example.com"
     if settings.schema_registry is not None and not _is_address(settings.schema_registry):
-        return "--schema-registry is http://… or https://… without a user; --schema-registry-login has the login"
+        return (
+            "--schema-registry is http://… or https://… without a user; --schema-registry-login has the login"
+        )
     if settings.schema_registry is None and settings.schema_registry_login is not None:
         return "--schema-registry-login needs --schema-registry"
     if settings.on_loopback or settings.published_on_loopback:
@@ -94,5 +96,8 @@ def _is_origin(url: str) -> bool:
 
 def _is_address(url: str) -> bool:
     """Also with a path, as registries behind a gateway have."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return False
     return _is_origin(f"{parts.scheme}://{parts.netloc}") and parts.query == parts.fragment == ""

@@ -1,10 +1,13 @@
-"""A Kafka in this process, which librdkafka brings along. It has no controller and no authorizer, so what AdminClient
-asks a controller is answered from Metadata."""
+"""A Kafka in this process, which librdkafka brings along. Topics come into being with the first record.
+
+It has no controller, so what AdminClient asks a controller is answered here from Metadata.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,16 +17,17 @@ from kafscale.client import topics
 from kafscale.client.admin_client import ANSWER_TIMEOUT_S, Client
 
 PARTITIONS = 4
-"""Of a topic that the first record makes."""
+"""Of each topic."""
 
 
-@pytest.fixture
-def kafka(monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
+@contextmanager
+def mock_broker(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """host:port, for a `Client`."""
     server = Producer({"test.mock.num.brokers": 1, "bootstrap.servers": "replaced:1", "log_level": 0})
     (broker,) = server.list_topics(timeout=ANSWER_TIMEOUT_S).brokers.values()
-    monkeypatch.setattr(Client, "_connect", lambda _: None)
+    monkeypatch.setattr(Client, "_connect", lambda _: [(broker.host, broker.port)])
     monkeypatch.setattr(topics, "_describing", _described)
-    yield Client(f"{broker.host}:{broker.port}")
+    yield f"{broker.host}:{broker.port}"
     server.purge()
 
 
@@ -34,17 +38,8 @@ def _described(client: Client, names: Iterable[str]) -> dict[str, Future[Any]]:
         found[name] = Future()
         if name in there:
             parts = [SimpleNamespace(id=number) for number in there[name].partitions]
-            found[name].set_result(SimpleNamespace(name=name, partitions=parts))
+            internal = name.startswith("__")
+            found[name].set_result(SimpleNamespace(name=name, partitions=parts, is_internal=internal))
         else:
             found[name].set_exception(KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)))
     return found
-
-
-def written(client: Client, topic: str, count: int, *, first: int = 0, bytes_each: int = 0) -> None:
-    """Record n has the key n, the time of n seconds after 1970, and is in partition n % PARTITIONS."""
-    producer = Producer({"bootstrap.servers": client.bootstrap})
-    for number in range(first, first + count):
-        place = number % PARTITIONS
-        producer.produce(topic, b"v" * bytes_each, str(number), place, timestamp=(number + 1) * 1_000)
-        producer.poll(0)
-    assert producer.flush(ANSWER_TIMEOUT_S) == 0
