@@ -49,7 +49,7 @@ message Order { int64 id = 1; people.Person buyer = 2; google.protobuf.Timestamp
 PEOPLE = 'syntax = "proto3"; package people; message Person { string name = 1; }'
 NULLS = {"type": "array", "items": "null"}
 DEEP = 'syntax = "proto3"; message Deep { Deep deep = 1; }'
-AVRO, PROTOBUF, JSON, MANY, NESTED, NONSENSE = range(1, 7)
+AVRO, PROTOBUF, JSON, MANY, NESTED, NONSENSE, OUTSIDE = range(1, 8)
 SCHEMAS: dict[int, dict[str, Any]] = {
     AVRO: {
         "schema": json.dumps(ORDER),
@@ -64,6 +64,11 @@ SCHEMAS: dict[int, dict[str, Any]] = {
     MANY: {"schema": json.dumps(NULLS)},
     NESTED: {"schemaType": "PROTOBUF", "schema": DEEP},
     NONSENSE: {"schemaType": "PROTOBUF", "schema": "message {"},
+    OUTSIDE: {
+        "schemaType": "PROTOBUF",
+        "schema": 'syntax = "proto3"; message A {}',
+        "references": [{"name": "../../tmp/person.proto", "subject": "people/proto", "version": 2}],
+    },
 }
 SUBJECTS = {("people-value", 1): json.dumps(PERSON), ("people/proto", 2): PEOPLE}
 
@@ -184,6 +189,7 @@ async def test_json_with_a_schema_stays_as_it_was_written() -> None:
         (framed(PROTOBUF, b"\x02\x08"), "the schema does not have the message"),
         (framed(PROTOBUF, b"\xff"), "the path of the message is cut off"),
         (framed(NONSENSE, b"\x00"), "no valid .proto"),
+        (framed(OUTSIDE, b"\x00"), "a reference is outside the schema's folder"),
     ],
 )
 async def test_bytes_that_cannot_be_decoded_are_shown_with_the_reason(data: bytes, reason: str) -> None:
