@@ -98,6 +98,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--against", help="a commit of this repository")
     parser.add_argument("--rounds", type=int, default=1, help="the figures are medians")
+    parser.add_argument(
+        "--only", nargs="+", default=[""], help="parts of the printed texts, as in 'codec none'"
+    )
     options = parser.parse_args()
     names = [*([f"kafscale-dir@{options.against}"] if options.against else []), "kafscale-dir"]
     with tempfile.TemporaryDirectory(prefix="kafscale-cpu-") as folder:
@@ -109,14 +112,15 @@ def main() -> None:
                 system.start()
                 systems[name] = system
             for work in WORKS:
-                measure(work, systems, options.rounds)
+                if any(part in work.what for part in options.only):
+                    measure(work, systems, options.rounds)
         finally:
             for system in systems.values():
                 system.stop()
 
 
 def measure(work: Work, systems: Mapping[str, KafScale], rounds: int) -> None:
-    """Prints a line for each system, and the ratio of this commit's CPU to the other one's."""
+    """Prints a line for each system, and this commit's CPU by the other one's: the median of the rounds' ratios."""
     found: dict[str, list[Mapping[str, float]]] = {name: [] for name in systems}
     for system in systems.values():
         work.prepare(system)
@@ -124,15 +128,18 @@ def measure(work: Work, systems: Mapping[str, KafScale], rounds: int) -> None:
         for name in list(systems)[:: -1 if number % 2 else 1]:
             units, seconds = spent(systems[name], partial(work.run, systems[name]))
             found[name].append({role: used / units * work.scale for role, used in seconds.items()})
-    sums: list[float] = []
+    totals = {name: [sum(cost.values()) for cost in costs] for name, costs in found.items()}
     for name, costs in found.items():
-        totals = [sum(cost.values()) for cost in costs]
-        sums.append(statistics.median(totals))
         roles = ", ".join(f"{role} {statistics.median(cost[role] for cost in costs):.1f}" for role in ROLES)
-        spread = f"{min(totals):.1f} to {max(totals):.1f}"
-        print(f"{work.what}, {name}: {roles}; all {sums[-1]:.1f} ({spread})", flush=True)
-    if len(sums) > 1:
-        print(f"  ratio {sums[-1] / sums[0]:.3f}", flush=True)
+        spread = f"{min(totals[name]):.1f} to {max(totals[name]):.1f}"
+        print(
+            f"{work.what}, {name}: {roles}; all {statistics.median(totals[name]):.1f} ({spread})", flush=True
+        )
+    if len(totals) > 1:
+        ratios = sorted(own / other for other, own in zip(*totals.values(), strict=True))
+        quarter = len(ratios) // 4
+        half = f"half of them from {ratios[quarter]:.3f} to {ratios[-1 - quarter]:.3f}"
+        print(f"  ratio {statistics.median(ratios):.3f}, {half}", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
-"""`python -m bench.page`: writes the table and the picture of docs/performance.md, and the goals of the page behind it.
+"""`python -m bench.page`: writes the table and the picture of docs/performance.md, and goals and what commits cost into
+the page behind it.
 
 Law: every figure between the marks of these pages comes from the newest file of bench/results/ (the goals: also of
-bench/results/goals/), so page and file cannot differ: `make gen-check` runs this with --check. The rest of the pages is
-written by hand.
+bench/results/goals/; commits: of bench/results/transactions/), so page and file cannot differ: `make gen-check` runs
+this with --check. The rest of the pages is written by hand.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from bench.columns import CLASSES, SYSTEMS
 from bench.goals import GOAL_RESULTS, goals
 from bench.picture import DARK, LIGHT, Bar, Panel, drawn
 from bench.results import RESULTS, Line, Run, newest, read, shown
+from bench.transactions import COMMIT_RESULTS
+from bench.transactions import table as commits
 from tools.generated import ROOT, write_or_check
 
 DOCS: Final = ROOT / "docs"
@@ -113,19 +116,21 @@ def filled(text: str, mark: str, block: str) -> str:
     return f"{before}{begin}{block}{end}{after}"
 
 
-def files(file: Path, goals_file: Path) -> dict[Path, str]:
-    """All generated texts, by path, of the run in this file and of the run with the goals."""
+def files(file: Path, goals_file: Path, commits_file: Path) -> dict[Path, str]:
+    """All generated texts, by path, of the run in this file, of the run with the goals, and of the one with commits."""
     run = read(file)
     page = filled(filled(PAGE.read_text(), "table", table(run)), "run", about(run, file))
     reached = read(goals_file)
     behind = f"{goals(reached)}\n\n{about(reached, goals_file)}"
-    made = {PAGE: page, BEHIND: filled(BEHIND.read_text(), "goals", behind)}
+    committed = read(commits_file)
+    cost = f"{commits(committed)}\n\n{about(committed, commits_file)}"
+    made = {PAGE: page, BEHIND: filled(filled(BEHIND.read_text(), "goals", behind), "commits", cost)}
     captions = [f"acknowledged {name}" for name in CLASSES]
     return made | {path: drawn(panels(run), captions, theme) for theme, path in PICTURES.items()}
 
 
 def main() -> int:
-    return write_or_check(files(newest(RESULTS), newest(RESULTS, GOAL_RESULTS)))
+    return write_or_check(files(newest(RESULTS), newest(RESULTS, GOAL_RESULTS), newest(COMMIT_RESULTS)))
 
 
 if __name__ == "__main__":

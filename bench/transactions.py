@@ -7,8 +7,9 @@ have sent while it commits is lost. *Saturated*: it always has 200 such records 
 in each partition and a read_committed consumer, which shows when a transaction is visible.
 
 On S3, KafScale has its default budgets: SeaweedFS bills nothing, but users have them. A system runs once, and its
-cases take turns in each round. A run of all systems with three rounds goes to bench/results/transactions/, and `make
-gen` puts the newest one into docs/transactions.md; any other goes to out/bench/.
+cases take turns in each round, in every second one in the reverse order. A run of all systems with three rounds goes to
+bench/results/transactions/, and `make gen` puts the newest one into docs/performance-history.md; any other goes to
+out/bench/.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import argparse
 import datetime
 import itertools
 import os
+import statistics
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -38,13 +40,12 @@ RECORD_BYTES: Final = 4096
 TICK_MS: Final = 10
 BUFFERED: Final = 200
 ROUNDS: Final = 3
-SECONDS: Final = 4
+SECONDS: Final = 3
 WARM_S: Final = 1
 KINDS: Final = ("flush", "TV1", "TV2")
 """By the program's number of the protocol."""
-RATE: Final = "records/s"
 COLUMNS: Final = {
-    "per_s": RATE,
+    "per_s": "records/s",
     "commits_per_s": "commits/s",
     "flush_p50_ms": "flush p50 ms",
     "flush_p99_ms": "flush p99 ms",
@@ -146,9 +147,9 @@ def _far(folder: Path) -> KafScale:
 
 SETUPS: Final[Mapping[str, Setup]] = {
     "kafscale-dir": Setup(label="KafScale, directory", make=_kafscale(on_directory, 1)),
-    "kafscale-dir-3": Setup(label="the same, three produce", make=_kafscale(on_directory, 3)),
+    "kafscale-dir-3": Setup(label="directory, three produce", make=_kafscale(on_directory, 3)),
     "kafscale-s3-far": Setup(label="KafScale, S3 far", make=_kafscale(_far, 1)),
-    "kafscale-s3-far-3": Setup(label="the same, three produce", make=_kafscale(_far, 3)),
+    "kafscale-s3-far-3": Setup(label="S3 far, three produce", make=_kafscale(_far, 3)),
     "kafka-flush": Setup(label="Apache Kafka, flush before ack", make=SYSTEMS["kafka-flush"], cases=BESIDE),
     "kafka": Setup(label="Apache Kafka, defaults", make=SYSTEMS["kafka"], cases=BESIDE),
 }
@@ -189,8 +190,8 @@ def measure(setup: Setup, folder: Path, rounds: int, seconds: int) -> Mapping[st
     system.start()
     try:
         create(system, TOPIC, PARTITIONS)
-        for _ in range(rounds):
-            for case in setup.cases:
+        for number in range(rounds):
+            for case in setup.cases[:: -1 if number % 2 else 1]:  # what comes later finds a warmer system
                 figures = measured(system.bootstrap, case, seconds)
                 columns[case.name] = tuple(figures)
                 found[case.name].append(tuple(figures.values()))
@@ -217,7 +218,7 @@ def _options() -> argparse.Namespace:
 
 
 def table(run: Run) -> str:
-    """Times, and ratios of medians, as Markdown. A goal that is missed is written as missed."""
+    """Times and shares as Markdown. A goal that is missed is written as missed."""
     names = [name for name in SETUPS if name in run.systems]
     rows = [
         "| | goal |" + "".join(f" {SETUPS[name].label} |" for name in names),
@@ -235,27 +236,23 @@ def table(run: Run) -> str:
 
 
 def _times(run: Run, name: str, what: str) -> str:
-    figures = _figures(run, name, VISIBLE)
-    return ", ".join(shown((figures[f"{what} {quantile} ms"],)) for quantile in ("p50", "p99"))
+    found = run.systems[name][VISIBLE.name]
+    figures = dict(zip(found.columns, found.median, strict=True))
+    return shown(figures[f"{what} {quantile} ms"] for quantile in ("p50", "p99"))
 
 
 def _rate(run: Run, name: str, case: Case) -> str:
-    """Records per second of a producer that flushes, and the share of it that one that commits reaches."""
-    figures = _figures(run, name, case)
-    if not figures:
+    """Records per second of a producer that flushes. Of one that commits: its share of them, the median of the rounds,
+    with the lowest and the highest in brackets."""
+    own, other = (run.systems[name].get(one.name) for one in (case, case.flushes))
+    if own is None or other is None:
         return "-"
-    rate = figures[RATE]
     if case.protocol == 0:
-        return shown((rate,))
-    share = rate / _figures(run, name, case.flushes)[RATE]
+        return shown(own.median[:1])
+    shares = [mine[0] / its[0] for mine, its in zip(own.rounds, other.rounds, strict=True)]
+    share = statistics.median(shares)
     missed = SETUPS[name].cases is CASES and case.at_least is not None and share < case.at_least
-    return f"{share:.0%}" + (", missed" if missed else "")
-
-
-def _figures(run: Run, name: str, case: Case) -> Mapping[str, float]:
-    """Medians by column; none if the system has not measured the case."""
-    found = run.systems[name].get(case.name)
-    return {} if found is None else dict(zip(found.columns, found.median, strict=True))
+    return f"{share:.0%} ({min(shares):.0%} to {max(shares):.0%})" + (", missed" if missed else "")
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from bench.page import BEHIND, PAGE, PICTURES, files, filled, panels, table
 from bench.picture import LIGHT, drawn
 from bench.results import RESULTS, Line, Run, differences, newest, of_rounds, read, rounds_of, written
 from bench.systems import SYSTEMS
+from bench.transactions import COMMIT_RESULTS
 from e2e.harness.raw import Wire
 
 PRODUCE_VERSION = 9
@@ -138,7 +139,7 @@ def test_the_picture_has_each_figure_as_text_and_is_the_same_each_time() -> None
 
 
 def test_pages_and_pictures_are_those_of_the_newest_file() -> None:
-    made = files(newest(RESULTS), newest(RESULTS, GOAL_RESULTS))
+    made = files(newest(RESULTS), newest(RESULTS, GOAL_RESULTS), newest(COMMIT_RESULTS))
     assert set(made) == {PAGE, BEHIND, *PICTURES.values()}
     for path, text in made.items():
         assert path.read_text() == text, f"{path.name}: run `make gen`"

@@ -1,4 +1,4 @@
-"""What commits cost: the table of docs/transactions.md."""
+"""What commits cost: the table of docs/performance-history.md."""
 
 from __future__ import annotations
 
@@ -46,22 +46,33 @@ def rows(of: Run) -> dict[str, list[str]]:
 def test_a_share_is_of_the_same_producer_that_flushes_and_is_missed_below_its_goal() -> None:
     found = rows(run(kafscale_dir=figures({1: 0.85, 2: 0.85})))
     assert found["flush each 100 ms, paced, records/s"] == ["", "1,000"]
-    assert found["commit each 100 ms with TV2, paced"] == ["80%", "85%"]
-    assert found["commit each second with TV2, saturated"] == ["90%", "85%, missed"]
-    assert found["commit each second with TV1, saturated"] == ["90%", "85%, missed"]
-    assert found["commit each 100 ms with TV1, saturated"] == ["", "85%"]
+    assert found["commit each 100 ms with TV2, paced"] == ["80%", "85% (85% to 85%)"]
+    assert found["commit each second with TV2, saturated"] == ["90%", "85% (85% to 85%), missed"]
+    assert found["commit each second with TV1, saturated"] == ["90%", "85% (85% to 85%), missed"]
+    assert found["commit each 100 ms with TV1, saturated"] == ["", "85% (85% to 85%)"]
 
 
 def test_a_goal_is_met_at_its_bound() -> None:
     found = rows(run(kafscale_dir=figures({1: 0.9, 2: 0.8})))
-    assert found["commit each second with TV1, paced"] == ["90%", "90%"]
-    assert found["commit each 100 ms with TV2, paced"] == ["80%", "80%"]
+    assert found["commit each second with TV1, paced"] == ["90%", "90% (90% to 90%)"]
+    assert found["commit each 100 ms with TV2, paced"] == ["80%", "80% (80% to 80%)"]
+
+
+def test_a_share_is_the_median_of_the_rounds_each_beside_the_flush_of_the_same_round() -> None:
+    case = CASES[2]
+    found = {
+        case.flushes.name: of_rounds(FLUSH, [(100, 1, 1, 1), (1_000, 1, 1, 1), (10, 1, 1, 1)]),
+        case.name: of_rounds(COMMIT, [(90, 1, 1, 1, 1, 1), (500, 1, 1, 1, 1, 1), (7, 1, 1, 1, 1, 1)]),
+    }
+    visible = figures({1: 1, 2: 1})[VISIBLE.name]
+    cells = rows(run(kafscale_dir={VISIBLE.name: visible, **found}))[case.what]
+    assert cells == ["80%", "70% (50% to 90%), missed"]
 
 
 def test_apache_kafka_has_no_goal_and_a_case_that_it_has_not_is_a_dash() -> None:
     some = {case.name: figures({1: 0.1, 2: 0.1})[case.name] for case in BESIDE}
     found = rows(run(kafka=some))
-    assert found["commit each 100 ms with TV2, paced"] == ["80%", "10%"]
+    assert found["commit each 100 ms with TV2, paced"] == ["80%", "10% (10% to 10%)"]
     assert found["commit each second with TV1, paced"] == ["90%", "-"]
 
 

@@ -77,7 +77,7 @@ LINES: Final[Mapping[str, str]] = {
     "retention what-if": "--retention-ms 1",
     "retention apply": "--yes",
 }
-"""What each command needs: every command with --data-dir, except `up`."""
+"""What each command needs: every command with --data-dir, except `up`, and `console`, which asks when a page does."""
 
 
 @pytest.fixture(autouse=True)
@@ -100,7 +100,10 @@ def leaves(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]
 
 def takes(option: str) -> set[str]:
     commands = leaves(typer.main.get_command(app))
-    return {name for name, each in commands if any(option in one.opts for one in each.params)} - {"up"}
+    return {name for name, each in commands if any(option in one.opts for one in each.params)} - {
+        "up",
+        "console",
+    }
 
 
 class Asked(Exception):
@@ -143,6 +146,12 @@ def run(words: str, env: Mapping[str, str] | None = None) -> Result:
 
 def test_every_command_with_a_data_directory_is_looked_at() -> None:
     assert takes("--data-dir") == set(LINES)
+
+
+def test_a_console_does_not_start_on_a_data_directory_without_a_cluster(asked: list[str]) -> None:
+    result = run("console --port 0 --data-dir nothing")
+    assert (result.exit_code, asked) == (1, [])
+    assert "no cluster runs on nothing" in result.stderr
 
 
 @pytest.mark.parametrize("command", LINES)

@@ -16,7 +16,14 @@ from e2e.harness.builds import build, built_once
 
 HERE: Final = Path(__file__).parent.parent.parent
 SOURCES: Final = ("cli", "console", "libs", "services", "spark")
-MEMBERS: Final = ("cli/src", "libs/*/src", "services/*/src", "spark/lake/src", "spark/upkeep/src")
+MEMBERS: Final = (
+    "cli/src",
+    "console/src",
+    "libs/*/src",
+    "services/*/src",
+    "spark/lake/src",
+    "spark/upkeep/src",
+)
 PROBE_S: Final = 120.0
 PROBE: Final = """
 import importlib, importlib.util, pkgutil, sys
@@ -40,7 +47,9 @@ def checked_out(revision: str) -> Path:
 
     def make(folder: Path) -> None:
         archive = folder / "sources.tar"
-        build(["git", "archive", "--output", str(archive), commit, *SOURCES], folder=HERE)
+        # git archive refuses the name of a folder that an older commit has not
+        has = build(["git", "ls-tree", "--name-only", commit, *SOURCES], HERE).split()
+        build(["git", "archive", "--output", str(archive), commit, *has], folder=HERE)
         build(["tar", "-xf", archive.name], folder)
         archive.unlink()
 

@@ -156,7 +156,7 @@ async def test_where_nothing_is_open_there_is_nothing_to_do(cluster: Cluster) ->
 
 
 async def test_without_transactions_it_is_not_served(cluster: Cluster) -> None:
-    node = await cluster.node()
+    node = await cluster.node(transactions=False)
     assert node.service.write_txn_markers is None
     assert ApiKey.WRITE_TXN_MARKERS not in node.service.parts().control
     other = await transactional_node(cluster, Coordinator())

@@ -19,7 +19,7 @@ from confluent_kafka import KafkaException, TopicCollection
 from kafscale.access.acl import Operation, ResourceType
 from kafscale.client.admin_client import ANSWER_TIMEOUT_S, Client, KafkaTrouble, trouble_of
 from kafscale.client.login import LoginFailed
-from kafscale.client.request import HANDSHAKE_VERSION, connected, request_metadata
+from kafscale.client.request import HANDSHAKE_VERSION, connected
 from kafscale.client.security import ClientSecurity, PasswordLogin
 from kafscale.console.answers import Problem, problem_of
 from kafscale.console.rights import KnownRights, Resource
@@ -161,16 +161,6 @@ class Logins:
     @property
     def _address(self) -> tuple[str, int]:
         return split_address(self.entrance.bootstrap.split(",")[0].strip())
-
-
-async def asks_for_nothing(entrance: Entrance) -> bool:
-    """Whether a client without TLS and login is answered. Raises OSError if nothing listens there."""
-    host, port = split_address(entrance.bootstrap.split(",")[0].strip())
-    try:
-        await request_metadata(host, port)
-    except EOFError:
-        return False
-    return True
 
 
 def operations_on(client: Client, resources: Iterable[Resource]) -> dict[Resource, frozenset[Operation]]:
