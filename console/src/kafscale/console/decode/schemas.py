@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import time
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
@@ -17,6 +18,9 @@ from kafscale.console.decode.plain import Format, Unfit, View, json_of, view_of
 from kafscale.console.decode.registry import Registry, RegistryTrouble, Schema
 
 JOB_TIMEOUT_S: Final = 10.0
+TRY_TIMEOUT_S: Final = 5.0
+ONE_TIMEOUT_S: Final = 2.0
+"""Of an item alone, after a job that was too much. It includes the start of the child."""
 IDLE_S: Final = 300.0
 SCHEMAS_MAX: Final = 50
 """Of one page of records."""
@@ -98,21 +102,37 @@ class Schemas:
         return found
 
     async def _asked(self, job: Job) -> list[Answer]:
-        """One job at a time. If the child is late or ends, so does the job, and the next one has a new child."""
+        """One job at a time. If it ends the child, its items are tried one by one, so that only those that do harm are
+        without an answer."""
         async with self._turn:
             if self._idle is not None:
                 self._idle.cancel()
+            until_s = time.monotonic() + JOB_TIMEOUT_S
             try:
-                async with asyncio.timeout(JOB_TIMEOUT_S):
-                    return await self._exchange(job)
-            except (TimeoutError, OSError, EOFError, msgspec.MsgspecError):
-                await self._end_child()
-                return [Answer(reason=_CUT_OFF)] * len(job.items)
-            except asyncio.CancelledError:
-                await self._end_child()  # its answer would be taken for that of the next job
-                raise
+                found = await self._tried(job, TRY_TIMEOUT_S)
+                if found is None and len(job.items) > 1:
+                    found = [await self._one(job, item, until_s) for item in job.items]
+                return found or [Answer(reason=_CUT_OFF)] * len(job.items)
             finally:
                 self._idle = asyncio.get_running_loop().call_later(IDLE_S, self._kill)
+
+    async def _one(self, job: Job, item: Item, until_s: float) -> Answer:
+        limit_s = min(ONE_TIMEOUT_S, until_s - time.monotonic())
+        one = Job(job.schemas, [item], job.chars_max)
+        found = await self._tried(one, limit_s) if limit_s > 0 else None
+        return Answer(reason=_CUT_OFF) if found is None else found[0]
+
+    async def _tried(self, job: Job, limit_s: float) -> list[Answer] | None:
+        """None if the child was late or ended. The next job has a new child then."""
+        try:
+            async with asyncio.timeout(limit_s):
+                return await self._exchange(job)
+        except (TimeoutError, OSError, EOFError, msgspec.MsgspecError):
+            await self._end_child()
+            return None
+        except asyncio.CancelledError:
+            await self._end_child()  # its answer would be taken for that of the next job
+            raise
 
     async def _exchange(self, job: Job) -> list[Answer]:
         if self._child is None or self._child.returncode is not None:
