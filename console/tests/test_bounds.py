@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import replace
 from typing import Any
 
 import aiohttp
 import pytest
-from kafscale.client.security import OPEN
+from kafscale.access.protocol import SecurityProtocol
+from kafscale.client.security import OPEN, ClientSecurity
 from kafscale.console import connections, server, table
 from kafscale.console.answers import Row
 from kafscale.console.connections import CONNECTIONS_MAX
-from kafscale.console.logins import Entrance
+from kafscale.console.logins import Entrance, Login, Logins
 from kafscale.console.rights import Admits
 from kafscale.console.routes import API, Call, Route
 from kafscale.console.server import CALLS_IN_PROGRESS_MAX, CALLS_MAX, HEAD_BYTES_MAX, serving
@@ -37,13 +39,15 @@ class Held:
 
 
 @asynccontextmanager
-async def console(monkeypatch: pytest.MonkeyPatch, **more: Any) -> AsyncIterator[tuple[str, Held]]:
+async def console(
+    monkeypatch: pytest.MonkeyPatch, security: ClientSecurity = OPEN, **more: Any
+) -> AsyncIterator[tuple[str, Held]]:
     """Its address, and a route /held."""
     held = Held()
     row = Route(method="GET", path="/held", handler=held.answer, needs=Admits.LOGIN)
     monkeypatch.setattr(table, "ROUTES", (*table.ROUTES, row))
     settings = ConsoleSettings(port=0, **more)
-    async with asyncio.timeout(DEADLINE_S), serving(Entrance("127.0.0.1:1", OPEN), settings) as url:
+    async with asyncio.timeout(DEADLINE_S), serving(Entrance("127.0.0.1:1", security), settings) as url:
         yield url, held
         held.end.set()
 
@@ -130,6 +134,28 @@ async def test_requests_in_progress_are_bounded_of_one_login_and_of_all(
         assert {(await each).status for each in asked} == {200}
         async with session.get(f"{API}/held") as answer:
             assert answer.status == 200
+
+
+async def test_those_without_a_login_leave_room_for_those_with_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    security = replace(OPEN, protocol=SecurityProtocol.SASL_PLAINTEXT)
+    alice = Login(Entrance("127.0.0.1:1", security), "alice", None)
+    monkeypatch.setattr(Logins, "of", lambda _, session_id: alice if session_id == "alice" else None)
+    async with console(monkeypatch, security) as (url, held), AsyncExitStack() as stack:
+        change = f"Origin: {url}\r\nX-KafScale-Console: 1\r\nContent-Type: application/json\r\nContent-Length: 9\r\n"
+        unending = head(url, f"{API}/login", change).replace(b"GET", b"POST")
+        refused = False
+        while not refused:  # one of them is, because those before it have the room
+            stream = await opened(url)
+            stack.callback(stream[1].close)
+            stream[1].write(unending)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(0.05):
+                    refused = await status(stream) == 429
+        held.end.set()
+        mine = await opened(url)
+        stack.callback(mine[1].close)
+        mine[1].write(head(url, f"{API}/held", "Cookie: kafscale-console=alice\r\n"))
+        assert await status(mine) == 200
 
 
 async def test_metrics_count_by_the_route_s_row_and_probes_are_answered(

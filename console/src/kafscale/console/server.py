@@ -9,6 +9,7 @@ import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -45,12 +46,19 @@ JSON_LINES: Final = "application/x-ndjson"
 log: Final = logging.getLogger(__name__)
 
 
+@dataclass(slots=True)
+class _Strangers:
+    """All who have no login, and may only ask for one."""
+
+    calls: int = 0
+
+
 class Server:
     def __init__(self, site: Site, door: Door, assets: Assets) -> None:
         self._site, self._door, self._assets = site, door, assets
         self._headers = answer_headers(door, assets.csp)
         self._cookie = COOKIE_TLS if door.encrypted else COOKIE
-        self._calls = 0
+        self._calls, self._strangers = 0, _Strangers()
         self.connections: Connections | None = None
         """Of the listener."""
         self.counts = Counts()
@@ -156,19 +164,18 @@ class Server:
 
     @asynccontextmanager
     async def _room(self, login: Login | None) -> AsyncIterator[None]:
-        """Bounds what runs at once, of one login and of all."""
-        if self._calls >= CALLS_IN_PROGRESS_MAX or (login is not None and login.calls >= CALLS_MAX):
+        """Bounds what runs at once, of one login and of all. Those without a login share the room of one."""
+        who = self._strangers if login is None else login
+        if self._calls >= CALLS_IN_PROGRESS_MAX or who.calls >= CALLS_MAX:
             sentence = "too many requests are in progress; try again in a moment"
             raise Problem(HTTPStatus.TOO_MANY_REQUESTS, "busy", sentence)
         self._calls += 1
-        if login is not None:
-            login.calls += 1
+        who.calls += 1
         try:
             yield
         finally:
             self._calls -= 1
-            if login is not None:
-                login.calls -= 1
+            who.calls -= 1
 
     def _set_cookie(self, response: web.Response, session_id: str | None) -> None:
         secure = self._door.encrypted
