@@ -24,7 +24,7 @@ _LOOPBACK: Final = frozenset(name.strip("[]") for name in LOOPBACK)
 class ConsoleSettings:
     """`behind_proxy`: scheme://host[:port] by which browsers reach it. `target`: where etcd and the store are; None
     with --no-direct. `schema_registry`: URL of a Confluent-compatible registry; the file `schema_registry_login` has
-    user:password for it."""
+    user:password for it. `http_listen`: of probes and metrics; None: nowhere."""
 
     port: int = PORT
     listen: str = HOST
@@ -36,6 +36,7 @@ class ConsoleSettings:
     target: Target | None = None
     schema_registry: str | None = None
     schema_registry_login: Path | None = None
+    http_listen: str | None = None
 
     @property
     def on_loopback(self) -> bool:
