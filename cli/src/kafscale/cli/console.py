@@ -18,6 +18,14 @@ from kafscale.cli.targets import (
 from kafscale.cli.terminal import fail_usage, notice
 from kafscale.operations.target import StoreKind, Target
 
+RegistryOption = Annotated[
+    str | None,
+    typer.Option(metavar="URL", help="Decode records by this Confluent-compatible registry of schemas."),
+]
+RegistryLoginOption = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Has user:password for the registry.")
+]
+
 
 def console(
     port: Annotated[int, typer.Option(min=0, max=65_535, help="Port of the page.")] = 8480,
@@ -47,13 +55,8 @@ def console(
         str | None,
         typer.Option(metavar="URL", help="Address of the page in browsers, if a proxy is in front of it."),
     ] = None,
-    schema_registry: Annotated[
-        str | None,
-        typer.Option(metavar="URL", help="Decode records by this Confluent-compatible registry of schemas."),
-    ] = None,
-    schema_registry_login: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Has user:password for the registry.")
-    ] = None,
+    schema_registry: RegistryOption = None,
+    schema_registry_login: RegistryLoginOption = None,
 ) -> None:
     """Show the cluster in a web page: topics, records, groups. Example: kafscale console --data-dir data
 
