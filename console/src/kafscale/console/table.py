@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from kafscale.console.api import overview, records, session, topics
+from kafscale.console.api import overview, produce, records, session, tail, topics
 from kafscale.console.routes import Route
 
 ROUTES: Final[Sequence[Route]] = (
@@ -13,6 +13,8 @@ ROUTES: Final[Sequence[Route]] = (
     *overview.ROUTES,
     *topics.ROUTES,
     *records.ROUTES,
+    *tail.ROUTES,
+    *produce.ROUTES,
 )
 
 
