@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final
@@ -39,9 +39,9 @@ def not_found(sentence: str) -> Problem:
 @dataclass(frozen=True, slots=True)
 class Lines:
     """An answer that goes on: each item is a JSON object on a line of its own, sent when it is there. The reader leaves
-    by closing the connection, which cancels the iterator."""
+    by closing the connection, which closes the generator."""
 
-    items: AsyncIterator[Row]
+    items: AsyncGenerator[Row, None]
 
 
 _STATUS: Final[Mapping[int, tuple[HTTPStatus, str]]] = {

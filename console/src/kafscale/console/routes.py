@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kafscale.client.admin_client import Client
+    from kafscale.console.audit import Audit
     from kafscale.console.direct.stores import Stores
     from kafscale.console.logins import Login, Logins
     from kafscale.console.settings import ConsoleSettings
@@ -51,6 +52,7 @@ class Site:
     settings: ConsoleSettings
     logins: Logins
     stores: Stores | None
+    audit: Audit
 
 
 @dataclass(slots=True, kw_only=True)
@@ -90,6 +92,10 @@ class Call:
         resources: Sequence[Resource] = [(kind, name) for name in names]
         await self.login.learn(resources)
         return frozenset(each[1] for each in resources if self.login.allows(each, operation))
+
+    def audit(self, page: str, **what: str) -> None:
+        """Before etcd or the store are read for `page`: law S8."""
+        self.site.audit.read(page, self.login.user, self.peer, what)
 
     @property
     def stores(self) -> Stores:

@@ -8,7 +8,7 @@ import logging
 import signal
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -19,6 +19,7 @@ from kafscale.client.admin_client import KafkaTrouble
 from kafscale.client.topics import find_topics
 from kafscale.console.answers import Lines, Problem, Row, forbidden, not_found, problem_of
 from kafscale.console.assets import Asset, Assets, read_assets
+from kafscale.console.audit import Audit
 from kafscale.console.direct.stores import Stores
 from kafscale.console.guard import LOOPBACK, Door, answer_headers, refusal
 from kafscale.console.logins import CALLS_MAX, Entrance, Login, Logins
@@ -28,6 +29,7 @@ from kafscale.console.settings import ConsoleSettings
 from kafscale.console.table import served
 from kafscale.operations.sentences import Trouble
 from kafscale.runtime.addresses import join_address
+from kafscale.runtime.log_writer import LogWriter
 
 COOKIE: Final = "kafscale-console"
 COOKIE_TLS: Final = "__Host-kafscale-console"
@@ -203,8 +205,9 @@ async def _send_lines(request: web.Request, answer: Lines) -> web.StreamResponse
     response = web.StreamResponse(headers={"Content-Type": JSON_LINES})
     await response.prepare(request)
     try:
-        async for item in answer.items:
-            await response.write(orjson.dumps(item) + b"\n")
+        async with aclosing(answer.items) as items:
+            async for item in items:
+                await response.write(orjson.dumps(item) + b"\n")
     except Problem as problem:
         await response.write(orjson.dumps({"error": problem.error, "sentence": problem.sentence}) + b"\n")
     await response.write_eof()
@@ -249,7 +252,8 @@ async def serving(entrance: Entrance, settings: ConsoleSettings) -> AsyncIterato
     except (OSError, ValueError) as wrong:  # SSLError is an OSError
         raise Trouble(f"the certificate cannot be used: {wrong}") from wrong
     stores = None if settings.target is None else Stores(settings.target)
-    site = Site(settings=settings, logins=Logins(entrance), stores=stores)
+    audit = Audit(LogWriter())
+    site = Site(settings=settings, logins=Logins(entrance), stores=stores, audit=audit)
     runner = web.AppRunner(
         Server(site, door, read_assets()).application(),
         access_log=None,
@@ -272,6 +276,7 @@ async def serving(entrance: Entrance, settings: ConsoleSettings) -> AsyncIterato
         await runner.cleanup()
         if stores is not None:
             await stores.close()
+        audit.close()
 
 
 def _taken(settings: ConsoleSettings, error: OSError) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from kafscale.console.api import overview, records, session, topics
+from kafscale.console.api import cost, overview, records, search, session, sql, storage, topics
 from kafscale.console.routes import Route
 
 ROUTES: Final[Sequence[Route]] = (
@@ -13,6 +13,10 @@ ROUTES: Final[Sequence[Route]] = (
     *overview.ROUTES,
     *topics.ROUTES,
     *records.ROUTES,
+    *sql.ROUTES,
+    *search.ROUTES,
+    *storage.ROUTES,
+    *cost.ROUTES,
 )
 
 

@@ -12,6 +12,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from kafscale.console.answers import Problem
+from kafscale.console.direct.children import Children
 from kafscale.operations.sentences import Trouble
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ class Stores:
     def __init__(self, target: Target) -> None:
         self.target = target
         """For a child process, which opens them itself."""
+        self.children = Children(target)
         self._stack = AsyncExitStack()
         self._opening = asyncio.Lock()
         self._cluster: Cluster | None = None
@@ -49,4 +51,5 @@ class Stores:
             return self._cluster
 
     async def close(self) -> None:
+        await self.children.close()
         await self._stack.aclose()

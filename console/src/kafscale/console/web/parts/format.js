@@ -8,6 +8,11 @@ export function count(number) {
   return COUNT.format(typeof number === "string" ? BigInt(number) : number);
 }
 
+/** "1 record", "1,200 records". */
+export function counted(number, noun) {
+  return `${count(number)} ${noun}${number === 1 ? "" : "s"}`;
+}
+
 /** 1,536 is "1.5 KiB". */
 export function bytes(number) {
   if (number === null || number === undefined) return "–";

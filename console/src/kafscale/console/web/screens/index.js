@@ -5,4 +5,8 @@ export const SCREENS = [
   { path: "/topics", nav: "Topics", key: "t", load: () => import("./topics.js") },
   { path: "/topics/:topic/:partition/:offset", load: () => import("./record.js") },
   { path: "/topics/:topic/:tab?", load: () => import("./topic.js") },
+  { path: "/storage", nav: "Storage", key: "d", direct: true, load: () => import("./storage.js") },
+  { path: "/cost", nav: "Cost", key: "c", direct: true, load: () => import("./cost.js") },
+  { path: "/health", nav: "Health", key: "h", direct: true, load: () => import("./health.js") },
+  { path: "/sql", nav: "SQL", key: "s", direct: true, load: () => import("./sql.js") },
 ];
