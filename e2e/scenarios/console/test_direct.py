@@ -78,7 +78,7 @@ def test_a_mistake_is_a_sentence_and_a_query_can_be_cancelled(visitor: Visitor) 
 def test_a_record_is_found_by_a_field_of_its_json_and_more_hits_are_a_button_away(visitor: Visitor) -> None:
     page = visitor.page
     visitor.go("/topics/orders/search")
-    page.get_by_label("Text").fill("<B>1234</b>")
+    page.get_by_label("Text", exact=True).fill("<B>1234</b>")
     page.get_by_role("button", name="Search").click()
     expect(page.get_by_role("status")).to_contain_text("1 hit; read 1,500 of 1,500 records: all of them.")
     visitor.inspect("search")
