@@ -11,6 +11,7 @@ FILES: Final = ROOT / "k8s" / "chart" / "files"
 COPIED: Final[Mapping[str, Sequence[str]]] = {
     "backup": ("cronjob", "service-account"),
     "cluster-quotas": ("network",),
+    "console": ("console", "network"),
     "etcd": ("etcd", "network"),
     "etcd-tls": ("certificates", "etcd"),
     "instance-metadata": ("network",),

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Iterable, Iterator
 
-from kafscale.runtime.metric_table import EVERY_PROCESS, EVERY_SERVICE, LAG, OWN, MetricRow
+from kafscale.runtime.metric_table import CONSOLE, EVERY_PROCESS, EVERY_SERVICE, LAG, OWN, MetricRow
 from kafscale.runtime.metrics import CHILDREN_MAX, OVERFLOW
 
 from tools.generated import ROOT, write_or_check
@@ -53,6 +53,12 @@ def page() -> str:
         "those of the last sample, and disappear when it is old.",
         "",
         *table("upkeep", LAG),
+        "",
+        "## The console",
+        "",
+        "At `KAFSCALE_CONSOLE_HTTP_LISTEN`. A query by SQL is a request of the route `POST /sql`.",
+        "",
+        *table("console", CONSOLE),
         "",
         "## Every process",
         "",

@@ -31,6 +31,7 @@ COMBINATIONS: Final[Mapping[str, tuple[str, tuple[str, ...], str]]] = {
     "quotas of the whole cluster": ("production", ("cluster-quotas", "limits", "redis"), ""),
     "its own etcd, by metrics": ("production-etcd", ("prometheus", "keda", "internal-tls", "limits"), ""),
     "jobs beside upkeep": ("production", ("spark-cronjobs", "etcd-certificate", "backup"), ""),
+    "a console": ("production", ("console", "images"), ""),
     "development with all there is": ("dev", ("prometheus", "keda", "redis", "traces"), ""),
 }
 """By name: an overlay, or the base, with these components and lines of a kustomization."""
@@ -57,13 +58,17 @@ SWITCHED_ON: Final[Mapping[str, Any]] = {
     "redis": {"enabled": True, "keys": True},
     "traces": {"enabled": True},
     "backup": {"enabled": True},
+    "console": {"enabled": True},
     "network": {"instanceMetadata": True},
     "clusterQuotas": True,
     "limits": True,
 }
 """Every option of the chart, each at once with all others."""
+WITH_CONSOLE: Final[Mapping[str, Any]] = {**PRODUCTION, "console": {"enabled": True}}
+"""The values with which the chart makes the objects of the combination "a console"."""
 VALUES: Final[Mapping[str, Mapping[str, Any]]] = {
     **OVERLAYS,
+    "a console": WITH_CONSOLE,
     "one address": {**PRODUCTION, "outside": ONE, **SECURE},
     "few rights": {"etcd": {**STORES, "ca": False}, "priority": False},
     "switched on": SWITCHED_ON,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -16,7 +17,16 @@ import yaml
 from e2e.checkers.manifests.laws import broken
 from e2e.checkers.manifests.objects import POD_NAME, of_kind
 from e2e.checkers.manifests.same import differences
-from e2e.harness.combinations import EACH, ONE, OVERLAYS, PRODUCTION, SECURE, VALUES
+from e2e.harness.combinations import (
+    EACH,
+    ONE,
+    OVERLAYS,
+    PRODUCTION,
+    SECURE,
+    VALUES,
+    WITH_CONSOLE,
+    combination,
+)
 from e2e.harness.manifests import CHART, RELEASES, Refused, charted, check, rendered
 
 DOCUMENTATION: Final = CHART.parent.parent / "docs" / "kubernetes.md"
@@ -44,6 +54,10 @@ each_one = pytest.mark.parametrize("name", VALUES)
 @pytest.mark.parametrize("name", OVERLAYS)
 def test_the_chart_makes_what_kustomize_makes(name: str) -> None:
     assert differences(rendered(name), charted(OVERLAYS[name])) == []
+
+
+def test_the_chart_makes_the_console_that_kustomize_makes(tmp_path: Path) -> None:
+    assert differences(combination("a console", tmp_path), charted(WITH_CONSOLE)) == []
 
 
 def test_a_difference_between_the_chart_and_kustomize_is_seen() -> None:

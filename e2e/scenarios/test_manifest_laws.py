@@ -10,13 +10,14 @@ from typing import Any, Final
 import pytest
 
 from e2e.checkers.manifests.laws import LAWS
-from e2e.checkers.manifests.objects import COMPONENT, NAME
+from e2e.checkers.manifests.objects import COMPONENT, CONSOLE, NAME
 from e2e.harness.manifests import Manifest, Refused, check, patched, rendered
 
 GONE: Final = object()
 POD: Final = "spec template spec"
 SERVICE: Final = f"{POD} containers service"
-DEV, KEDA, CACHE, ACLS, ETCD, JOBS = "dev", "keda", "cache", "acls", "etcd", "jobs"
+DEV, KEDA, CACHE, ACLS, ETCD, JOBS, PAGE = "dev", "keda", "cache", "acls", "etcd", "jobs", "page"
+STARTS, ALONE = "the_console_starts", "the_console_is_one_process_at_its_ports"
 OUTSIDE: Final = "configMapGenerator: [{name: kafscale-outside, literals: ['domain=kafka.example.com']}]\n"
 ADDRESS: Final = (
     "configMapGenerator: [{name: kafscale-outside, literals: ['address=kafka.example.com:9094']}]\n"
@@ -51,6 +52,10 @@ def of_service(law: str, path: str, value: Any, name: str = "kafscale-produce") 
 
 def of_policy(name: str, path: str, value: Any) -> Fault:
     return Fault(ONLY, "NetworkPolicy", name, path, value)
+
+
+def of_console(law: str, path: str, value: Any) -> Fault:
+    return Fault(law, "Deployment", CONSOLE, path, value, PAGE)
 
 
 FORGOTTEN: Final = "front_doors_change_after_old_addresses_are_forgotten"
@@ -201,6 +206,23 @@ FAULTS: Final = (
     Fault(ONLY, "NetworkPolicy", "kafscale-to-collector", "", GONE, CACHE),
     Fault(ONLY, "ConfigMap", "kafscale-settings", "data KAFSCALE_OTLP_ENDPOINT", GONE, CACHE),
     Fault(TAKEN, "ConfigMap", "kafscale-settings", "data KAFSCALE_TRACE_RATIO", "1%", CACHE),
+    of_console(STARTS, f"{SERVICE} env KAFSCALE_CONSOLE_LISTEN value", "0.0.0.0"),
+    of_console(STARTS, f"{SERVICE} env KAFSCALE_CONSOLE_LISTEN name", "KAFSCALE_CONSOLE_HOST"),
+    of_console(STARTS, f"{SERVICE} env KAFSCALE_CONSOLE_HTTP_LISTEN value", "8000"),
+    of_console(STARTS, f"{SERVICE} env KAFSCALE_GRPC_ADVERTISE value", "7000"),
+    of_console(ALONE, "spec replicas", 2),
+    of_console(ALONE, "spec strategy", GONE),
+    of_console(ALONE, f"{SERVICE} env KAFSCALE_CONSOLE_HTTP_LISTEN", GONE),
+    of_console(ALONE, f"{SERVICE} ports page containerPort", 8481),
+    of_console(THERE, f"{POD} volumes etcd-ca secret secretName", "etcd-ca"),
+    of_console(MOUNTED, f"{SERVICE} {CA_OF_ETCD}", GONE),
+    Fault(ONLY, "NetworkPolicy", CONSOLE, "spec egress", [], PAGE),
+    Fault(ONLY, "NetworkPolicy", CONSOLE, "spec ingress 0 ports 0 port", 8480, PAGE),
+    Fault(
+        ONLY, "NetworkPolicy", CONSOLE, "spec egress 0 to 0 podSelector matchLabels", {NAME: "kafscale"}, PAGE
+    ),
+    Fault(ONLY, "NetworkPolicy", "kafscale-to-external-etcd", "spec egress 0 ports 0 port", 1, PAGE),
+    Fault(INTERNET, "Service", CONSOLE, "spec type", "LoadBalancer", PAGE),
     Fault(TAKEN, "Secret", "kafscale-redis", "data KAFSCALE_REDIS_URL", "cmVkaXM=", CACHE),
 )
 
@@ -218,6 +240,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, list[Manifes
         ),
         ETCD: rendered("production-etcd"),
         JOBS: patched("production", "", tmp_path_factory.mktemp("overlay"), ["backup", "spark-cronjobs"]),
+        PAGE: patched("production", "", tmp_path_factory.mktemp("overlay"), ["console"]),
         KEDA: patched("../base", OUTSIDE, tmp_path_factory.mktemp("overlay"), PARTS),
     }
 

@@ -20,7 +20,7 @@ from kafscale.runtime.metric_table import rows_of
 
 from e2e.checkers.manifests.environment import settings_of
 from e2e.checkers.manifests.laws import broken
-from e2e.checkers.manifests.objects import POD_NAME, Objects, of_kind, ours, quantity, workloads
+from e2e.checkers.manifests.objects import POD_NAME, Objects, console, of_kind, ours, quantity, workloads
 from e2e.harness.combinations import COMBINATIONS, combination, service_overlays
 from e2e.harness.manifests import RELEASES, ROOT, Manifest, built, check, patched, rendered
 from tools.gen_k8s_addresses import services
@@ -127,6 +127,14 @@ def test_upkeep_is_dropped_for_jobs_as_the_documentation_says(tmp_path: Path) ->
     assert broken(objects) == []
     assert not [each for each in objects if each["metadata"]["name"] == "kafscale-upkeep"]
     assert len(list(of_kind(objects, "CronJob"))) == 4
+
+
+def test_the_console_of_the_documentation_is_sound(tmp_path: Path) -> None:
+    objects = built(example("components/console"), tmp_path)
+    assert broken(objects) == []
+    workload = console(objects)
+    assert workload is not None
+    assert not workload.containers[0]["image"].endswith(":latest")
 
 
 def test_clients_outside_log_in_over_tls_as_the_documentation_says(tmp_path: Path) -> None:

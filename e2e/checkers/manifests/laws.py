@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from e2e.checkers.manifests import environment, network
+from e2e.checkers.manifests import console, environment, network
 from e2e.checkers.manifests.objects import Objects
 
 Law = Callable[[Objects], list[str]]
@@ -23,6 +23,8 @@ _ALL: Final[tuple[Law, ...]] = (
     environment.leaving_takes_less_than_the_grace,
     environment.front_doors_change_after_old_addresses_are_forgotten,
     environment.members_of_etcd_change_after_old_addresses_are_forgotten,
+    console.the_console_starts,
+    console.the_console_is_one_process_at_its_ports,
     network.only_who_must_is_let_through,
     network.only_clients_that_log_in_come_from_the_internet,
 )

@@ -14,6 +14,7 @@ from kafscale.frontdoor.settings import FrontdoorSettings
 
 from e2e.checkers.manifests.environment import settings_of
 from e2e.checkers.manifests.objects import (
+    CONSOLE,
     Manifest,
     Objects,
     named,
@@ -93,6 +94,8 @@ def needed(objects: Objects) -> set[Edge]:
     found |= {("kafscale-frontdoor", f"kafscale-{each}", GRPC) for each in ASKED} | IN_TRANSACTIONS
     found |= {(MONITORING, name, HTTP) for name in serving}
     found.add(("anyone", "kafscale-frontdoor", KAFKA))
+    if CONSOLE in pods:  # nobody reaches its page: `kubectl port-forward` comes from inside the pod
+        found |= {(CONSOLE, "kafscale-frontdoor", KAFKA), (MONITORING, CONSOLE, HTTP)}
     if named(objects, "ConfigMap", "kafscale-outside") or _has_port(objects, "kafscale-frontdoor", OUTSIDE):
         found.add(("anyone", "kafscale-frontdoor", OUTSIDE))
     if any(getattr(settings_of(objects, each), "quota_scope", "") == "cluster" for each in ours(objects)):
@@ -141,9 +144,12 @@ def edges(objects: Objects) -> set[Edge]:
         found |= {(who, name, port) for who, port in _others(policies, labels, "Ingress")}
         for other, its_labels in pods.items():
             sent = _between(policies, labels, its_labels, "Egress")
-            taken = _between(policies, its_labels, labels, "Ingress")
-            found |= {(name, other, port) for port in sent & taken}
-            found |= {(name, f"half of {other}", port) for port in sent ^ taken}
+            taken, of_anyone = (
+                _between(policies, its_labels, labels, "Ingress"),
+                _of_anyone(policies, its_labels),
+            )
+            found |= {(name, other, port) for port in sent & (taken | of_anyone)}
+            found |= {(name, f"half of {other}", port) for port in (sent ^ taken) - of_anyone}
     return found
 
 
@@ -167,6 +173,12 @@ def _between(
         if "podSelector" in one and "namespaceSelector" not in one and selects(one["podSelector"], peer)
         for port in rule.get("ports", [{"port": 0}])
     }
+
+
+def _of_anyone(policies: list[dict[str, Any]], labels: Mapping[str, str]) -> set[int]:
+    """The ports at which these pods take whoever comes."""
+    rules = _rules(policies, labels, "Ingress")
+    return {port["port"] for rule in rules if "from" not in rule for port in rule.get("ports", ())} - {0}
 
 
 def _others(policies: list[dict[str, Any]], labels: Mapping[str, str], way: str) -> Iterator[tuple[str, int]]:

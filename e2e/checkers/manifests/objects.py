@@ -14,6 +14,7 @@ COMPONENT: Final = "app.kubernetes.io/component"
 POD_NAME: Final = "statefulset.kubernetes.io/pod-name"
 OURS: Final = "kafscale"
 SERVICES: Final = ("frontdoor", "produce", "fetch", "coordinator", "admin", "upkeep")
+CONSOLE: Final = "kafscale-console"
 SUFFIXES: Final = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "m": 0.001}
 
 
@@ -76,6 +77,11 @@ def workloads(objects: Objects) -> list[Workload]:
 def ours(objects: Objects) -> list[Workload]:
     """The workloads that run a KafScale service."""
     return [each for each in workloads(objects) if each.service is not None]
+
+
+def console(objects: Objects) -> Workload | None:
+    """The web console, which is a client and no service."""
+    return next((each for each in workloads(objects) if each.name == CONSOLE), None)
 
 
 def pods(objects: Objects) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -19,16 +19,26 @@ FAILED, USAGE = 1, 2
 
 
 def main() -> int:
-    given = load_settings(ConsoleVariables)
+    try:
+        entrance, settings = composed(load_settings(ConsoleVariables))
+    except PropertiesWrong as wrong:
+        return _ended(str(wrong), USAGE)
+    if (problem := mistake(settings, entrance.mode)) is not None:
+        return _ended(problem, USAGE)
+    try:
+        asyncio.run(serve(entrance, settings, lambda url: _say(f"Console: {url}")))
+    except Trouble as trouble:
+        return _ended(str(trouble), FAILED)
+    return 0
+
+
+def composed(given: ConsoleVariables) -> tuple[Entrance, ConsoleSettings]:
+    """Raises PropertiesWrong."""
     security = ClientSecurity(
         protocol=given.security_protocol, trust=None if given.ca is None else Pem(path=given.ca)
     )
     if given.command_config is not None:
-        try:
-            security = read_security(given.command_config, login_later=True)
-        except PropertiesWrong as wrong:
-            return _ended(str(wrong), USAGE)
-    entrance = Entrance(given.bootstrap_servers, security)
+        security = read_security(given.command_config, login_later=True)
     settings = ConsoleSettings(
         port=given.port,
         listen=given.listen,
@@ -38,14 +48,9 @@ def main() -> int:
         key=given.tls_key,
         behind_proxy=given.behind_proxy,
         target=Target(None, None) if given.direct else None,
+        http_listen=given.http_listen,
     )
-    if (problem := mistake(settings, entrance.mode)) is not None:
-        return _ended(problem, USAGE)
-    try:
-        asyncio.run(serve(entrance, settings, lambda url: _say(f"Console: {url}")))
-    except Trouble as trouble:
-        return _ended(str(trouble), FAILED)
-    return 0
+    return Entrance(given.bootstrap_servers, security), settings
 
 
 def _ended(sentence: str, code: int) -> int:

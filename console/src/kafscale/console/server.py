@@ -6,9 +6,10 @@ import asyncio
 import errno
 import logging
 import signal
-import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import aclosing, asynccontextmanager
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -20,6 +21,9 @@ from kafscale.client.topics import find_topics
 from kafscale.console.answers import Lines, Problem, Row, forbidden, not_found, problem_of
 from kafscale.console.assets import Asset, Assets, read_assets
 from kafscale.console.audit import Audit
+from kafscale.console.certificate import Certificate
+from kafscale.console.connections import HEAD_S, Connections
+from kafscale.console.counts import LEFT, Counts, probed
 from kafscale.console.direct.stores import Stores
 from kafscale.console.guard import LOOPBACK, Door, answer_headers, refusal
 from kafscale.console.logins import CALLS_MAX, Entrance, Login, Logins
@@ -44,15 +48,30 @@ JSON_LINES: Final = "application/x-ndjson"
 log: Final = logging.getLogger(__name__)
 
 
+@dataclass(slots=True)
+class _Strangers:
+    """All who have no login, and may only ask for one."""
+
+    calls: int = 0
+
+
 class Server:
     def __init__(self, site: Site, door: Door, assets: Assets) -> None:
         self._site, self._door, self._assets = site, door, assets
         self._headers = answer_headers(door, assets.csp)
         self._cookie = COOKIE_TLS if door.encrypted else COOKIE
-        self._calls = 0
+        self._calls, self._strangers = 0, _Strangers()
+        self.connections: Connections | None = None
+        """Of the listener."""
+        self.counts = Counts()
+        self.counts.watch(
+            connections=lambda: len(self.connections or ()),
+            sessions=lambda: len(site.logins.sessions),
+            calls=lambda: self._calls,
+        )
 
     def application(self) -> web.Application:
-        app = web.Application(middlewares=[self._guarded], client_max_size=BODY_BYTES_MAX)
+        app = web.Application(middlewares=[self._counted, self._guarded], client_max_size=BODY_BYTES_MAX)
         app.on_response_prepare.append(self._with_headers)
         for row in served(read_only=self._site.settings.read_only, direct=self._site.stores is not None):
             app.router.add_route(row.method, API + row.path, self._handler(row))
@@ -60,6 +79,20 @@ class Server:
         app.router.add_get("/assets/{path:.*}", self._asset)
         app.router.add_get("/{path:.*}", self._page)
         return app
+
+    @web.middleware
+    async def _counted(
+        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        if self.connections is not None:
+            self.connections.head_arrived(request.protocol)
+        status, began_s = LEFT, time.monotonic()
+        try:
+            response = await handler(request)
+            status = str(response.status)
+        finally:
+            self.counts.ended(request, status, time.monotonic() - began_s)
+        return response
 
     @web.middleware
     async def _guarded(
@@ -133,19 +166,18 @@ class Server:
 
     @asynccontextmanager
     async def _room(self, login: Login | None) -> AsyncIterator[None]:
-        """Bounds what runs at once, of one login and of all."""
-        if self._calls >= CALLS_IN_PROGRESS_MAX or (login is not None and login.calls >= CALLS_MAX):
+        """Bounds what runs at once, of one login and of all. Those without a login share the room of one."""
+        who = self._strangers if login is None else login
+        if self._calls >= CALLS_IN_PROGRESS_MAX or who.calls >= CALLS_MAX:
             sentence = "too many requests are in progress; try again in a moment"
             raise Problem(HTTPStatus.TOO_MANY_REQUESTS, "busy", sentence)
         self._calls += 1
-        if login is not None:
-            login.calls += 1
+        who.calls += 1
         try:
             yield
         finally:
             self._calls -= 1
-            if login is not None:
-                login.calls -= 1
+            who.calls -= 1
 
     def _set_cookie(self, response: web.Response, session_id: str | None) -> None:
         secure = self._door.encrypted
@@ -214,48 +246,49 @@ async def _send_lines(request: web.Request, answer: Lines) -> web.StreamResponse
     return response
 
 
-def door_of(settings: ConsoleSettings) -> Door:
-    """Under TLS the console also has the names of its certificate."""
-    hosts = set(LOOPBACK)
+def door_of(settings: ConsoleSettings, names: Collection[str] = ()) -> Door:
+    """`names`: those of the certificate, which the console also has."""
+    hosts = {*LOOPBACK, *names}
     if not settings.on_loopback:
         hosts.add(join_address(settings.listen, 0).rpartition(":")[0])
-    if settings.certificate is not None:
-        hosts |= names_of(settings.certificate.read_bytes())
     only = None if settings.published_on_loopback else settings.behind_proxy
     return Door(frozenset(hosts), settings.tls, only)
-
-
-def names_of(certificate: bytes) -> set[str]:
-    """The DNS names and addresses of a certificate in PEM."""
-    from cryptography import x509
-
-    try:
-        found = x509.load_pem_x509_certificate(certificate).extensions.get_extension_for_class(
-            x509.SubjectAlternativeName
-        )
-    except x509.ExtensionNotFound:
-        return set()
-    names = {name.lower() for name in found.value.get_values_for_type(x509.DNSName)}
-    addresses = found.value.get_values_for_type(x509.IPAddress)
-    return names | {f"[{each}]" if each.version == 6 else str(each) for each in addresses}
 
 
 @asynccontextmanager
 async def serving(entrance: Entrance, settings: ConsoleSettings) -> AsyncIterator[str]:
     """Yields the address while the console runs. Raises Trouble if it cannot listen."""
-    context = None
+    certificate = None
     try:
-        door = door_of(settings)
-        if settings.certificate is not None:
-            context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-            context.load_cert_chain(settings.certificate, settings.key)
+        if settings.certificate is not None and settings.key is not None:
+            certificate = Certificate(settings.certificate, settings.key)
     except (OSError, ValueError) as wrong:  # SSLError is an OSError
         raise Trouble(f"the certificate cannot be used: {wrong}") from wrong
     stores = None if settings.target is None else Stores(settings.target)
     audit = Audit(LogWriter())
     site = Site(settings=settings, logins=Logins(entrance), stores=stores, audit=audit)
+    server = Server(site, door_of(settings, certificate.names if certificate else ()), read_assets())
+    try:
+        async with _listening(server, settings, certificate) as address, AsyncExitStack() as stack:
+            if settings.http_listen is not None:
+                try:
+                    await stack.enter_async_context(probed(server.counts, settings.http_listen))
+                except OSError as taken:
+                    raise Trouble(f"cannot listen on {settings.http_listen}: {taken.strerror}") from taken
+            yield settings.behind_proxy or f"{'https' if settings.tls else 'http'}://{address}"
+    finally:
+        if stores is not None:
+            await stores.close()
+        audit.close()
+
+
+@asynccontextmanager
+async def _listening(
+    server: Server, settings: ConsoleSettings, certificate: Certificate | None
+) -> AsyncIterator[str]:
+    """Yields host:port. Raises Trouble."""
     runner = web.AppRunner(
-        Server(site, door, read_assets()).application(),
+        server.application(),
         access_log=None,
         handler_cancellation=True,
         keepalive_timeout=KEEPALIVE_S,
@@ -264,19 +297,27 @@ async def serving(entrance: Entrance, settings: ConsoleSettings) -> AsyncIterato
         max_field_size=HEAD_BYTES_MAX,
     )
     await runner.setup()
+    assert runner.server is not None, "a runner that is set up has one"
+    connections = server.connections = Connections(runner.server)
+    tls: dict[str, Any] = {}
+    if certificate is not None:
+        tls = {"ssl": certificate.context, "ssl_handshake_timeout": HEAD_S}
+    loop = asyncio.get_running_loop()
+    watch = None if certificate is None else loop.create_task(certificate.watch())
     try:
-        listener = web.TCPSite(runner, settings.listen, settings.port, ssl_context=context)
         try:
-            await listener.start()
+            listener = await loop.create_server(connections, settings.listen, settings.port, **tls)
         except OSError as taken:
             raise Trouble(_taken(settings, taken)) from taken
-        host, port = runner.addresses[0][:2]
-        yield settings.behind_proxy or f"{'https' if settings.tls else 'http'}://{join_address(host, port)}"
+        try:
+            yield join_address(*listener.sockets[0].getsockname()[:2])
+        finally:
+            listener.close()
     finally:
+        if watch is not None:
+            watch.cancel()
+        connections.close()
         await runner.cleanup()
-        if stores is not None:
-            await stores.close()
-        audit.close()
 
 
 def _taken(settings: ConsoleSettings, error: OSError) -> str:

@@ -23,7 +23,7 @@ _LOOPBACK: Final = frozenset(name.strip("[]") for name in LOOPBACK)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsoleSettings:
     """`behind_proxy`: scheme://host[:port] by which browsers reach it. `target`: where etcd and the store are; None
-    with --no-direct."""
+    with --no-direct. `http_listen`: of probes and metrics; None: nowhere."""
 
     port: int = PORT
     listen: str = HOST
@@ -33,6 +33,7 @@ class ConsoleSettings:
     key: Path | None = None
     behind_proxy: str | None = None
     target: Target | None = None
+    http_listen: str | None = None
 
     @property
     def on_loopback(self) -> bool:

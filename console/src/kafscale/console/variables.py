@@ -6,7 +6,8 @@ from pathlib import Path
 
 from kafscale.access.protocol import SecurityProtocol
 from kafscale.console.settings import HOST, PORT
-from pydantic import Field
+from kafscale.runtime.addresses import split_address
+from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
@@ -39,3 +40,13 @@ class ConsoleVariables(BaseSettings):
     behind_proxy: str | None = Field(
         None, description="Address of the page in browsers, if a proxy or a published port is in front of it."
     )
+    http_listen: str | None = Field(
+        None, description="Address of /livez, /readyz and /metrics. Default: nowhere."
+    )
+
+    @field_validator("http_listen")
+    @classmethod
+    def _is_address(cls, address: str | None) -> str | None:
+        if address is not None:
+            split_address(address)
+        return address

@@ -492,6 +492,20 @@ UPKEEP: Final = (
     *LAG,
 )
 
+CONSOLE: Final = (
+    counter(
+        "requests_total",
+        "Requests by the route's path and the status of the answer; left: the browser did not wait for its end",
+        "route",
+        "status",
+    ),
+    histogram("request_seconds", "Time from a request to the end of its answer", "route"),
+    gauge("requests_in_progress", "Requests of the API that are not answered yet"),
+    gauge("connections", "Open connections of browsers"),
+    gauge("sessions", "People who are logged in"),
+)
+"""The console is no service: it has no loop of streams, and none of EVERY_SERVICE."""
+
 OWN: Final[Mapping[str, tuple[MetricRow, ...]]] = {
     "frontdoor": FRONTDOOR,
     "produce": (*PRODUCE, HISTORY_STOPPED),
