@@ -1,35 +1,21 @@
-"""A Kafka in this process, which librdkafka brings along. Topics come into being with the first record.
-
-It has no controller, so what AdminClient asks a controller is answered here from Metadata.
-"""
+"""The command, run at a Kafka in this process."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future
 from contextlib import contextmanager
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, Producer
 from kafscale.cli.__main__ import app
-from kafscale.client import topics
-from kafscale.client.admin_client import ANSWER_TIMEOUT_S, Client
+from kafscale.testkit.mock_kafka import mock_broker
 from typer.testing import CliRunner, Result
-
-PARTITIONS = 4
 
 
 @contextmanager
 def mock_kafka(monkeypatch: pytest.MonkeyPatch) -> Iterator[MockKafka]:
-    server = Producer({"test.mock.num.brokers": 1, "bootstrap.servers": "replaced:1", "log_level": 0})
-    (broker,) = server.list_topics(timeout=ANSWER_TIMEOUT_S).brokers.values()
-    monkeypatch.setattr(Client, "_connect", lambda _: [(broker.host, broker.port)])
-    monkeypatch.setattr(topics, "_describing", _described)
     monkeypatch.delenv("KAFSCALE_COMMAND_CONFIG", raising=False)
-    yield MockKafka(f"{broker.host}:{broker.port}")
-    server.purge()
+    with mock_broker(monkeypatch) as bootstrap:
+        yield MockKafka(bootstrap)
 
 
 class MockKafka:
@@ -44,17 +30,3 @@ class MockKafka:
         done = self.run(line, stdin)
         assert done.exit_code == 0, (done.output, done.exception)
         return done.stdout_bytes
-
-
-def _described(client: Client, names: Iterable[str]) -> dict[str, Future[Any]]:
-    there = client.admin.list_topics(timeout=ANSWER_TIMEOUT_S).topics
-    found: dict[str, Future[Any]] = {}
-    for name in names:
-        found[name] = Future()
-        if name in there:
-            parts = [SimpleNamespace(id=number) for number in there[name].partitions]
-            internal = name.startswith("__")
-            found[name].set_result(SimpleNamespace(name=name, partitions=parts, is_internal=internal))
-        else:
-            found[name].set_exception(KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)))
-    return found

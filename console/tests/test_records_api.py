@@ -8,7 +8,7 @@ import pytest
 from kafscale.client import json_lines
 from kafscale.console.answers import Problem
 from kafscale.console.api.records import ask_of, command_of, json_record, row_of
-from kafscale.console.decode.plain import Format
+from kafscale.console.api.showing import Showing
 from kafscale.console.records import cursor
 from kafscale.console.records.merge import Span, Walk
 from kafscale.console.records.page import Page
@@ -58,11 +58,11 @@ def test_a_wrong_query_is_a_sentence(query: dict[str, str], sentence: str) -> No
 def test_the_ends_of_the_logs_have_no_further_page() -> None:
     logs = {0: Span(3, 9), 1: Span(0, 8)}
     page = Page(logs=logs, begin={0: 9, 1: 8}, end={0: 3, 1: 7}, records=[RECORD], stopped=None, deleted=0)
-    formats = Format.AUTO, Format.AUTO
-    row = row_of(page, Walk.OLDER, formats)
+    showing = Showing()
+    row = row_of(page, Walk.OLDER, showing)
     assert (cursor.from_text(row["older"]), row["at_end"]) == ({0: 3, 1: 7}, True)
     page.end = {0: 3, 1: 0}
-    assert row_of(page, Walk.OLDER, formats)["older"] is None
+    assert row_of(page, Walk.OLDER, showing)["older"] is None
     assert row["items"][0]["timestamp_ms"] is None
     assert row["items"][0]["headers"][0]["value"]["format"] == "null"
 

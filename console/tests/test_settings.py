@@ -56,3 +56,20 @@ def test_a_proxy_s_address_is_an_origin(url: str) -> None:
 def test_a_certificate_needs_its_key() -> None:
     assert mistake(ConsoleSettings(certificate=PEM), Mode.OPEN) is not None
     assert mistake(ConsoleSettings(key=PEM), Mode.OPEN) is not None
+
+
+@pytest.mark.parametrize(
+    ("given", "starts"),
+    [
+        ({"schema_registry": "http://registry:8081"}, True),
+        ({"schema_registry": "https://registry/apis/ccompat/v7", "schema_registry_login": PEM}, True),
+        ({"schema_registry": "registry:8081"}, False),
+        ({"schema_registry": "file:///etc/passwd"}, False),
+        ({"schema_registry": "http://user:secret@registry"}, False),
+        ({"schema_registry": "http://registry?x=1"}, False),
+        ({"schema_registry": "http://["}, False),
+        ({"schema_registry_login": PEM}, False),
+    ],
+)
+def test_a_registry_has_an_address_and_its_login_is_not_in_it(given: dict[str, Any], starts: bool) -> None:
+    assert (mistake(ConsoleSettings(**given), Mode.OPEN) is None) is starts

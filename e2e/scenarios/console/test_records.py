@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
+import fastavro
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
-from playwright.sync_api import expect
+from playwright.sync_api import Browser, expect
 
 from e2e.harness.cluster import KAFSCALE, Cluster
-from e2e.harness.console_page import Visitor
+from e2e.harness.console_page import Visitor, console_of
 from e2e.harness.secured import done
 
+ONE = ("bytes", "money", "live", "sent", "avro")
 RECORDS = 120
 FIRST_MS = 1_790_000_000_000
 HOSTILE = "<img src=x onerror=alert(1)>"
@@ -27,7 +36,7 @@ pytestmark = pytest.mark.timeout(600)
 def topics(cluster: Cluster) -> None:
     """Record n of `orders` is n seconds after FIRST_MS, in partition n % 3 but for every 10th, which is in 0."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-    done(admin.create_topics([NewTopic("orders", 3), NewTopic("bytes", 1), NewTopic("money", 1)]))
+    done(admin.create_topics([NewTopic("orders", 3), *(NewTopic(name, 1) for name in ONE)]))
     producer = Producer({"bootstrap.servers": cluster.bootstrap})
     for number in range(RECORDS):
         order = {"order": number, "customer": f"customer-{number % 7}", "exact": EXACT, "note": HOSTILE}
@@ -168,3 +177,114 @@ def test_records_of_an_aborted_transaction_are_shown_only_on_demand_and_marked(v
     expect(page.get_by_text("aborted")).to_be_visible()
     visitor.go("/topics/money/0/2")
     expect(page.get_by_role("alert")).to_contain_text("it belongs to a transaction that was aborted")
+
+
+def test_a_tail_shows_or_counts_what_comes_and_rests_while_nobody_looks(
+    visitor: Visitor, cluster: Cluster
+) -> None:
+    page = visitor.page
+    visitor.go("/topics/live")
+    expect(page.get_by_text("There is no record yet.")).to_be_visible()
+    page.get_by_role("button", name="Tail").click()
+    expect(page.get_by_text("● live")).to_be_visible()
+    producer = Producer({"bootstrap.servers": cluster.bootstrap})
+    for number in range(3):
+        producer.produce("live", f"first-{number}", timestamp=FIRST_MS + number)
+    assert producer.flush(60) == 0
+    expect(page.locator("tbody tr")).to_have_count(3)
+    assert [row[4] for row in visitor.cells()] == ["first-2", "first-1", "first-0"]
+    visitor.inspect("tail")
+    hidden = (
+        "Object.defineProperty(document, 'hidden', {get: () => %s, configurable: true}); "
+        "document.dispatchEvent(new Event('visibilitychange'))"
+    )
+    page.evaluate(hidden % "true")
+    expect(page.get_by_text("○ rests")).to_be_visible()
+    for number in range(5_000):
+        producer.produce("live", f"burst-{number}")
+    assert producer.flush(60) == 0
+    page.evaluate(hidden % "false")
+    expect(page.get_by_text("5,003 came")).to_be_visible()
+    expect(page.get_by_text("not shown (a second shows 200 or 1 MiB)")).to_be_visible()
+
+
+def test_a_record_is_produced_and_produced_again_with_all_its_bytes(
+    visitor: Visitor, cluster: Cluster
+) -> None:
+    page = visitor.page
+    visitor.go("/topics/sent")
+    page.get_by_role("button", name="Produce…").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Key as").select_option("number")
+    dialog.get_by_label("Key", exact=True).fill("42")
+    dialog.get_by_label("Value as").select_option("json")
+    dialog.get_by_label("Value", exact=True).fill('{"a": 1')
+    dialog.get_by_role("button", name="Add a header").click()
+    dialog.get_by_label("Name").fill("source")
+    dialog.get_by_label("Value of header 1", exact=True).fill("console")
+    visitor.inspect("produce")
+    visitor.expected.add("400")
+    dialog.get_by_role("button", name="Send").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("the value is not json")
+    dialog.get_by_label("Value", exact=True).fill(f'{{"exact": {EXACT}}}')
+    dialog.get_by_role("button", name="Send").click()
+    dialog.get_by_role("link", name="partition 0, offset 0").click()
+    expect(page.get_by_label("Value as json")).to_contain_text(f'"exact": {EXACT}')
+    page.get_by_role("button", name="Produce again…").click()
+    expect(dialog.get_by_label("Key", exact=True)).to_have_value("AAAAAAAAACo=")
+    dialog.get_by_role("button", name="Send").click()
+    expect(dialog.get_by_role("link", name="partition 0, offset 1")).to_be_visible()
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "sent"})
+    consumer.assign([TopicPartition("sent", 0, 0)])
+    first, second = consumer.consume(2, 60)
+    consumer.close()
+    assert first.key() == (42).to_bytes(8, "big")
+    assert (first.key(), first.value(), first.headers()) == (second.key(), second.value(), second.headers())
+
+
+@contextmanager
+def registry_of(schema_id: int, schema: Mapping[str, Any]) -> Iterator[str]:
+    """A registry with one schema."""
+
+    class Answers(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            there = self.path == f"/schemas/ids/{schema_id}"
+            self.send_response(HTTPStatus.OK if there else HTTPStatus.NOT_FOUND)
+            self.end_headers()
+            self.wfile.write(json.dumps({"schema": json.dumps(schema)} if there else {}).encode())
+
+        def log_message(self, *_: object) -> None:
+            return
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def test_avro_is_decoded_by_a_registry(browser: Browser, cluster: Cluster) -> None:
+    field = {"name": "exact", "type": "long"}
+    schema = {"type": "record", "name": "Order", "namespace": "shop", "fields": [field]}
+    body = io.BytesIO()
+    fastavro.schemaless_writer(body, fastavro.parse_schema(schema), {"exact": EXACT})
+    producer = Producer({"bootstrap.servers": cluster.bootstrap})
+    for schema_id in (7, 8):
+        producer.produce("avro", b"\0" + schema_id.to_bytes(4, "big") + body.getvalue(), str(schema_id))
+    assert producer.flush(60) == 0
+    with registry_of(7, schema) as registry:
+        options = ["--data-dir", str(cluster.data_dir), "--schema-registry", registry]
+        with console_of(options) as url:
+            context = browser.new_context()
+            visitor = Visitor(context.new_page(), url)
+            visitor.go("/topics/avro?from=oldest")
+            assert visitor.cells()[0][4] == f'{{ "exact": {EXACT} }}'
+            page = visitor.page
+            page.locator("button.open").first.click()
+            expect(page.get_by_text("schema 7: shop.Order")).to_be_visible()
+            visitor.inspect("avro")
+            visitor.go("/topics/avro/0/1")
+            expect(
+                page.get_by_text("not decoded by schema 8: the registry does not have /schemas/ids/8")
+            ).to_be_visible()
+            context.close()
+            visitor.check()

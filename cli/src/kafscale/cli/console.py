@@ -18,6 +18,14 @@ from kafscale.cli.targets import (
 from kafscale.cli.terminal import fail_usage, notice
 from kafscale.operations.target import StoreKind, Target
 
+RegistryOption = Annotated[
+    str | None,
+    typer.Option(metavar="URL", help="Decode records by this Confluent-compatible registry of schemas."),
+]
+RegistryLoginOption = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Has user:password for the registry.")
+]
+
 
 def console(
     port: Annotated[int, typer.Option(min=0, max=65_535, help="Port of the page.")] = 8480,
@@ -47,6 +55,8 @@ def console(
         str | None,
         typer.Option(metavar="URL", help="Address of the page in browsers, if a proxy is in front of it."),
     ] = None,
+    schema_registry: RegistryOption = None,
+    schema_registry_login: RegistryLoginOption = None,
 ) -> None:
     """Show the cluster in a web page: topics, records, groups. Example: kafscale console --data-dir data
 
@@ -67,6 +77,8 @@ def console(
         key=tls_key,
         behind_proxy=behind_proxy,
         target=None if no_direct else Target(data_dir, namespace, store),
+        schema_registry=schema_registry,
+        schema_registry_login=schema_registry_login,
     )
     if (wrong := mistake(settings, entrance.mode)) is not None:
         raise fail_usage(wrong)

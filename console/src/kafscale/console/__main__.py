@@ -48,6 +48,8 @@ def composed(given: ConsoleVariables) -> tuple[Entrance, ConsoleSettings]:
         key=given.tls_key,
         behind_proxy=given.behind_proxy,
         target=Target(None, None) if given.direct else None,
+        schema_registry=given.schema_registry,
+        schema_registry_login=given.schema_registry_login,
         http_listen=given.http_listen,
     )
     return Entrance(given.bootstrap_servers, security), settings

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final
@@ -39,9 +39,11 @@ def not_found(sentence: str) -> Problem:
 @dataclass(frozen=True, slots=True)
 class Lines:
     """An answer that goes on: each item is a JSON object on a line of its own, sent when it is there. The reader leaves
-    by closing the connection, which closes the generator."""
+    by closing the connection, which cancels the iterator. `waits`: it mostly waits, and has a bound of its own, so it
+    is not counted among the requests in progress."""
 
-    items: AsyncGenerator[Row, None]
+    items: AsyncIterator[Row]
+    waits: bool = False
 
 
 _STATUS: Final[Mapping[int, tuple[HTTPStatus, str]]] = {
@@ -117,3 +119,11 @@ def whole(query: Mapping[str, str], name: str, default: int, least: int, most: i
     if most is not None and int(text) > most:
         raise bad_request(f"{name} is {most} at most")
     return int(text)
+
+
+def one_of(query: Mapping[str, str], name: str, known: Sequence[str]) -> str:
+    """The first is the default. Raises Problem."""
+    found = query.get(name) or known[0]
+    if found not in known:
+        raise bad_request(f"{name} is one of {', '.join(known)}")
+    return found

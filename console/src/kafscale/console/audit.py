@@ -18,8 +18,8 @@ TEXT_CHARS_MAX: Final = 4_096
 
 
 class Audit:
-    def __init__(self, writer: LogWriter) -> None:
-        self._writer = writer
+    def __init__(self, writer: LogWriter | None = None) -> None:
+        self._writer = writer or LogWriter()
 
     def read(self, page: str, user: str | None, address: str, what: dict[str, str]) -> None:
         """`what`: the question, for example the text of a query."""

@@ -69,6 +69,7 @@ class Login:
         self.user, self.mechanism = user, mechanism
         self.rights = KnownRights()
         self.calls = 0
+        self.ended = False
         self._entrance = entrance
         self._client: Client | None = None
         self._connecting = asyncio.Lock()
@@ -103,6 +104,7 @@ class Login:
     def close(self) -> None:
         """Its threads end when librdkafka's client is collected."""
         self._client = None
+        self.ended = True
 
 
 class Logins:

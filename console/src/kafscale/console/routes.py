@@ -6,19 +6,21 @@ A screen's rows are in `api/`, with their handlers; `table.py` lists the screens
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 from kafscale.access.acl import Operation, ResourceType
 from kafscale.console.answers import bad_request
+from kafscale.console.audit import Audit
+from kafscale.console.records.tail import Tails
 from kafscale.console.rights import Admits, Needs, Resource
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kafscale.client.admin_client import Client
-    from kafscale.console.audit import Audit
+    from kafscale.console.decode.schemas import Schemas
     from kafscale.console.direct.stores import Stores
     from kafscale.console.logins import Login, Logins
     from kafscale.console.settings import ConsoleSettings
@@ -52,7 +54,10 @@ class Site:
     settings: ConsoleSettings
     logins: Logins
     stores: Stores | None
-    audit: Audit
+    schemas: Schemas | None = None
+    """None without --schema-registry."""
+    tails: Tails = field(default_factory=Tails)
+    audit: Audit = field(default_factory=Audit)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -7,8 +7,9 @@ import errno
 import logging
 import signal
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final
@@ -20,10 +21,11 @@ from kafscale.client.admin_client import KafkaTrouble
 from kafscale.client.topics import find_topics
 from kafscale.console.answers import Lines, Problem, Row, forbidden, not_found, problem_of
 from kafscale.console.assets import Asset, Assets, read_assets
-from kafscale.console.audit import Audit
 from kafscale.console.certificate import Certificate
 from kafscale.console.connections import HEAD_S, Connections
 from kafscale.console.counts import LEFT, Counts, probed
+from kafscale.console.decode.registry import Registry
+from kafscale.console.decode.schemas import Schemas
 from kafscale.console.direct.stores import Stores
 from kafscale.console.guard import LOOPBACK, Door, answer_headers, refusal
 from kafscale.console.logins import CALLS_MAX, Entrance, Login, Logins
@@ -33,7 +35,6 @@ from kafscale.console.settings import ConsoleSettings
 from kafscale.console.table import served
 from kafscale.operations.sentences import Trouble
 from kafscale.runtime.addresses import join_address
-from kafscale.runtime.log_writer import LogWriter
 
 COOKIE: Final = "kafscale-console"
 COOKIE_TLS: Final = "__Host-kafscale-console"
@@ -131,8 +132,10 @@ class Server:
                     if row.body is not None:
                         call.body = decoded(await self._body(request, row), row.body)
                     answer = await row.handler(call)
-                if isinstance(answer, Lines):
+                if isinstance(answer, Lines) and not answer.waits:
                     return await _send_lines(request, answer)
+            if isinstance(answer, Lines):
+                return await _send_lines(request, answer)
             response = _json(answer)
             self._set_cookie(response, call.new_session)
             return response
@@ -237,11 +240,15 @@ async def _send_lines(request: web.Request, answer: Lines) -> web.StreamResponse
     response = web.StreamResponse(headers={"Content-Type": JSON_LINES})
     await response.prepare(request)
     try:
-        async with aclosing(answer.items) as items:
-            async for item in items:
-                await response.write(orjson.dumps(item) + b"\n")
+        async for item in answer.items:
+            await response.write(orjson.dumps(item) + b"\n")
     except Problem as problem:
         await response.write(orjson.dumps({"error": problem.error, "sentence": problem.sentence}) + b"\n")
+    except ConnectionResetError:
+        return response  # the reader has left
+    finally:
+        if isinstance(answer.items, AsyncGenerator):  # at once, and not when it is collected
+            await answer.items.aclose()
     await response.write_eof()
     return response
 
@@ -255,6 +262,22 @@ def door_of(settings: ConsoleSettings, names: Collection[str] = ()) -> Door:
     return Door(frozenset(hosts), settings.tls, only)
 
 
+def schemas_of(settings: ConsoleSettings) -> Schemas | None:
+    """Raises Trouble if the file of the login cannot be used."""
+    if settings.schema_registry is None:
+        return None
+    login = None
+    if (file := settings.schema_registry_login) is not None:
+        try:
+            user, colon, password = file.read_text("utf-8").strip().partition(":")
+        except (OSError, UnicodeDecodeError) as wrong:
+            raise Trouble(f"{file} cannot be read: {wrong}") from wrong
+        if not colon or not user:
+            raise Trouble(f"{file} must have user:password")
+        login = user, password
+    return Schemas(Registry(settings.schema_registry, login))
+
+
 @asynccontextmanager
 async def serving(entrance: Entrance, settings: ConsoleSettings) -> AsyncIterator[str]:
     """Yields the address while the console runs. Raises Trouble if it cannot listen."""
@@ -264,9 +287,11 @@ async def serving(entrance: Entrance, settings: ConsoleSettings) -> AsyncIterato
             certificate = Certificate(settings.certificate, settings.key)
     except (OSError, ValueError) as wrong:  # SSLError is an OSError
         raise Trouble(f"the certificate cannot be used: {wrong}") from wrong
+    # Python's own default is six threads on two cores, and a page of records may take one for seconds.
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(CALLS_IN_PROGRESS_MAX, "call"))
     stores = None if settings.target is None else Stores(settings.target)
-    audit = Audit(LogWriter())
-    site = Site(settings=settings, logins=Logins(entrance), stores=stores, audit=audit)
+    schemas = schemas_of(settings)
+    site = Site(settings=settings, logins=Logins(entrance), stores=stores, schemas=schemas)
     server = Server(site, door_of(settings, certificate.names if certificate else ()), read_assets())
     try:
         async with _listening(server, settings, certificate) as address, AsyncExitStack() as stack:
@@ -279,7 +304,9 @@ async def serving(entrance: Entrance, settings: ConsoleSettings) -> AsyncIterato
     finally:
         if stores is not None:
             await stores.close()
-        audit.close()
+        if schemas is not None:
+            await schemas.close()
+        site.audit.close()
 
 
 @asynccontextmanager

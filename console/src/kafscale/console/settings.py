@@ -23,7 +23,8 @@ _LOOPBACK: Final = frozenset(name.strip("[]") for name in LOOPBACK)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsoleSettings:
     """`behind_proxy`: scheme://host[:port] by which browsers reach it. `target`: where etcd and the store are; None
-    with --no-direct. `http_listen`: of probes and metrics; None: nowhere."""
+    with --no-direct. `schema_registry`: URL of a Confluent-compatible registry; the file `schema_registry_login` has
+    user:password for it. `http_listen`: of probes and metrics; None: nowhere."""
 
     port: int = PORT
     listen: str = HOST
@@ -33,6 +34,8 @@ class ConsoleSettings:
     key: Path | None = None
     behind_proxy: str | None = None
     target: Target | None = None
+    schema_registry: str | None = None
+    schema_registry_login: Path | None = None
     http_listen: str | None = None
 
     @property
@@ -55,6 +58,12 @@ def mistake(settings: ConsoleSettings, mode: Mode) -> str | None:
         return "--tls-certificate and --tls-key belong together; give both"
     if settings.behind_proxy is not None and not _is_origin(settings.behind_proxy):
         return "--behind-proxy is the address of the console in browsers, such as https://console.example.com"
+    if settings.schema_registry is not None and not _is_address(settings.schema_registry):
+        return (
+            "--schema-registry is http://… or https://… without a user; --schema-registry-login has the login"
+        )
+    if settings.schema_registry is None and settings.schema_registry_login is not None:
+        return "--schema-registry-login needs --schema-registry"
     if settings.on_loopback or settings.published_on_loopback:
         return None
     where = f"on {settings.listen}, which other machines reach, the console"
@@ -84,3 +93,12 @@ def _is_origin(url: str) -> bool:
         return False
     plain = parts.path == parts.query == parts.fragment == "" and parts.username is None and port != 0
     return parts.scheme in ("http", "https") and bool(parts.hostname) and plain
+
+
+def _is_address(url: str) -> bool:
+    """Also with a path, as registries behind a gateway have."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return False
+    return _is_origin(f"{parts.scheme}://{parts.netloc}") and parts.query == parts.fragment == ""

@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from kafscale.console.api import cost, overview, records, search, session, sql, storage, topics
+from kafscale.console.api import (
+    cost,
+    overview,
+    produce,
+    records,
+    search,
+    session,
+    sql,
+    storage,
+    tail,
+    topics,
+)
 from kafscale.console.routes import Route
 
 ROUTES: Final[Sequence[Route]] = (
@@ -13,6 +24,8 @@ ROUTES: Final[Sequence[Route]] = (
     *overview.ROUTES,
     *topics.ROUTES,
     *records.ROUTES,
+    *tail.ROUTES,
+    *produce.ROUTES,
     *sql.ROUTES,
     *search.ROUTES,
     *storage.ROUTES,

@@ -40,6 +40,11 @@ class ConsoleVariables(BaseSettings):
     behind_proxy: str | None = Field(
         None, description="Address of the page in browsers, if a proxy or a published port is in front of it."
     )
+    schema_registry: str | None = Field(
+        None,
+        description="URL of a registry of schemas as Confluent's; records of its serializers are decoded.",
+    )
+    schema_registry_login: Path | None = Field(None, description="File with user:password for it.")
     http_listen: str | None = Field(
         None, description="Address of /livez, /readyz and /metrics. Default: nowhere."
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shlex
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
@@ -9,9 +10,9 @@ from typing import Final
 
 from kafscale.access.acl import Operation
 from kafscale.client import json_lines
-from kafscale.client.admin_client import Client
-from kafscale.console.answers import Row, bad_request, whole
-from kafscale.console.decode.plain import Format, all_views, dump_of, view_of
+from kafscale.console.answers import Row, bad_request, one_of, whole
+from kafscale.console.api.showing import Showing, showing_of
+from kafscale.console.decode.plain import View, all_views, dump_of, view_of
 from kafscale.console.records import cursor
 from kafscale.console.records.merge import Cut, Walk
 from kafscale.console.records.page import Ask, Page, Single, page_of_records, single_record
@@ -34,14 +35,14 @@ async def records(call: Call) -> Row:
     newer), which an earlier answer gave. `partition`, `limit`, `isolation` (committed or uncommitted), `key_as` and
     `value_as` (a Format)."""
     ask = ask_of(call.path["topic"], call.query)
-    formats = _format(call.query, "key_as"), _format(call.query, "value_as")
-    found: Row = await call.kafka(_page_row, ask, formats)
-    return found
+    page: Page = await call.kafka(page_of_records, ask)
+    showing = await showing_of(call, page.records)
+    return await asyncio.to_thread(row_of, page, ask.walk, showing)
 
 
 def ask_of(topic: str, query: Mapping[str, str]) -> Ask:
     """Raises Problem."""
-    begin = _one_of(query, "from", _FROM)
+    begin = one_of(query, "from", _FROM)
     walk = Walk.OLDER if begin == "newest" else Walk.NEWER
     at = query.get("at", "")
     time_ms = None
@@ -54,7 +55,7 @@ def ask_of(topic: str, query: Mapping[str, str]) -> Ask:
             cut = cursor.from_text(text)
         except ValueError as wrong:
             raise bad_request(f"cursor: {wrong}") from wrong
-        walk = Walk(_one_of(query, "walk", [each.value for each in Walk]))
+        walk = Walk(one_of(query, "walk", [each.value for each in Walk]))
     number = query.get("partition", "")
     return Ask(
         topic=topic,
@@ -69,31 +70,17 @@ def ask_of(topic: str, query: Mapping[str, str]) -> Ask:
 
 
 def _committed(query: Mapping[str, str]) -> bool:
-    return _one_of(query, "isolation", _ISOLATIONS) == "committed"
+    return one_of(query, "isolation", _ISOLATIONS) == "committed"
 
 
-def _one_of(query: Mapping[str, str], name: str, known: Sequence[str]) -> str:
-    """The first is the default."""
-    found = query.get(name) or known[0]
-    if found not in known:
-        raise bad_request(f"{name} is one of {', '.join(known)}")
-    return found
-
-
-def _format(query: Mapping[str, str], name: str) -> Format:
-    return Format(_one_of(query, name, [each.value for each in Format]))
-
-
-def _page_row(client: Client, ask: Ask, formats: tuple[Format, Format]) -> Row:
-    page = page_of_records(client, ask)
-    return row_of(page, ask.walk, formats)
-
-
-def row_of(page: Page, walk: Walk, formats: tuple[Format, Format]) -> Row:
+def row_of(page: Page, walk: Walk, showing: Showing) -> Row:
     """`items` in the order of the walk. `older` and `newer` are cursors of the neighbouring pages, null at an end."""
     low, high = (page.end, page.begin) if walk is Walk.OLDER else (page.begin, page.end)
     return {
-        "items": [_record_row(record, page, formats) for record in page.records],
+        "items": [
+            record_row(record, showing, page.states.get((record.partition, record.offset)))
+            for record in page.records
+        ],
         "walk": walk.value,
         "older": cursor.to_text(low)
         if any(at > page.logs[number].start for number, at in low.items())
@@ -107,12 +94,11 @@ def row_of(page: Page, walk: Walk, formats: tuple[Format, Format]) -> Row:
     }
 
 
-def _record_row(record: Record, page: Page, formats: tuple[Format, Format]) -> Row:
-    key_as, value_as = formats
+def record_row(record: Record, showing: Showing, state: str | None = None) -> Row:
     return _place_row(record) | {
-        "state": page.states.get((record.partition, record.offset)),
-        "key": view_of(record.key, key_as),
-        "value": view_of(record.value, value_as),
+        "state": state,
+        "key": showing.of(record.key, showing.key),
+        "value": showing.of(record.value, showing.value),
         "headers": [{"name": name, "value": view_of(value)} for name, value in record.headers],
     }
 
@@ -135,12 +121,12 @@ async def one_record(call: Call) -> Row:
     topic = call.path["topic"]
     partition = whole(call.path, "partition", 0, 0, PARTITION_MAX)
     offset = whole(call.path, "offset", 0, 0, OFFSET_MAX)
-    found: Row = await call.kafka(_single_row, topic, partition, offset, _committed(call.query))
-    return found
-
-
-def _single_row(client: Client, topic: str, partition: int, offset: int, committed: bool) -> Row:
-    found = single_record(client, topic, partition, offset, committed=committed)
+    committed = _committed(call.query)
+    found: Single = await call.kafka(
+        lambda client: single_record(client, topic, partition, offset, committed=committed)
+    )
+    records = [] if found.record is None else [found.record]
+    showing = await showing_of(call, records, READ_BYTES_MAX)
     return {
         "topic": topic,
         "partition": partition,
@@ -150,25 +136,30 @@ def _single_row(client: Client, topic: str, partition: int, offset: int, committ
         "previous": found.previous,
         "next": found.next,
         "missing": found.missing,
-        "record": None if found.record is None else _whole_record(topic, found.record, found),
+        "record": None
+        if found.record is None
+        else await asyncio.to_thread(_whole_record, topic, found.record, found.state, showing),
     }
 
 
-def _whole_record(topic: str, record: Record, found: Single) -> Row:
+def _whole_record(topic: str, record: Record, state: str | None, showing: Showing) -> Row:
     return _place_row(record) | {
-        "state": found.state,
-        "key": _field(record.key),
-        "value": _field(record.value),
-        "headers": [{"name": name, **_field(value)} for name, value in record.headers],
+        "state": state,
+        "key": _field(record.key, showing.of(record.key, showing.key)),
+        "value": _field(record.value, showing.of(record.value, showing.value)),
+        "headers": [
+            {"name": name, **_field(value, view_of(value, chars_max=READ_BYTES_MAX))}
+            for name, value in record.headers
+        ],
         "json": json_lines.to_line(json_record(topic, record)).decode(),
         "command": command_of(topic, record.partition, record.offset),
     }
 
 
-def _field(data: bytes | None) -> Row:
+def _field(data: bytes | None, shown: View) -> Row:
     """`shown` as a list shows it, `views` in every format that fits, `dump` in hex with offsets."""
     return {
-        "shown": view_of(data, chars_max=READ_BYTES_MAX),
+        "shown": shown,
         "views": all_views(data, READ_BYTES_MAX),
         "dump": "" if data is None else dump_of(data, DUMP_BYTES_MAX),
         "base64": None if data is None else b64encode(data).decode(),

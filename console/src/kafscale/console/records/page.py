@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from confluent_kafka import Consumer, IsolationLevel
-from kafscale.client.admin_client import Client, KafkaTrouble
+from kafscale.client.admin_client import Client
 from kafscale.client.topics import EARLIEST, LATEST, NO_OFFSET, find_topics, of_topic, offsets_at
+from kafscale.console.answers import bad_request, not_found
 from kafscale.console.records.merge import Cut, Merge, Span, Walk
 from kafscale.console.records.reading import Budget, Record, consumer_of, read
 
@@ -49,7 +50,7 @@ class Page:
 
 
 def page_of_records(client: Client, ask: Ask) -> Page:
-    """Raises KafkaTrouble."""
+    """Raises KafkaTrouble and Problem."""
     logs = logs_of(client, ask.topic, ask.partition, committed=ask.committed)
     wanted = _begin(client, ask, logs)
     budget = Budget()
@@ -72,16 +73,22 @@ def page_of_records(client: Client, ask: Ask) -> Page:
     return page
 
 
-def logs_of(client: Client, topic: str, partition: int | None, *, committed: bool) -> dict[int, Span]:
-    """With `committed` a log ends at its last stable offset. Raises KafkaTrouble."""
+def numbers_of(client: Client, topic: str, partition: int | None) -> list[int]:
+    """The topic's partitions; only this one if it is not None. Raises KafkaTrouble and Problem."""
     (found,) = find_topics(client, [topic])
     numbers = [each.id for each in found.partitions]
     if partition is not None:
         if partition not in numbers:
-            raise KafkaTrouble(f"{of_topic(topic)} has no partition {partition}; it has {len(numbers)}")
-        numbers = [partition]
+            raise not_found(f"{of_topic(topic)} has no partition {partition}; it has {len(numbers)}")
+        return [partition]
+    return numbers
+
+
+def logs_of(client: Client, topic: str, partition: int | None, *, committed: bool) -> dict[int, Span]:
+    """With `committed` a log ends at its last stable offset. Raises KafkaTrouble and Problem."""
+    numbers = numbers_of(client, topic, partition)
     if len(numbers) > PARTITIONS_MAX:
-        raise KafkaTrouble(
+        raise bad_request(
             f"{of_topic(topic)} has {len(numbers)} partitions, and a page is of {PARTITIONS_MAX} at most; choose one"
         )
     places = [(topic, number) for number in numbers]

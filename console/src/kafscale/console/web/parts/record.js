@@ -3,23 +3,28 @@ import { html, useState } from "../html.js";
 import { get, path } from "../api.js";
 
 export const FORMATS = ["auto", "json", "text", "number", "double", "hex", "base64"];
+const LAID_OUT = new Set(["json", "avro", "protobuf"]);
 const LINE = 200;
 
 /** One line. Null and empty are said, so nobody takes them for a missing cell. */
 export function preview(view) {
   if (view.bytes === null) return html`<span class="faint">null</span>`;
   if (view.bytes === 0) return html`<span class="faint">empty</span>`;
-  const line = (view.format === "json" ? view.text.replace(/\n */g, " ") : view.text).slice(0, LINE);
+  const line = (LAID_OUT.has(view.format) ? view.text.replace(/\n */g, " ") : view.text).slice(0, LINE);
   return html`${view.format === "hex" && html`<span class="faint" title=${view.reason}>hex </span>`}${line}${view.text.length > LINE ? "…" : ""}`;
 }
 
-/** Why it is not what the person chose. */
+/** By which schema it was decoded, or why it is not what the person chose. */
 export function Reason({ view }) {
+  if (view.schema) {
+    const { id, name, subject } = view.schema;
+    return html`<p class="hint">schema ${id}${name && `: ${name}`}${subject && `, ${subject}`}</p>`;
+  }
   return view.reason ? html`<p class="hint">${view.reason}</p>` : null;
 }
 
 /** Copies what `pick(record)` gives of the record's own answer, which has all of its bytes. */
-export function Copies({ topic, row, isolation }) {
+export function Copies({ topic, row, isolation, children }) {
   const [said, setSaid] = useState("");
   const copy = (pick, what) => async () => {
     try {
@@ -35,6 +40,7 @@ export function Copies({ topic, row, isolation }) {
     <button type="button" onClick=${copy((record) => record.json, "JSON")}>Copy as JSON</button>
     <button type="button" onClick=${copy((record) => record.value.base64 ?? "", "Value")} disabled=${row.value.bytes === null}>Copy value as base64</button>
     <button type="button" onClick=${copy((record) => record.command, "Command")}>Copy as command</button>
+    ${children}
     <span role="status">${said}</span>
   </div>`;
 }

@@ -3,6 +3,8 @@ import { html, useState } from "../html.js";
 import { path } from "../api.js";
 import { Link } from "../router.js";
 import { Loaded } from "../parts/load.js";
+import { useMe } from "../parts/me.js";
+import { Produce } from "../parts/produce.js";
 import { useSettings } from "../parts/settings.js";
 import { ago, bytes, count, time } from "../parts/format.js";
 import { Copies, Reason } from "../parts/record.js";
@@ -29,6 +31,7 @@ export default function RecordScreen({ params, query }) {
 
 function Whole({ topic, record, isolation }) {
   const { utc } = useSettings();
+  const me = useMe();
   const row = { partition: record.partition, offset: record.offset, value: record.value.shown };
   return html`
     <dl class="facts">
@@ -37,7 +40,9 @@ function Whole({ topic, record, isolation }) {
       <dt>Leader epoch</dt><dd>${record.leader_epoch ?? "unknown"}</dd>
       ${record.state && html`<dt>Transaction</dt><dd><span class="badge">${record.state}</span></dd>`}
     </dl>
-    <${Copies} topic=${topic} row=${row} isolation=${isolation} />
+    <${Copies} topic=${topic} row=${row} isolation=${isolation}>
+      ${!me.read_only && html`<${Produce} topic=${topic} row=${row} isolation=${isolation} />`}
+    </${Copies}>
     <${Field} title="Key" field=${record.key} />
     <${Field} title="Value" field=${record.value} />
     <h2>Headers</h2>
