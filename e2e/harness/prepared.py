@@ -15,6 +15,7 @@ from kafscale.wire.schema import (
     find_coordinator,
     init_producer_id,
     join_group,
+    list_transactions,
     metadata,
     offset_commit,
     sync_group,
@@ -204,4 +205,16 @@ def transaction_with_group(raw: Raw, world: World) -> World:
         return error is ErrorCode.NONE
 
     until(f"{world.group} is in its transaction", is_added)
+    return world
+
+
+def no_transaction_closing(raw: Raw, world: World) -> World:
+    """What others have ended is over: its markers are written, and its groups have the offsets."""
+    wanted = list_transactions.ListTransactionsRequest(state_filters=["PrepareCommit", "PrepareAbort"])
+
+    def is_over() -> bool:
+        said = ask(raw, list_transactions, 0, wanted)
+        return said.error_code == 0 and not said.transaction_states
+
+    until("every transaction that was ended is over", is_over, COORDINATOR_S)
     return world

@@ -37,6 +37,7 @@ from e2e.harness.prepared import (
     World,
     consumer_member,
     coordinated_transaction,
+    no_transaction_closing,
     nothing,
     offsets,
     topic,
@@ -221,6 +222,7 @@ CHANGED: Mapping[int, Mapping[str, Any]] = {
     _K.DELETE_TOPICS: {"fleeting": True},
     _K.DELETE_GROUPS: {"fleeting": True},
     _K.END_TXN: {"fleeting": True},
+    _K.LIST_TRANSACTIONS: {"prepare": no_transaction_closing},
     # Kafka never answers a denied request for all users.
     _K.DESCRIBE_USER_SCRAM_CREDENTIALS: {
         "content": lambda world, _: {"users": [{"name": world.group}]},

@@ -25,7 +25,7 @@ from e2e.harness.services import Service, until
 
 log = logging.getLogger(__name__)
 
-PRODUCE_MODULES_MAX = 66
+PRODUCE_MODULES_MAX = 67
 TOPIC = "crossed"
 WARM_UP, MEASURED = 10, 12
 TRACED = ("frontdoor", "produce")
