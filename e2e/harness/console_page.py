@@ -29,6 +29,7 @@ PICTURES: Final = "CONSOLE_PICTURES"
 WAIT_MS: Final = 60_000
 START_TIMEOUT_S: Final = 60.0
 WIDE: Final = {"width": 1280, "height": 800}
+PAPER: Final = {"width": 1280, "height": 680}
 NARROW: Final = {"width": 390, "height": 844}
 _AXE: Final = {"runOnly": {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]}}
 
@@ -117,6 +118,13 @@ class Visitor:
                 for each in findings
             )
         self.page.set_viewport_size(WIDE)  # type: ignore[arg-type]
+
+    def picture(self, name: str) -> None:
+        """For a page of docs, in both themes."""
+        for theme in ("light", "dark"):
+            self.page.emulate_media(color_scheme=theme, reduced_motion="reduce")
+            self.page.set_viewport_size(PAPER)  # type: ignore[arg-type]
+            self._keep(f"{name}-{theme}")
 
     def _keep(self, name: str) -> None:
         if folder := os.environ.get(PICTURES):

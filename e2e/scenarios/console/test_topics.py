@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shlex
+import subprocess
 
 import pytest
 from confluent_kafka import Producer
@@ -10,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from playwright.sync_api import expect
 
-from e2e.harness.cluster import Cluster
+from e2e.harness.cluster import KAFSCALE, Cluster
 from e2e.harness.console_page import Visitor
 from e2e.harness.secured import done
 
@@ -20,7 +22,7 @@ RECORDS = 1_234
 pytestmark = pytest.mark.timeout(600)
 
 
-@pytest.fixture(scope="module", autouse=True)
+@pytest.fixture(scope="module")
 def topics(cluster: Cluster) -> None:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     orders = NewTopic("orders", 3, config={"retention.ms": "604800000", "cleanup.policy": "delete"})
@@ -31,13 +33,25 @@ def topics(cluster: Cluster) -> None:
     assert producer.flush(60) == 0
 
 
+def test_an_empty_cluster_explains_the_next_step_which_works(visitor: Visitor) -> None:
+    page = visitor.page
+    visitor.go("/")
+    steps = page.get_by_role("region", name="First steps")
+    send = steps.locator("code").first.inner_text()
+    visitor.inspect("empty")
+    subprocess.run(["sh", "-c", send.replace("kafscale", shlex.join(KAFSCALE), 1)], check=True, timeout=60)
+    steps.get_by_role("link").click()
+    expect(page.locator("tbody tr").first).to_contain_text("hello")
+
+
+@pytest.mark.usefixtures("topics")
 def test_a_newcomer_finds_a_topic_its_partitions_and_its_configs(visitor: Visitor) -> None:
     page = visitor.page
     visitor.go("/")
-    expect(page.get_by_role("link", name="Topics 62")).to_be_visible()
+    expect(page.get_by_role("link", name="Topics 63")).to_be_visible()
     visitor.inspect("overview")
-    page.get_by_role("link", name="Topics 62").click()
-    assert [row[0] for row in visitor.cells()][:2] == MANY[:2]
+    page.get_by_role("link", name="Topics 63").click()
+    assert [row[0] for row in visitor.cells()][:3] == ["greetings", *MANY[:2]]
     visitor.inspect("topics")
     page.keyboard.press("/")
     page.keyboard.type("ORD")
@@ -59,6 +73,7 @@ def test_a_newcomer_finds_a_topic_its_partitions_and_its_configs(visitor: Visito
     visitor.inspect("configs")
 
 
+@pytest.mark.usefixtures("topics")
 def test_the_address_has_the_state_of_the_list(visitor: Visitor) -> None:
     page = visitor.page
     visitor.go("/topics")
@@ -73,16 +88,17 @@ def test_the_address_has_the_state_of_the_list(visitor: Visitor) -> None:
     expect(page.locator("tbody tr").first).to_contain_text("orders")
 
 
+@pytest.mark.usefixtures("topics")
 def test_keys_lead_through_the_page_and_a_name_that_does_not_exist_is_a_sentence(visitor: Visitor) -> None:
     page = visitor.page
-    visitor.go("/")
+    visitor.go("/topics/orders/configs")
     page.keyboard.press("?")
     expect(page.get_by_role("dialog")).to_be_visible()
     page.keyboard.press("Escape")
     expect(page.get_by_role("dialog")).to_have_count(0)
     page.keyboard.press("g")
     page.keyboard.press("t")
-    expect(page.get_by_role("heading", name="Topics")).to_be_visible()
+    expect(page.get_by_role("heading", name="Topics", exact=True)).to_be_visible()
     visitor.expected |= {"404", "400"}
     visitor.go("/topics/no-such-topic")
     expect(page.get_by_role("alert")).to_contain_text("topic 'no-such-topic' does not exist")

@@ -5,16 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from kafscale.access.acl import Operation, ResourceType
 from kafscale.client.admin_client import ANSWER_TIMEOUT_S, Client
 from kafscale.client.groups import list_all_groups
 from kafscale.console.answers import Row
-from kafscale.console.rights import Admits
+from kafscale.console.rights import CLUSTER_NAME, Admits
 from kafscale.console.routes import Call, Route
 
 
 async def overview(call: Call) -> Row:
+    """`describes`: whether this login sees what the services and the stores say, and this console reads them."""
     found: Row = await call.kafka(_overview)
-    return found
+    if call.site.stores is None:
+        return found | {"describes": False}
+    cluster = await call.seen([CLUSTER_NAME], Operation.DESCRIBE, ResourceType.CLUSTER)
+    return found | {"describes": bool(cluster)}
 
 
 def _overview(client: Client) -> Row:
