@@ -11,7 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from kafscale.cli.terminal import Output, fail, plain, progressing, record_line, rows_of, show_rows
+from kafscale.cli.terminal import Output, fail, progressing, record_line, rows_of, show_rows
+from kafscale.operations.plain import plain
 from kafscale.operations.sentences import counted
 
 ROW = {"key": b"caf\xc3\xa9", "n": Decimal(200), "headers": [{"key": "h", "value": None}], "at": None}

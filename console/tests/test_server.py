@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
@@ -21,6 +21,7 @@ from kafscale.console.rights import Admits, Resource, on_cluster, on_topic
 from kafscale.console.routes import API, Call, Route
 from kafscale.console.server import CALLS_MAX, serving
 from kafscale.console.settings import ConsoleSettings
+from kafscale.operations.target import Target
 
 OPEN_CLUSTER = Entrance("127.0.0.1:1", OPEN)
 HELD: dict[Resource, frozenset[Operation]] = {
@@ -37,7 +38,7 @@ async def _echo(call: Call) -> Row:
 
 
 async def _count(call: Call) -> Lines:
-    async def items() -> AsyncIterator[Row]:
+    async def items() -> AsyncGenerator[Row, None]:
         yield {"n": 1}
         raise bad_request("the end")
 
@@ -103,7 +104,7 @@ async def test_a_route_asks_for_the_right_of_its_row() -> None:
 
 async def test_without_a_login_only_the_login_is_answered() -> None:
     personal = Entrance("127.0.0.1:1", replace(OPEN, protocol=SecurityProtocol.SASL_PLAINTEXT))
-    async with console(personal) as session:
+    async with console(personal, target=Target(None, None)) as session:
         for row in ROUTES:
             path = re.sub(r"\{\w+\}", "1", row.path)
             async with session.request(row.method, API + path, json={}, headers=changing(session)) as answer:

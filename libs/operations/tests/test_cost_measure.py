@@ -58,11 +58,28 @@ async def test_a_bundle_is_one_object_for_all_partitions_in_it(log: LogBuilder) 
     assert slice_bytes_of(log.head) == log.head.tail[0].size
 
 
+async def test_a_bundle_is_divided_among_its_topics_by_their_bytes(log: LogBuilder) -> None:
+    log.as_slices = True
+    found = await changes_of(log, lambda: append(log))
+    other = replace(log.head, topic="other")
+    found.note(None, replace(other, tail=tuple(replace(seg, size=3 * seg.size) for seg in other.tail)))
+    assert found.puts_by_topic() == {"orders": 0.25, "other": 0.75}
+    log.as_slices = False
+    before = log.head
+    await append(log)
+    found.note(before, log.head)
+    assert found.puts_by_topic() == {"orders": 2.25, "other": 0.75}
+    await log.checkpoint()
+    found.note(before, replace(log.head, snap_key="a"))
+    puts = found.requests(1.0, loads_per_s=None, slice_bytes=0).puts
+    assert sum(found.puts_by_topic().values()) == pytest.approx(puts)
+
+
 async def test_a_settled_run_is_one_segment_and_no_checkpoint(log: LogBuilder) -> None:
     log.as_slices = True
     await append(log)
     found = await changes_of(log, lambda: log.settle())
-    assert (found.head_commits, found.bundles, found.segments, found.manifests) == (1, set(), 1, 0)
+    assert (found.head_commits, found.bundles, found.segments, found.manifests) == (1, {}, 1, 0)
     assert slice_bytes_of(log.head) == 0
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from kafscale.operations.services import SERVICES
-from kafscale.operations.status.gather import count_groups, rates, totals
+from kafscale.operations.status.gather import count_groups, labelled, rates, totals
 from kafscale.operations.status.picture import READY, Observed, http_address
 from kafscale.storage.keys import Keyspace, SlotId
 
@@ -106,3 +106,16 @@ def test_groups_are_counted_without_the_keys_of_their_members() -> None:
     groups = [keys.group(SlotId(3), name) for name in ("a", "b")]
     members = [keys.beneath_group(groups[0], kind, "m") for kind in ("m", "a", "t")]
     assert count_groups(keys, [*groups, *members, keys.groups_prefix() + b"03/a/stray"]) == 2
+
+
+def test_samples_of_a_metric_are_summed_by_one_label() -> None:
+    text = (
+        "# HELP kafscale_fetch_bytes_total Bytes\n"
+        'kafscale_fetch_bytes_total{topic="a"} 2.0\n'
+        'kafscale_fetch_bytes_total{topic="b",worker="1"} 3.0\n'
+        'kafscale_fetch_bytes_total{worker="2",topic="b"} 4.0\n'
+        'kafscale_fetch_bytes_total_created{topic="a"} 9.0\n'
+        "kafscale_fetch_connections 7.0\n"
+    )
+    assert labelled(text, "kafscale_fetch_bytes_total", "topic") == {"a": 2.0, "b": 7.0}
+    assert labelled(text, "kafscale_fetch_connections", "topic") == {}

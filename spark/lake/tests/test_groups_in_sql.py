@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from kafscale.lake.catalog import Lake, read_lake
+from kafscale.lake.sources import Seen
+from kafscale.lake.sql import stream
 from kafscale.storage.consumer_groups import (
     Part,
     PartKind,
@@ -123,6 +126,24 @@ async def test_lag_is_measured_for_who_names_it(lake: Lake) -> None:
     assert len(lake.store.read) == 2  # type: ignore[attr-defined]
     await ask(lake, "select * from groups join commits using (group_id)")
     assert lake.store.read == []  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("table", ["groups", "commits", "lag"])
+async def test_a_reader_who_sees_one_group_gets_one(lake: Lake, table: str) -> None:
+    logs = await read_lake(lake)
+    seen = Seen(groups=frozenset({"new"}), configs=frozenset())
+    parts = [part async for part in stream(lake, logs, f"select distinct group_id from {table}", seen=seen)]
+    assert pa.Table.from_batches(parts).to_pylist() == [{"group_id": "new"}]
+
+
+@pytest.mark.parametrize(("configs", "policy"), [(frozenset({"orders"}), "delete"), (frozenset[str](), None)])
+async def test_a_reader_who_does_not_see_configs_gets_nulls(
+    lake: Lake, configs: frozenset[str], policy: str | None
+) -> None:
+    seen = Seen(groups=frozenset(), configs=configs)
+    text = "select topic, cleanup_policy from topics"
+    parts = [part async for part in stream(lake, await read_lake(lake), text, seen=seen)]
+    assert pa.Table.from_batches(parts).to_pylist() == [{"topic": "orders", "cleanup_policy": policy}]
 
 
 async def test_partitions_without_a_committed_offset_are_rows_too(lake: Lake) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -97,6 +98,21 @@ async def running(
     finally:
         task.cancel()
         await asyncio.wait({task})
+
+
+async def test_when_a_job_is_due_is_a_metric(etcd: EtcdClient, keyspace: Keyspace, metrics: Metrics) -> None:
+    turn = Told()
+    await etcd.put(keyspace.job_run("j"), encode_job_run(SystemClock().wall_ms() - LATER_MS // 2))
+    async with (
+        running(etcd, keyspace, metrics, Job(name="j", every_ms=LATER_MS, run=Counted()), turn=turn),
+        asyncio.timeout(DONE_S),
+    ):
+        await turn.waiting.wait()
+    sample = re.search(rb'kafscale_upkeep_next_run_timestamp_seconds{task="j"} (\S+)', expose(metrics.read()))
+    assert sample is not None
+    assert float(sample[1]) * 1000 == pytest.approx(
+        SystemClock().wall_ms() + LATER_MS // 2, abs=LATER_MS // 4
+    )
 
 
 async def test_a_job_runs_again_and_again(etcd: EtcdClient, keyspace: Keyspace, metrics: Metrics) -> None:

@@ -18,8 +18,9 @@ from enum import Enum, auto
 from typing import Annotated, Final, assert_never
 
 import typer
-from kafscale.cli.terminal import Output, fail_usage, notice, plain, show_rows, show_table
+from kafscale.cli.terminal import Output, fail_usage, notice, show_rows, show_table
 from kafscale.operations.consent import LOSS_COLUMNS, ChangePlan
+from kafscale.operations.plain import plain
 from kafscale.runtime.redaction import harmless
 
 ROWS_ASKED_MAX: Final = 20

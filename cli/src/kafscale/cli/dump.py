@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from kafscale.cli.terminal import Output, OutputOption, fail, fail_usage, plain, report, show_rows
+from kafscale.cli.terminal import Output, OutputOption, fail, fail_usage, report, show_rows
+from kafscale.operations.plain import plain
 from kafscale.operations.sentences import Trouble, counted
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import msgspec
 from kafscale.access.acl import Operation, ResourceType
 from kafscale.console.answers import bad_request
+from kafscale.console.audit import Audit
 from kafscale.console.records.tail import Tails
 from kafscale.console.rights import Admits, Needs, Resource
 
@@ -56,6 +57,7 @@ class Site:
     schemas: Schemas | None = None
     """None without --schema-registry."""
     tails: Tails = field(default_factory=Tails)
+    audit: Audit = field(default_factory=Audit)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -95,6 +97,10 @@ class Call:
         resources: Sequence[Resource] = [(kind, name) for name in names]
         await self.login.learn(resources)
         return frozenset(each[1] for each in resources if self.login.allows(each, operation))
+
+    def audit(self, page: str, **what: str) -> None:
+        """Before etcd or the store are read for `page`: law S8."""
+        self.site.audit.read(page, self.login.user, self.peer, what)
 
     @property
     def stores(self) -> Stores:

@@ -306,6 +306,7 @@ async def serving(entrance: Entrance, settings: ConsoleSettings) -> AsyncIterato
             await stores.close()
         if schemas is not None:
             await schemas.close()
+        site.audit.close()
 
 
 @asynccontextmanager

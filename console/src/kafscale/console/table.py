@@ -7,13 +7,17 @@ from typing import Final
 
 from kafscale.console.api import (
     acls,
+    cost,
     group_reset,
     groups,
     overview,
     produce,
     quotas,
     records,
+    search,
     session,
+    sql,
+    storage,
     tail,
     topic_changes,
     topics,
@@ -36,6 +40,10 @@ ROUTES: Final[Sequence[Route]] = (
     *acls.ROUTES,
     *quotas.ROUTES,
     *transactions.ROUTES,
+    *sql.ROUTES,
+    *search.ROUTES,
+    *storage.ROUTES,
+    *cost.ROUTES,
 )
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from kafscale.console.answers import Problem
 from kafscale.console.direct.lag import LagReports
+from kafscale.console.direct.children import Children
 from kafscale.operations.sentences import Trouble
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ class Stores:
         self.target = target
         """For a child process, which opens them itself."""
         self.lag = LagReports(target)
+        self.children = Children(target)
         self._stack = AsyncExitStack()
         self._opening = asyncio.Lock()
         self._cluster: Cluster | None = None
@@ -46,4 +48,5 @@ class Stores:
 
     async def close(self) -> None:
         await self.lag.close()
+        await self.children.close()
         await self._stack.aclose()

@@ -61,6 +61,7 @@ JOBS_BOUNDS: Final = (1, 2, 4, 8, 16, 32, 64, 100)
 RUN_SECONDS_BOUNDS: Final = (0.1, 1.0, 10.0, 60.0, 300.0, 600.0, 1_800.0, 3_600.0)
 
 EVERY_SERVICE: Final = (
+    gauge("build_info", "Always 1; the label has the version of the service", "version"),
     gauge("loop_lag_seconds", "Longest delay of the event loop since the last scrape"),
     counter("loop_stalls_total", "Times that the event loop was blocked for over half a second"),
     counter("log_lines_dropped_total", "Log lines dropped because standard error did not take them"),
@@ -452,6 +453,7 @@ UPKEEP: Final = (
         "Time of the task's last successful run on this instance, in seconds since 1970",
         "task",
     ),
+    gauge("next_run_timestamp_seconds", "Time when the task is due, in seconds since 1970", "task"),
     histogram("run_seconds", "Duration of successful runs", "task", bounds=RUN_SECONDS_BOUNDS),
     counter("log_starts_moved_total", "Logs whose start retention moved"),
     counter("retention_deleted_segments_total", "Segments that retention deleted"),

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator
 from functools import partial
+from importlib.metadata import version
 from typing import Any
 
 from kafscale.runtime.budget import MemoryBudget
@@ -28,6 +29,8 @@ def watch_process(
     identity: GrpcIdentity | None = None,
 ) -> None:
     watch_loop(metrics, watch, budget)
+    installed = version("kafscale-runtime")
+    metrics.watch_each("build_info", lambda: [((installed,), 1)])
     metrics.watch_each("internal_certificate_seconds", partial(certificate_seconds, identity))
     metrics.watch("registration_losses_total", lambda: registration.lost_count)
     metrics.watch("registration_age_seconds", lambda: time.monotonic() - registration.renewed_at_s)

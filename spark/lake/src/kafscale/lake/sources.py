@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
@@ -41,16 +42,28 @@ TABLES: Final[Mapping[str, pa.Schema]] = {
     "lag": LAG,
 }
 
+OF_CONFIGS: Final = ("cleanup_policy", "retention_ms", "retention_bytes", "configs")
+"""Columns of `topics` that come from configs."""
 ROWS_MAX: Final = 1 << 17
 """Rows per Arrow batch, because the topic name of each row takes memory."""
 
 
-class TableSource:
-    """Reads each table of TABLES: a method for each, under its name."""
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a reader sees of groups and of configs who may not see all of them. Of topics it sees the logs."""
 
-    def __init__(self, lake: Lake, logs: Sequence[Log]) -> None:
+    groups: frozenset[str]
+    configs: frozenset[str]
+    """The topics whose configs it sees. In `topics`, those of others are null."""
+
+
+class TableSource:
+    """Reads each table of TABLES: a method for each, under its name. `seen` None: everything."""
+
+    def __init__(self, lake: Lake, logs: Sequence[Log], seen: Seen | None = None) -> None:
         self._lake = lake
         self._logs = logs
+        self._seen = seen
         self._topics = list({log.topic.name: log.topic for log in logs}.values())
 
     async def records(self, asked: Asked) -> AsyncGenerator[pa.RecordBatch, None]:
@@ -79,10 +92,16 @@ class TableSource:
         return _all(PARTITIONS.table(self._logs), asked)
 
     def topics(self, asked: Asked) -> AsyncGenerator[pa.RecordBatch, None]:
-        return _all(TOPICS.table(self._topics), asked)
+        rows = TOPICS.rows(self._topics)
+        hidden = dict.fromkeys(OF_CONFIGS)
+        if self._seen is not None:
+            rows = [row if row["topic"] in self._seen.configs else row | hidden for row in rows]
+        return _all(pa.Table.from_pylist(rows, schema=TOPICS.schema), asked)
 
     async def groups(self, asked: Asked) -> AsyncGenerator[pa.RecordBatch, None]:
-        table = groups_table(await read_groups(self._lake), await self._commits())
+        groups = await read_groups(self._lake)
+        shown = {name: group for name, group in groups.items() if self._sees(name)}
+        table = groups_table(shown, await self._commits())
         async for batch in _all(table, asked):
             yield batch
 
@@ -92,6 +111,7 @@ class TableSource:
 
     async def lag(self, asked: Asked) -> AsyncGenerator[pa.RecordBatch, None]:
         found, groups = await read_positions(self._lake, self._topics)
+        found = [each for each in found if self._sees(each.group)]
         if asked.condition is not None:
             kept = possible([_of_position(each) for each in found], asked.condition, LAG)
             found = [found[number] for number in kept]
@@ -126,7 +146,10 @@ class TableSource:
         return [*rest, *await read_lake(self._lake, grown)]
 
     async def _commits(self) -> list[Commit]:
-        return await read_commits(self._lake, self._topics)
+        return [each for each in await read_commits(self._lake, self._topics) if self._sees(each.group)]
+
+    def _sees(self, group: str) -> bool:
+        return self._seen is None or group in self._seen.groups
 
 
 def _of_position(position: Position) -> pc.Expression:

@@ -2,6 +2,9 @@
 
 DuckDB passes the columns and the condition of each table, and pulls rows in a separate thread while they are read.
 A small query takes less time than the start of a JVM. For large queries use Spark.
+
+Law: a query reads the tables and nothing else, and cannot change what it may use. DuckDB's configuration is locked
+before the text is parsed: without that, a query could set its own memory limit and number of threads.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from typing import Final
 
@@ -18,7 +22,7 @@ import duckdb
 import pyarrow as pa
 from kafscale.lake.catalog import Lake, Log
 from kafscale.lake.datasets import Counted, Pulled
-from kafscale.lake.sources import TABLES, TableSource
+from kafscale.lake.sources import TABLES, Seen, TableSource
 from kafscale.lake.texts import MACRO, understood
 
 BY_TOPIC: Final = ("records", "batches")
@@ -30,11 +34,13 @@ TEXTS: Final = {"records": {"key_text": "try(decode(key))", "value_text": "try(d
 """Columns that are computed from others, by table. Null if the bytes are not UTF-8."""
 SHOW_TABLES: Final = re.compile(r"\s*show\s+(all\s+)?tables\s*;?\s*", re.IGNORECASE)
 
-CONFIG: Final[dict[str, str | bool | int | float | list[str]]] = {
+Config = dict[str, str | bool | int | float | list[str]]
+CONFIG: Final[Config] = {
     "threads": 1,
     "enable_external_access": False,
     "python_enable_replacements": False,  # a name that is no table must not be a variable of this program
 }
+LOCKED: Final = "set lock_configuration = true"
 ROWS_AT_ONCE: Final = 65_536
 
 
@@ -48,14 +54,24 @@ async def stream(
     text: str,
     counted: Counted = lambda _: None,
     noticed: Callable[[str], None] = lambda _: None,
+    *,
+    memory_bytes: int | None = None,
+    seen: Seen | None = None,
 ) -> AsyncGenerator[pa.RecordBatch, None]:
     """Runs a query over the tables of TABLES. The result comes in parts, so that a long one is never whole in memory.
 
     There is at least one part, which has the columns. `counted` is called with the number of rows read, `noticed` with
-    a sentence for each topic that the query names and that does not exist. Raises QueryFailed, and what reading raises:
-    StoreError, EtcdError, CorruptSegment.
+    a sentence for each topic that the query names and that does not exist. With `memory_bytes` DuckDB takes no more and
+    writes no file; by default it takes 80 % of the memory, and what is larger is sorted in the folder `.tmp`.
+    `seen`: what else a reader sees who may not see everything. Raises QueryFailed, and what reading raises: StoreError,
+    EtcdError, CorruptSegment.
     """
-    async with _asked(lake, logs, text, counted, noticed) as relation:
+    made = partial(_tables, lake, logs, counted, seen)
+    topics = frozenset(log.topic.name for log in logs)
+    config = CONFIG
+    if memory_bytes is not None:
+        config = CONFIG | {"memory_limit": f"{memory_bytes}B", "temp_directory": ""}
+    async with _asked(made, config, topics, text, noticed) as relation:
         reader = await asyncio.to_thread(relation.to_arrow_reader, ROWS_AT_ONCE)
         batch = await asyncio.to_thread(next, reader, None)
         if batch is None:
@@ -67,12 +83,15 @@ async def stream(
 
 @asynccontextmanager
 async def _asked(
-    lake: Lake, logs: Sequence[Log], text: str, counted: Counted, noticed: Callable[[str], None]
+    made: Callable[[], tuple[dict[str, Pulled], list[str]]],
+    config: Config,
+    names: frozenset[str],
+    text: str,
+    noticed: Callable[[str], None],
 ) -> AsyncIterator[duckdb.DuckDBPyRelation]:
     """The query, not run yet. DuckDB is only called in threads, where it waits for the event loop's reads."""
-    tables, views = _tables(lake, logs, counted)
-    names = {log.topic.name for log in logs}
-    connection = duckdb.connect(config=CONFIG)
+    tables, views = made()
+    connection = duckdb.connect(config=config)
     try:
         query = await asyncio.to_thread(_prepared, connection, tables, views, text)
         for unknown in sorted(query.topics - names):
@@ -115,6 +134,7 @@ def _prepared(
         connection.register(name, table)
     for view in views:
         connection.execute(view)
+    connection.execute(LOCKED)
     if SHOW_TABLES.fullmatch(text):  # not the parts of unions
         text = f"select unnest({list(TABLES)}) as name"
     if (count := len(connection.extract_statements(text))) > 1:
@@ -127,10 +147,12 @@ def _prepared(
     return _Query(relation, query.topics, bytes_stay)
 
 
-def _tables(lake: Lake, logs: Sequence[Log], counted: Counted) -> tuple[dict[str, Pulled], list[str]]:
+def _tables(
+    lake: Lake, logs: Sequence[Log], counted: Counted, seen: Seen | None
+) -> tuple[dict[str, Pulled], list[str]]:
     """The registered datasets by name, and the views over them."""
     loop = asyncio.get_running_loop()
-    whole = TableSource(lake, logs)
+    whole = TableSource(lake, logs, seen)
     tables = {name: Pulled(schema, getattr(whole, name), loop, counted) for name, schema in TABLES.items()}
     topics = {name: list(some) for name, some in groupby(logs, key=lambda log: log.topic.name)}
     if not 0 < len(topics) <= BY_TOPIC_MAX:

@@ -102,6 +102,7 @@ class Schedule:
         self._runs = metrics.counters("runs_total")
         self._failures = metrics.counters("failures_total")
         self._last = metrics.gauges("last_run_timestamp_seconds")
+        self._next = metrics.gauges("next_run_timestamp_seconds")
         self._seconds = metrics.histograms("run_seconds")
         self._stalled = metrics.gauges("stalled_runs")
         self._stalled_runs: Counter[str] = Counter()  # in a row
@@ -120,6 +121,7 @@ class Schedule:
                 await self._turn.changed(min(job.every_ms, RETRY_MS) / 1000)
                 continue
             wait_ms = await self._due_in_ms(job)
+            self._next.labels(job.name).set((self._clock.wall_ms() + wait_ms) / 1000)
             if wait_ms > 0:
                 await self._turn.changed(wait_ms / 1000)
             elif not await self._once(job):

@@ -10,6 +10,10 @@ export function count(number) {
 
 /** "1 partition", "2 partitions". */
 export const many = (number, noun) => `${count(number)} ${noun}${number === 1 ? "" : "s"}`;
+/** "1 record", "1,200 records". */
+export function counted(number, noun) {
+  return `${count(number)} ${noun}${number === 1 ? "" : "s"}`;
+}
 
 /** 1,536 is "1.5 KiB". */
 export function bytes(number) {

@@ -11,4 +11,8 @@ export const SCREENS = [
   { path: "/access", nav: "Access", key: "a", load: () => import("./access.js") },
   { path: "/access/:tab", load: () => import("./access.js") },
   { path: "/transactions", nav: "Transactions", key: "x", load: () => import("./transactions.js") },
+  { path: "/storage", nav: "Storage", key: "d", direct: true, load: () => import("./storage.js") },
+  { path: "/cost", nav: "Cost", key: "c", direct: true, load: () => import("./cost.js") },
+  { path: "/health", nav: "Health", key: "h", direct: true, load: () => import("./health.js") },
+  { path: "/sql", nav: "SQL", key: "s", direct: true, load: () => import("./sql.js") },
 ];

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,7 +13,7 @@ from kafscale.log.heads import Head, decode_head
 from kafscale.operations.cost.changes import Changes, slice_bytes_of
 from kafscale.operations.cost.load import Requests
 from kafscale.operations.sentences import Trouble
-from kafscale.operations.status.gather import rates, readable, scrape
+from kafscale.operations.status.gather import labelled, metrics_texts, rates, readable, totals
 from kafscale.operations.status.picture import Totals, newest
 from kafscale.storage.etcd.client import EtcdClient, KeyValue
 from kafscale.storage.etcd.errors import WatchCompacted
@@ -21,6 +23,7 @@ from kafscale.storage.membership.records import Instance, decode_live
 from kafscale.storage.schema import UnreadableValue
 
 READERS: Final = ("fetch", "produce")
+SERVED: Final = "kafscale_fetch_bytes_total"
 LOADS: Final = (
     "kafscale_fetch_cache_loads_total",
     "kafscale_fetch_manifest_loads_total",
@@ -33,6 +36,10 @@ class Measured:
     requests: Requests
     over_s: float
     partitions: int
+    puts_by_topic: Mapping[str, float]
+    """PUTs per second."""
+    read_by_topic: Mapping[str, float]
+    """Bytes per second that fetch instances served."""
     silent: int
     """Fetch and produce instances that did not answer; with one of them, the GETs are not known."""
 
@@ -43,16 +50,31 @@ async def measure(etcd: EtcdClient, keys: Keyspace, seconds: float) -> Measured:
     known = newest(readable(live.kvs, lambda kv: decode_live(kv, keys)))
     readers = [each for each in known if each.role in READERS]
     heads = Heads()
-    first, began = await scrape(readers), time.monotonic()
+    texts, began = await metrics_texts(readers), time.monotonic()
     changes, watched_s = await heads.watched(etcd, keys, seconds)
-    second, scraped_s = await scrape(readers), time.monotonic() - began
+    texts_after, scraped_s = await metrics_texts(readers), time.monotonic() - began
+    first: dict[str, Totals] = {name: totals(text) for name, text in texts.items()}
+    second: dict[str, Totals] = {name: totals(text) for name, text in texts_after.items()}
     loads, silent = loads_per_s(readers, first, second, scraped_s)
+    served, served_after = (_served(found.values()) for found in (texts, texts_after))
     return Measured(
         requests=changes.requests(watched_s, loads_per_s=loads, slice_bytes=heads.slice_bytes),
         over_s=watched_s,
         partitions=len(heads),
+        puts_by_topic={topic: puts / watched_s for topic, puts in changes.puts_by_topic().items()},
+        read_by_topic={
+            topic: max(sent - served.get(topic, 0.0), 0.0) / scraped_s for topic, sent in served_after.items()
+        },
         silent=silent,
     )
+
+
+def _served(texts: Iterable[str]) -> Counter[str]:
+    """Bytes by topic."""
+    found: Counter[str] = Counter()
+    for text in texts:
+        found.update(labelled(text, SERVED, "topic"))
+    return found
 
 
 def loads_per_s(

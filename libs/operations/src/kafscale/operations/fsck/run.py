@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
@@ -64,13 +64,25 @@ class Verdict:
 
 
 class Fsck:
-    """One run over one namespace. Raises EtcdError or StoreError if etcd or the store cannot be read."""
+    """One run over one namespace. Raises EtcdError or StoreError if etcd or the store cannot be read.
 
-    def __init__(self, etcd: EtcdClient, keys: Keyspace, store: ObjectStore, progress: Progress) -> None:
+    With `names` only these topics are checked. What belongs to no topic is left out then: bundles that no head names,
+    heads without a topic.
+    """
+
+    def __init__(
+        self,
+        etcd: EtcdClient,
+        keys: Keyspace,
+        store: ObjectStore,
+        progress: Progress,
+        names: Collection[str] | None = None,
+    ) -> None:
         self._etcd = etcd
         self._keys = keys
         self._store = store
         self._progress = progress
+        self._names = None if names is None else frozenset(names)
         self._unended = UnendedCheck(etcd, keys)
         self.verdict = Verdict()
 
@@ -79,11 +91,15 @@ class Fsck:
         if went_back is not None:
             self._problem("etcd", str(WentBack(went_back)))
         topics = await self._topics()
+        if self._names is not None:
+            topics = [topic for topic in topics if topic.name in self._names]
         self.verdict.topics = len(topics)
         for topic in topics:
             await self._check_topic(topic)
-        await self._check_strays(topics)
         self.verdict.problems += await self._unended.run()
+        if self._names is not None:
+            return self.verdict
+        await self._check_strays(topics)
         bundles = BundleCheck(self._etcd, self._keys, self._store, self.verdict.problems, self._progress)
         self.verdict.bundles = bundles.counts
         await bundles.run()

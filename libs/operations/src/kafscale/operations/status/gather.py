@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import http.client
+import re
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -162,7 +163,12 @@ def readable(kvs: Iterable[KeyValue], decode: Callable[[KeyValue], T]) -> list[T
 
 
 async def scrape(instances: list[Instance]) -> dict[str, Totals]:
-    return await _each(instances, "/metrics", lambda status, text: totals(text) if status == 200 else {})
+    return {name: totals(text) for name, text in (await metrics_texts(instances)).items()}
+
+
+async def metrics_texts(instances: list[Instance]) -> dict[str, str]:
+    """Prometheus' text form by role and id; empty for an instance that does not answer."""
+    return await _each(instances, "/metrics", lambda status, text: text if status == 200 else "")
 
 
 async def _health(instances: list[Instance]) -> dict[str, str]:
@@ -205,6 +211,16 @@ def totals(text: str) -> dict[str, float]:
         if labelled and not line.startswith("#"):
             name = labelled.partition("{")[0]
             found[name] = found.get(name, 0.0) + float(value)
+    return found
+
+
+def labelled(text: str, metric: str, label: str) -> dict[str, float]:
+    """The samples of one metric by the value of one label, summed over the others."""
+    found: dict[str, float] = {}
+    sought = re.compile(rf'{re.escape(metric)}\{{(?:.*,)?{re.escape(label)}="((?:[^"\\]|\\.)*)".*\}} (\S+)')
+    for line in text.splitlines():
+        if line.startswith(metric) and (sample := sought.fullmatch(line)) is not None:
+            found[sample[1]] = found.get(sample[1], 0.0) + float(sample[2])
     return found
 
 

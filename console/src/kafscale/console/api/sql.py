@@ -1,0 +1,75 @@
+"""SQL over the topics that the login may read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final, Literal
+
+import msgspec
+from kafscale.access.acl import Operation, ResourceType
+from kafscale.client.admin_client import ANSWER_TIMEOUT_S, Client
+from kafscale.client.groups import list_all_groups
+from kafscale.console.answers import Lines, Row, bad_request
+from kafscale.console.direct.sql_tables import TABLES
+from kafscale.console.logins import Mode
+from kafscale.console.rights import Admits
+from kafscale.console.routes import Call, Route
+
+TEXT_CHARS_MAX: Final = 64 * 1024
+_OF_GROUPS: Final = re.compile(r"groups|commits|lag", re.IGNORECASE)
+"""Tables that have groups. A text without these words reads none, whose rights are many questions."""
+
+
+class Query(msgspec.Struct, forbid_unknown_fields=True):
+    text: str
+    isolation: Literal["committed", "uncommitted"] = "committed"
+
+
+async def tables(_: Call) -> Row:
+    return {"items": [{"table": name, "columns": list(columns)} for name, columns in TABLES.items()]}
+
+
+async def sql(call: Call) -> Lines:
+    """Lines {columns}, {rows}, {read} and {end}."""
+    asked: Query = call.body
+    if not asked.text.strip() or len(asked.text) > TEXT_CHARS_MAX:
+        raise bad_request(f"give a query of at most {TEXT_CHARS_MAX:,} characters")
+    call.audit("sql", text=asked.text)
+    topics = await topics_to(call, Operation.READ)
+    groups: frozenset[str] = frozenset()
+    if _OF_GROUPS.search(asked.text):
+        names = [row["group"] for row in await call.kafka(list_all_groups)]
+        groups = await call.seen(names, Operation.DESCRIBE, ResourceType.GROUP)
+    question = {
+        "kind": "sql",
+        "text": asked.text,
+        "isolation": asked.isolation,
+        "topics": sorted(topics),
+        "configs": sorted(await call.seen(topics, Operation.DESCRIBE_CONFIGS)),
+        "groups": sorted(groups),
+    }
+    return Lines(await call.stores.children.ask(session_of(call), question))
+
+
+async def topics_to(call: Call, operation: Operation) -> frozenset[str]:
+    """Those that this login may use so. Asked anew: much is read with one answer."""
+    call.login.rights.forget()
+    return await call.seen(await call.kafka(_topics), operation)
+
+
+def _topics(client: Client) -> list[str]:
+    with client.failing("the list of topics"):
+        return sorted(client.admin.list_topics(timeout=ANSWER_TIMEOUT_S).topics)
+
+
+def session_of(call: Call) -> str:
+    """Whose turn it is. Without logins everybody of an address is one."""
+    personal = call.site.logins.entrance.mode is Mode.PERSONAL
+    return call.session_id if personal and call.session_id is not None else call.peer
+
+
+ROUTES: Final[Sequence[Route]] = (
+    Route(method="GET", path="/sql/tables", handler=tables, needs=Admits.LOGIN, direct=True),
+    Route(method="POST", path="/sql", handler=sql, needs=Admits.LOGIN, direct=True, body=Query),
+)

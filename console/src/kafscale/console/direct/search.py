@@ -1,0 +1,146 @@
+"""A search of the records of one topic, in the child process: newest first, with hits as they are found.
+
+It says how much it has read of how much, and from which cut another search goes on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Final
+
+from kafscale.console.decode.plain import view_of
+from kafscale.console.direct.questions import QUERY_MEMORY_BYTES
+from kafscale.console.direct.search_plan import Chunk, chunks
+from kafscale.console.records import cursor
+from kafscale.lake.catalog import Lake, Log, read_lake, uncommitted
+from kafscale.lake.sources import Seen
+from kafscale.lake.sql import QueryFailed, stream
+
+if TYPE_CHECKING:
+    from kafscale.console.direct.questions import Row, Say
+    from kafscale.operations.clusters import Cluster
+
+HITS_MAX: Final = 500
+TEXT_CHARS_MAX: Final = 2_048
+"""Of a key or a value in a hit. The record's own page has all of it."""
+TIMEOUT_S: Final = 55.0
+"""Before the process is stopped, so that the last line says where to go on."""
+NOTHING: Final = Seen(frozenset(), frozenset())
+
+
+class Search:
+    """`done`: the cut so far."""
+
+    def __init__(self, lake: Lake, logs: Sequence[Log], question: Row) -> None:
+        self._lake = lake
+        self._condition = condition(question)
+        self._since_ms: int | None = question["since_ms"]
+        self._found = 0
+        self.read = 0
+        self.done = {log.partition: log.stable_end for log in logs} | {
+            int(partition): offset for partition, offset in question["cut"].items()
+        }
+        self.chunks = list(chunks(logs, self.done, self._since_ms))
+        self.records = sum(chunk.records for chunk in self.chunks)
+
+    def progress(self, at_ms: int | None = None) -> Row:
+        return {
+            "read": self.read,
+            "records": self.records,
+            "found": self._found,
+            "cursor": cursor.to_text(self.done),
+            "at_ms": at_ms,
+        }
+
+    async def run(self, say: Say, now_s: Callable[[], float]) -> str:
+        """Says {hits} and progress. Why it ended: `end`, `hits` or `time`. Raises QueryFailed."""
+        deadline_s = now_s() + TIMEOUT_S
+        for chunk in self.chunks:
+            if now_s() >= deadline_s:
+                return "time"
+            if not chunk.skipped:
+                hits, cut_short = await self._hits(chunk)
+                self._found += len(hits)
+                if hits:
+                    say({"hits": hits})
+                if cut_short:
+                    self.done[chunk.log.partition] = hits[-1]["offset"]
+                    return "hits"
+            self.read += chunk.records
+            self.done[chunk.log.partition] = chunk.start
+            say(self.progress(chunk.newest_ms if chunk.newest_ms >= 0 else None))
+        return "end"
+
+    async def _hits(self, chunk: Chunk) -> tuple[list[Row], bool]:
+        """The newest of the chunk, and whether there are more than the search may still find."""
+        left = HITS_MAX - self._found
+        text = f"{SELECT} where {self._condition}{ORDER} limit {left + 1}"
+        rows: list[Row] = []
+        async with aclosing(
+            stream(self._lake, [chunk.log], text, memory_bytes=QUERY_MEMORY_BYTES, seen=NOTHING)
+        ) as parts:
+            async for part in parts:
+                rows += part.to_pylist(maps_as_pydicts="lossy")
+        return [hit(row) for row in rows[:left]], len(rows) > left
+
+
+SELECT: Final = (
+    'select partition, "offset", epoch_ms(timestamp) as timestamp_ms, key, value, headers from records'
+)
+ORDER: Final = ' order by "offset" desc'
+
+
+def condition(question: Row) -> str:
+    """As SQL. A record for which it fails, because it is not JSON for example, is no hit.
+
+    A condition of a person may be any SQL: the query has only the one topic, which the person may read.
+    """
+    parts = []
+    if question["where"]:
+        parts.append(
+            f"coalesce(try((\n{question['where']}\n)), false)"
+        )  # a line of its own: it may end in a comment
+    if question["text"]:
+        sought = "'" + question["text"].lower().replace("'", "''") + "'"
+        parts.append(f"(contains(lower(value_text), {sought}) or contains(lower(key_text), {sought}))")
+    if question["since_ms"] is not None:
+        parts.append(f"timestamp >= make_timestamptz({int(question['since_ms'])} * 1000)")
+    if question["until_ms"] is not None:
+        parts.append(f"timestamp < make_timestamptz({int(question['until_ms'])} * 1000)")
+    return " and ".join(parts) or "true"
+
+
+def hit(row: Row) -> Row:
+    """As a row of the records page."""
+    return {
+        "id": f"{row['partition']}/{row['offset']}",
+        "partition": row["partition"],
+        "offset": row["offset"],
+        "timestamp_ms": row["timestamp_ms"],
+        "key": view_of(row["key"], chars_max=TEXT_CHARS_MAX),
+        "value": view_of(row["value"], chars_max=TEXT_CHARS_MAX),
+        "bytes": len(row["key"] or b"") + len(row["value"] or b""),
+    }
+
+
+async def answer_search(cluster: Cluster, question: Row, say: Say) -> None:
+    """`topic`, `partition` (or None), `where`, `text`, `since_ms`, `until_ms`, `cut`, `isolation`.
+
+    Says {hits}, {read, records, found, cursor, at_ms}, and {end}: why it ended.
+    """
+    lake = Lake(cluster.etcd, cluster.keys, cluster.store)
+    logs = await read_lake(lake, [question["topic"]])
+    if question["partition"] is not None:
+        logs = [log for log in logs if log.partition == question["partition"]]
+    if question["isolation"] == "uncommitted":
+        logs = uncommitted(logs)
+    search = Search(lake, logs, question)
+    say(search.progress())
+    try:
+        ended = await search.run(say, time.monotonic)
+    except QueryFailed as wrong:
+        say({"error": "bad_query", "sentence": str(wrong)})
+        return
+    say(search.progress() | {"end": ended})
