@@ -12,8 +12,8 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from kafscale.console.answers import Problem
-from kafscale.console.direct.lag import LagReports
 from kafscale.console.direct.children import Children
+from kafscale.console.direct.lag import LagReports
 from kafscale.operations.sentences import Trouble
 
 if TYPE_CHECKING:
