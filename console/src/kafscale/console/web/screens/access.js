@@ -64,7 +64,7 @@ const aclColumns = [
   { key: "permission", title: "Permission", sort: true, show: (row) => html`<span class=${row.permission === "deny" ? "bad-text" : ""}>${row.permission}</span>` },
   { key: "operation", title: "Operation", sort: true, show: (row) => row.operation.replaceAll("_", " ") },
   { key: "resource", title: "Resource", sort: true, show: (row) => row.resource.replaceAll("_", " ") },
-  { key: "name", title: "Name", sort: true, show: (row) => html`<code>${row.name}</code>${row.pattern === "prefixed" && "…"}` },
+  { key: "name", title: "Name", sort: true, show: (row) => html`<span><code>${row.name}</code>${row.pattern === "prefixed" && "…"}</span>` },
   { key: "host", title: "Host", sort: true },
 ];
 

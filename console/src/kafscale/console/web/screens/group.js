@@ -92,7 +92,7 @@ function Members({ partitions }) {
 }
 
 const OF_KAFKA = [
-  { key: "place", title: "Partition", show: (row) => html`<${Link} href=${path`/topics/${row.topic}`}>${row.topic}</${Link}>/${row.partition}` },
+  { key: "place", title: "Partition", show: (row) => html`<span><${Link} href=${path`/topics/${row.topic}`}>${row.topic}</${Link}>/${row.partition}</span>` },
   { key: "committed", title: "Committed", numeric: true, show: (row) => count(row.committed) },
   { key: "stable_end", title: "Stable end", numeric: true, show: (row) => count(row.stable_end), note: "The last stable offset: a read_committed consumer reads below it." },
   { key: "log_end", title: "End", numeric: true, show: (row) => count(row.log_end) },
