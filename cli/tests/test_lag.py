@@ -122,11 +122,6 @@ def test_an_empty_table_says_what_is_not_there(
     assert capsys.readouterr().out == f"{said}\n"
 
 
-def test_files_go_to_nobody_while_the_page_is_served(root: Path, tmp_path: Path) -> None:
-    done = run(root, "--serve", "--html", str(tmp_path / "lag.html"))
-    assert (done.exit_code, "--serve writes no file" in done.stderr) == (2, True)
-
-
 def test_files_for_machines(root: Path, tmp_path: Path) -> None:
     parquet, text, page = tmp_path / "lag.parquet", tmp_path / "lag.prom", tmp_path / "lag.html"
     done = run(root, "-o", "json", "--parquet", str(parquet), "--prometheus", str(text), "--html", str(page))

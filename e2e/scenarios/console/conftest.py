@@ -13,11 +13,17 @@ from e2e.harness.console_page import Visitor, chromium
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def settings() -> dict[str, str]:
+    """More variables of the cluster; a file may have its own."""
+    return {}
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory, settings: dict[str, str]) -> Iterator[Cluster]:
     """With the console that `kafscale up` starts."""
     cluster = Cluster(
         data_dir=tmp_path_factory.mktemp("console") / "data",
-        env={"KAFSCALE_CONSOLE": "1", "KAFSCALE_CONSOLE_PORT": str(free_port())},
+        env={"KAFSCALE_CONSOLE": "1", "KAFSCALE_CONSOLE_PORT": str(free_port()), **settings},
     )
     cluster.start()
     yield cluster

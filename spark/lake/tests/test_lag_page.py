@@ -134,12 +134,6 @@ def test_the_page_needs_nothing_and_allows_nothing_but_itself(page: str) -> None
     assert (policy or "").startswith("default-src 'none'")
 
 
-def test_only_a_served_page_may_ask_its_server(report: Report, page: str) -> None:
-    (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', render(report, 15))
-    assert policy.endswith("; base-uri 'none'; connect-src 'self'")
-    assert "connect-src" not in page
-
-
 def test_the_groups_with_the_highest_peaks_are_in_the_chart(report: Report) -> None:
     found = payload(report)["groups"]
     peaks = sorted((group["peak"] for group in found), reverse=True)

@@ -8,7 +8,9 @@ from typing import Annotated, Any, Final
 
 import typer
 from kafscale.access.acl import AclBinding, PatternType
-from kafscale.cli.acl_options import (
+from kafscale.cli.targets import BootstrapOption, CommandConfigOption, DataDirOption, kafka
+from kafscale.cli.terminal import Output, OutputOption, fail, fail_usage, notice, show_rows
+from kafscale.client.acl_options import (
     Entries,
     Resources,
     WrongOptions,
@@ -16,8 +18,6 @@ from kafscale.cli.acl_options import (
     filters_of,
     filters_to_remove,
 )
-from kafscale.cli.targets import BootstrapOption, CommandConfigOption, DataDirOption, kafka
-from kafscale.cli.terminal import Output, OutputOption, fail, fail_usage, notice, show_rows
 from kafscale.operations.sentences import counted
 
 app = typer.Typer(

@@ -9,15 +9,24 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import partial
 from http import HTTPStatus
 from typing import Any, Final, TypeVar
 
 from confluent_kafka import KafkaException, TopicCollection
 from kafscale.access.acl import Operation, ResourceType
-from kafscale.client.admin_client import ANSWER_TIMEOUT_S, Client, KafkaTrouble, trouble_of
+from kafscale.client.admin_client import (
+    ANSWER_TIMEOUT_S,
+    Client,
+    KafkaTrouble,
+    asked,
+    failure,
+    patiently,
+    trouble_of,
+)
 from kafscale.client.login import LoginFailed
 from kafscale.client.request import HANDSHAKE_VERSION, connected
 from kafscale.client.security import ClientSecurity, PasswordLogin
@@ -25,7 +34,8 @@ from kafscale.console.answers import Problem, problem_of
 from kafscale.console.rights import KnownRights, Resource
 from kafscale.console.sessions import ID_BYTES, Sessions
 from kafscale.runtime.addresses import split_address
-from kafscale.wire.schema import sasl_handshake
+from kafscale.wire.errors import ErrorCode
+from kafscale.wire.schema import describe_groups, sasl_handshake
 
 CLIENT_ID: Final = "kafscale-console"
 LOGIN_TIMEOUT_S: Final = 10.0
@@ -34,7 +44,8 @@ CALLS_MAX: Final = 8
 _STRONGEST_FIRST: Final = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")
 _NONE: Final = "no mechanism"
 """Offered on purpose: a server answers it with the mechanisms that it has."""
-_GROUPS_AT_ONCE: Final = 100
+_GROUPS_AT_ONCE: Final = 500
+_DESCRIBE_GROUPS_VERSION: Final = 5
 
 T = TypeVar("T")
 
@@ -174,17 +185,32 @@ def operations_on(client: Client, resources: Iterable[Resource]) -> dict[Resourc
             TopicCollection(topics), include_authorized_operations=True, request_timeout=ANSWER_TIMEOUT_S
         )
         futures |= {(ResourceType.TOPIC, name): future for name, future in asked.items()}
-    for at in range(0, len(groups), _GROUPS_AT_ONCE):
-        described = client.admin.describe_consumer_groups(
-            groups[at : at + _GROUPS_AT_ONCE],
-            include_authorized_operations=True,
-            request_timeout=ANSWER_TIMEOUT_S,
-        )
-        futures |= {(ResourceType.GROUP, name): future for name, future in described.items()}
     for resource in found:
         if resource[0] is ResourceType.CLUSTER:
             futures[resource] = client.admin.describe_cluster(include_authorized_operations=True)
-    return found | _said(futures)
+    return found | _said(futures) | _of_groups(client, groups)
+
+
+def _of_groups(client: Client, names: Sequence[str]) -> dict[Resource, frozenset[Operation]]:
+    """By hand: AdminClient sends two requests for each group. This version has the rights on every name that the login
+    may describe, also on one that does not exist, and a front door answers for all coordinators."""
+
+    def ask(some: list[str]) -> list[describe_groups.DescribeGroupsResponseDescribedGroup]:
+        message = describe_groups.DescribeGroupsRequest(groups=some, include_authorized_operations=True)
+        answer = asked(client, "the rights of this login", describe_groups, message, _DESCRIBE_GROUPS_VERSION)
+        for group in answer.groups:
+            trouble = failure(f"group '{group.group_id}'", group.error_code)
+            if group.error_code != ErrorCode.NONE and trouble.passes:
+                raise trouble
+        return answer.groups
+
+    found: dict[Resource, frozenset[Operation]] = {}
+    for at in range(0, len(names), _GROUPS_AT_ONCE):
+        for group in patiently(partial(ask, list(names[at : at + _GROUPS_AT_ONCE]))):
+            said = group.authorized_operations if group.error_code == ErrorCode.NONE else 0
+            allowed = frozenset(each for each in Operation if each > Operation.ANY and said >> each & 1)
+            found[ResourceType.GROUP, group.group_id] = allowed
+    return found
 
 
 def _said(futures: Mapping[Resource, Any]) -> dict[Resource, frozenset[Operation]]:

@@ -6,16 +6,23 @@ from collections.abc import Sequence
 from typing import Final
 
 from kafscale.console.api import (
+    acls,
     cost,
+    group_reset,
+    groups,
     overview,
     produce,
+    quotas,
     records,
     search,
     session,
     sql,
     storage,
     tail,
+    topic_changes,
     topics,
+    transactions,
+    users,
 )
 from kafscale.console.routes import Route
 
@@ -23,9 +30,16 @@ ROUTES: Final[Sequence[Route]] = (
     *session.ROUTES,
     *overview.ROUTES,
     *topics.ROUTES,
+    *topic_changes.ROUTES,
     *records.ROUTES,
     *tail.ROUTES,
     *produce.ROUTES,
+    *groups.ROUTES,
+    *group_reset.ROUTES,
+    *users.ROUTES,
+    *acls.ROUTES,
+    *quotas.ROUTES,
+    *transactions.ROUTES,
     *sql.ROUTES,
     *search.ROUTES,
     *storage.ROUTES,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, fields
 from enum import StrEnum
@@ -17,7 +17,6 @@ from kafscale.cli.terminal import (
     Output,
     OutputOption,
     fail,
-    fail_usage,
     notice,
     said_of_file,
     show_rows,
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     from kafscale.lake.lag.report import Facts, Report
 
 STDOUT = "-"
-SERVE_PORT = 8484
 
 
 class By(StrEnum):
@@ -50,10 +48,6 @@ PrometheusOption = Annotated[
     str | None,
     typer.Option(help="Write Prometheus metrics to this file; - prints them instead of rows."),
 ]
-ServeOption = Annotated[bool, typer.Option("--serve", help="Show the page live on 127.0.0.1 until Ctrl-C.")]
-EveryOption = Annotated[
-    int, typer.Option(min=5, max=3_600, help="With --serve: seconds between two reports.")
-]
 
 
 def lag(
@@ -68,17 +62,12 @@ def lag(
     parquet: Annotated[Path | None, typer.Option(help="Write partition rows to this file.")] = None,
     prometheus: PrometheusOption = None,
     html: Annotated[Path | None, typer.Option(help="Write the report as an HTML page to this file.")] = None,
-    serve: ServeOption = False,
-    port: Annotated[int, typer.Option(min=0, max=65_535, help="With --serve: the port.")] = SERVE_PORT,
-    every: EveryOption = 15,
 ) -> None:
-    """Show each group's lag, whether it keeps up, and when it loses records. Example: kafscale lag --by group"""
+    """Show each group's lag, whether it keeps up, and when it loses records. Example: kafscale lag --by group
+
+    `kafscale console` shows the report live, in a browser.
+    """
     target, chosen = Target(data_dir, namespace, store), frozenset(group) if group else None
-    if serve:
-        if parquet or prometheus or html:
-            raise fail_usage("--serve writes no file; leave out --parquet, --prometheus and --html")
-        on_lake(partial(_serve, checkpoint or (), chosen, port, every), target)
-        return
     report, facts = on_lake(partial(_report, checkpoint or (), chosen), target)
     _write(report, facts, parquet, prometheus, html)
     if prometheus == STDOUT:
@@ -95,39 +84,14 @@ def lag(
 async def _report(
     checkpoints: Sequence[Path], chosen: frozenset[str] | None, lake: Lake
 ) -> tuple[Report, Facts]:
-    from kafscale.lake.lag.report import make_report
-
-    with _sentences():
-        facts = await _reading(checkpoints, chosen, lake)()
-    return make_report(facts), facts
-
-
-async def _serve(
-    checkpoints: Sequence[Path], chosen: frozenset[str] | None, port: int, every_s: int, lake: Lake
-) -> None:
-    from kafscale.cli.lake.lag_server import serve_report
-
-    def announce(address: str) -> None:
-        notice(f"the page is at {address} until Ctrl-C")
-
-    with _sentences():
-        await serve_report(_reading(checkpoints, chosen, lake), port, every_s, announce)
-
-
-def _reading(
-    checkpoints: Sequence[Path], chosen: frozenset[str] | None, lake: Lake
-) -> Callable[[], Awaitable[Facts]]:
-    """Reads what the report of now is made of, each time it is called."""
     from kafscale.lake.lag.checkpoints import read_checkpoint
+    from kafscale.lake.lag.report import make_report
     from kafscale.lake.lag.sampler import Reader
 
-    reader = Reader(lake, chosen)
-
-    async def read() -> Facts:
+    with _sentences():
         positions = [each for folder in checkpoints for each in read_checkpoint(folder)]
-        return await reader.facts(int(time.time() * 1000), positions)
-
-    return read
+        facts = await Reader(lake, chosen).facts(int(time.time() * 1000), positions)
+    return make_report(facts), facts
 
 
 @contextmanager

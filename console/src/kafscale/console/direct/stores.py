@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from kafscale.console.answers import Problem
 from kafscale.console.direct.children import Children
+from kafscale.console.direct.lag import LagReports
 from kafscale.operations.sentences import Trouble
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ class Stores:
     def __init__(self, target: Target) -> None:
         self.target = target
         """For a child process, which opens them itself."""
+        self.lag = LagReports(target)
         self.children = Children(target)
         self._stack = AsyncExitStack()
         self._opening = asyncio.Lock()
@@ -31,25 +33,20 @@ class Stores:
 
     async def cluster(self) -> Cluster:
         """Raises Problem."""
-        from kafscale.operations.clusters import (
-            chosen_dir,
-            opened,
-        )  # gRPC, for which an idle console has no use
-        from kafscale.operations.datadir import DataDir
+        from kafscale.operations.clusters import opened_running  # gRPC, for which an idle console has no use
         from kafscale.runtime.settings_load import BadSettings
         from kafscale.storage.etcd.client import EtcdError
 
         async with self._opening:
             if self._cluster is None:
                 try:
-                    if (root := chosen_dir(self.target.data_dir)) is not None:
-                        DataDir(root).must_run()  # of a stopped one, `opened` would hold the lock
-                    opening = opened(self.target, lambda _: None)
+                    opening = opened_running(self.target)
                     self._cluster = await self._stack.enter_async_context(opening)
                 except (Trouble, BadSettings, EtcdError) as trouble:
                     raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, "no_answer", str(trouble)) from trouble
             return self._cluster
 
     async def close(self) -> None:
+        await self.lag.close()
         await self.children.close()
         await self._stack.aclose()

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, TopicPartition
 from confluent_kafka.admin import MemberDescription
-from kafscale.client.admin_client import Client, asked_of_all, failure, patiently
+from kafscale.client.admin_client import Client, asked, asked_of_all, failure, patiently
 from kafscale.client.topics import (
     EARLIEST,
     LATEST,
@@ -24,9 +24,10 @@ from kafscale.client.topics import (
 from kafscale.lake.unread import Readers
 from kafscale.runtime.addresses import join_address
 from kafscale.wire.errors import ErrorCode
-from kafscale.wire.schema import list_groups
+from kafscale.wire.schema import list_groups, offset_delete
 
 LIST_GROUPS_VERSION = 5
+OFFSET_DELETE_VERSION = 0
 CONSUMER = "consumer"
 NO_MEMBERS = ("EMPTY", "DEAD")
 """States of a group, in capital letters."""
@@ -140,7 +141,7 @@ def _readers(client: Client, name: str) -> dict[TopicPart, MemberDescription]:
 
 def committed_offsets(client: Client, name: str) -> dict[TopicPart, int]:
     """The next offset of each partition for which the group has committed one."""
-    return _committed(client, [name])[name]
+    return committed_by_group(client, [name])[name]
 
 
 def readers_of(client: Client, places: Sequence[TopicPart]) -> Readers:
@@ -150,7 +151,7 @@ def readers_of(client: Client, places: Sequence[TopicPart]) -> Readers:
     found: dict[tuple[str, str], dict[int, int]] = {}
     for at in range(0, len(groups), GROUPS_AT_ONCE):
         some = groups[at : at + GROUPS_AT_ONCE]
-        for name, offsets in _committed(client, [row["group"] for row in some], places).items():
+        for name, offsets in committed_by_group(client, [row["group"] for row in some], places).items():
             for (topic, partition), offset in offsets.items():
                 found.setdefault((name, topic), {})[partition] = offset
         with_members = [
@@ -165,7 +166,7 @@ def readers_of(client: Client, places: Sequence[TopicPart]) -> Readers:
     return found
 
 
-def _committed(
+def committed_by_group(
     client: Client, names: Sequence[str], places: Sequence[TopicPart] | None = None
 ) -> dict[str, dict[TopicPart, int]]:
     """The committed offsets of these groups, in these partitions or in all. The requests are sent at once."""
@@ -199,6 +200,29 @@ def _check(name: str, answered: ConsumerGroupTopicPartitions) -> None:
 
 def delete_group(client: Client, name: str) -> None:
     patiently(lambda: client.ask_one(of_group(name), client.admin.delete_consumer_groups([name])))
+
+
+def delete_offsets(client: Client, name: str, places: Iterable[TopicPart]) -> None:
+    """The committed offsets of a group in these partitions. The coordinator refuses topics that members subscribe to.
+    Raises KafkaTrouble; other partitions may have changed then."""
+    topics: dict[str, list[offset_delete.OffsetDeleteRequestPartition]] = {}
+    for topic, partition in places:
+        topics.setdefault(topic, []).append(offset_delete.OffsetDeleteRequestPartition(partition))
+    message = offset_delete.OffsetDeleteRequest(
+        group_id=name,
+        topics=[offset_delete.OffsetDeleteRequestTopic(topic, parts) for topic, parts in topics.items()],
+    )
+
+    def ask() -> None:
+        answer = asked(client, of_group(name), offset_delete, message, OFFSET_DELETE_VERSION)
+        if answer.error_code != ErrorCode.NONE:
+            raise failure(of_group(name), answer.error_code)
+        for topic in answer.topics:
+            for part in topic.partitions:
+                if part.error_code != ErrorCode.NONE:
+                    raise failure(f"partition {topic.name}/{part.partition_index}", part.error_code)
+
+    patiently(ask)
 
 
 def planned_offsets(

@@ -8,7 +8,7 @@ AdminClient has none of these requests, so they are sent by hand, each to the br
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -120,13 +120,13 @@ def list_all_transactions(
 
 def describe_transaction(client: Client, name: str, now_ms: int) -> Row:
     """Raises KafkaTrouble for an id that does not exist."""
-    row = _described(client, [name], now_ms)[name]
+    row = describe_transactions_of(client, [name], now_ms)[name]
     if row is None:
         raise failure(of_id(name), ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
     return row
 
 
-def _described(client: Client, names: Sequence[str], now_ms: int) -> dict[str, Row | None]:
+def describe_transactions_of(client: Client, names: Sequence[str], now_ms: int) -> dict[str, Row | None]:
     """None: the id does not exist."""
     _check_served(client, {describe_transactions: DESCRIBE_VERSION})
 
@@ -275,14 +275,17 @@ def find_hanging(
     topic: str | None = None,
     partition: int | None = None,
     broker_id: int | None = None,
+    among: Collection[str] | None = None,
 ) -> list[Row]:
     """The transactions that hang, in one topic or in all, whose last record is older than `older_ms`.
 
-    `broker_id`: only the partitions that this broker leads. Partitions are asked before coordinators and once more
-    after them, so a transaction that begins or ends meanwhile is not taken for one that hangs.
+    `broker_id`: only the partitions that this broker leads. `among`: only these topics, which the login may READ.
+    Partitions are asked before coordinators and once more after them, so a transaction that begins or ends meanwhile is
+    not taken for one that hangs.
     """
     _check_served(client, {describe_producers: PRODUCERS_VERSION, list_transactions: 0})
-    leaders = _leaders(client, topic_names(client) if topic is None else [topic], partition)
+    names = topic_names(client) if topic is None else [topic]
+    leaders = _leaders(client, [name for name in names if among is None or name in among], partition)
     if broker_id is not None:
         address = _address_of(client, broker_id)
         leaders = {place: leader for place, leader in leaders.items() if leader == address}
@@ -300,7 +303,7 @@ def find_hanging(
         row["producer_id"]: row["transactional_id"]
         for row in list_all_transactions(client, producer_ids=producer_ids)
     }
-    described = _described(client, sorted(set(ids.values())), now_ms)
+    described = describe_transactions_of(client, sorted(set(ids.values())), now_ms)
     unknown = [
         row for row in candidates if not _is_known(row, described.get(ids.get(row["producer_id"], "")))
     ]

@@ -78,6 +78,14 @@ def opened(target: Target, report: Callable[[str], None]) -> AbstractAsyncContex
     return _data_dir_cluster(data_dir, namespace, target.store, report)
 
 
+def opened_running(target: Target) -> AbstractAsyncContextManager[Cluster]:
+    """As `opened`, of a cluster that runs: of a stopped one, `opened` keeps the data directory from others. Raises
+    NotRunning too."""
+    if (root := chosen_dir(target.data_dir)) is not None:
+        DataDir(root).must_run()
+    return opened(target, lambda _: None)
+
+
 def chosen_dir(given: Path | None) -> Path | None:
     """Without one, DEFAULT_DATA_DIR if a cluster runs on it and the environment names no etcd."""
     if given is None and ETCD_VARIABLE not in os.environ and DataDir(DEFAULT_DATA_DIR).running() is not None:

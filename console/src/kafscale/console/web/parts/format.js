@@ -8,6 +8,8 @@ export function count(number) {
   return COUNT.format(typeof number === "string" ? BigInt(number) : number);
 }
 
+/** "1 partition", "2 partitions". */
+export const many = (number, noun) => `${count(number)} ${noun}${number === 1 ? "" : "s"}`;
 /** "1 record", "1,200 records". */
 export function counted(number, noun) {
   return `${count(number)} ${noun}${number === 1 ? "" : "s"}`;

@@ -5,10 +5,10 @@ import { Failure } from "./failure.js";
 import { useLoad } from "./load.js";
 import { count } from "./format.js";
 
-/** `columns`: {key, title, show(row), numeric, sort, note}. `sorted` (as in the API) and `onSort` make headings
- * buttons. `below(row)`: an element below a row, if it returns one. */
-export function Table({ caption, rows, columns, rowKey, sorted, onSort, below }) {
-  return html`<div class="scroll"><table>
+/** `columns`: {key, title, show(row), numeric, sort, descending, note}. `sorted` (as in the API) and `onSort` make headings
+ * buttons. `below(row)`: an element below a row, if it returns one. `wide`: it scrolls in its box instead of becoming cards. */
+export function Table({ caption, rows, columns, rowKey, sorted, onSort, below, wide }) {
+  return html`<div class="scroll" tabindex=${wide ? 0 : undefined}><table class=${wide ? "wide" : undefined}>
     <caption>${caption}</caption>
     <thead><tr>${columns.map((column) => html`<${Heading} key=${column.key} column=${column} sorted=${sorted} onSort=${onSort} />`)}</tr></thead>
     <tbody>
@@ -25,7 +25,7 @@ function Heading({ column, sorted, onSort }) {
   const up = sorted === column.key;
   const down = sorted === `-${column.key}`;
   const order = up ? "ascending" : down ? "descending" : undefined;
-  const first = column.numeric ? `-${column.key}` : column.key;
+  const first = column.numeric || column.descending ? `-${column.key}` : column.key;
   const next = up ? `-${column.key}` : down ? column.key : first;
   const title = onSort && column.sort
     ? html`<button type="button" class="sort" onClick=${() => onSort(next)}>${column.title}<span aria-hidden="true">${up ? " ▲" : down ? " ▼" : ""}</span></button>`
@@ -34,17 +34,19 @@ function Heading({ column, sorted, onSort }) {
 }
 
 /** A list of the API with search, order and pages, all in the address. `query`: of the screen. `name`: the column that
- * is sorted by default. `filters`: elements beside the search. `values`: more of the query for the API. */
-export function List({ path, query, values, columns, search, name, rowKey, empty, hiddenNote, filters, below }) {
+ * is sorted by default. `filters(data)`: elements beside the search. `values`: more of the query for the API. `every`:
+ * as in `useLoad`. `about(data)`: an element above the table. */
+export function List({ path, query, values, columns, search, name, rowKey, empty, hiddenNote, filters, below, every, about }) {
   const asked = { q: query.q, sort: query.sort, page: query.page, hidden: query.hidden, ...values };
-  const { data, error, loading, reload } = useLoad(path, asked);
+  const { data, error, loading, reload } = useLoad(path, asked, every);
   return html`<div aria-busy=${loading}>
     <div class="tools">
       <${Search} label=${search} value=${query.q ?? ""} />
-      ${filters}
+      ${filters?.(data)}
       <button type="button" class="quiet" onClick=${reload}>Refresh</button>
     </div>
     ${error && html`<${Failure} error=${error} retry=${reload} />`}
+    ${data && about?.(data)}
     ${data && (data.items.length
       ? html`<${Table} caption=${`${count(data.total)} in all`} rows=${data.items} columns=${columns} rowKey=${rowKey} below=${below}
           sorted=${query.sort ?? name} onSort=${(sort) => setQuery({ sort, page: "" })} />`

@@ -10,6 +10,8 @@ const TABS = [
   { tab: "search", title: "Search", direct: true, load: () => import("./topic_search.js") },
   { tab: "partitions", title: "Partitions", load: () => import("./topic_partitions.js") },
   { tab: "configs", title: "Configs", load: () => import("./topic_configs.js") },
+  { tab: "groups", title: "Groups", load: () => import("./topic_groups.js") },
+  { tab: "change", title: "Change", load: () => import("./topic_change.js") },
 ];
 
 export default function Topic({ params, query }) {

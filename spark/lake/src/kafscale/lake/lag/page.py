@@ -2,9 +2,8 @@
 
 Group and topic names are what clients chose. They are in the page as JSON in which no character can end the element,
 and the script shows them as text; a content security policy allows that script and that style sheet and nothing else,
-no request to anywhere among it. A served page (`live_s`) may also ask its own server for the next report. Rows are
-columns of numbers and lines are a letter for each point, so that a thousand partitions with history fit in a few
-hundred kilobytes.
+no request to anywhere among it. Rows are columns of numbers and lines are a letter for each point, so that a
+thousand partitions with history fit in a few hundred kilobytes.
 """
 
 from __future__ import annotations
@@ -35,8 +34,8 @@ _FIELD: Final = re.compile(r"\{\{(\w+)\}\}")
 _DANGEROUS: Final = {ord(letter): f"\\u{ord(letter):04x}" for letter in "<>&\u2028\u2029"}
 
 
-def render(report: Report, live_s: int | None = None) -> str:
-    """The whole page, to be written as UTF-8. `live_s`: seconds after which a served page asks for `data.json`."""
+def render(report: Report) -> str:
+    """The whole page, to be written as UTF-8."""
     folder = files(__package__) / _WEB
     style = folder.joinpath("page.css").read_text("utf-8")
     script = "".join(folder.joinpath(f"{name}.js").read_text("utf-8") for name in SCRIPTS)
@@ -46,13 +45,11 @@ def render(report: Report, live_s: int | None = None) -> str:
         f"style-src {_hash(style)}",
         "base-uri 'none'",
     ]
-    if live_s is not None:
-        policy.append("connect-src 'self'")
     parts = {
         "style": style,
         "script": script,
         "policy": "; ".join(policy),
-        "data": encoded({**payload(report), "live": live_s}).translate(_DANGEROUS),
+        "data": encoded(payload(report)).translate(_DANGEROUS),
     }
     return _FIELD.sub(lambda found: parts[found[1]], folder.joinpath("page.html").read_text("utf-8"))
 

@@ -12,7 +12,7 @@ A partition without a committed offset has its unread records and no judgement: 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import groupby
 from typing import Final, TypeVar
@@ -181,6 +181,29 @@ class Facts:
     @property
     def topics(self) -> Mapping[str, Topic]:
         return {log.topic.name: log.topic for log in self.logs}
+
+
+def cut(facts: Facts, groups: Collection[str], topics: Collection[str]) -> Facts:
+    """What somebody may know who sees only these groups and topics. Its report has no other name, and no number of
+    another: the report of a group is that of its partitions in these topics."""
+
+    def rows(samples: pa.Table) -> pa.Table:
+        wanted = pc.is_in(samples["group_id"], value_set=pa.array(sorted(groups), pa.string()))
+        seen = pc.is_in(samples["topic"], value_set=pa.array(sorted(topics), pa.string()))
+        return samples.filter(pc.and_(wanted, seen))
+
+    there = {each.group for each in facts.positions} | set(facts.groups)
+    if there <= set(groups) and facts.topics.keys() <= set(topics):
+        return facts
+    return replace(
+        facts,
+        logs=[log for log in facts.logs if log.topic.name in topics],
+        positions=[each for each in facts.positions if each.group in groups and each.topic in topics],
+        lags=[each for each in facts.lags if each.group in groups and each.topic in topics],
+        groups={name: state for name, state in facts.groups.items() if name in groups},
+        recent=rows(facts.recent),
+        overview=rows(facts.overview),
+    )
 
 
 RECENT_MS: Final = 2 * WINDOW_MS + WHOLE_EVERY_MS

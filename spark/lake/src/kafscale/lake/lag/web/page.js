@@ -115,44 +115,9 @@ function show() {
   byId("topics").replaceChildren(table(TOPICS, data.topics, sortedTopics));
 }
 
-// -- a served page gets the next report by itself --------------------------------------------------------------------
-
-function live(seconds) {
-  const place = byId("live"), pause = el("input", { type: "checkbox", id: "paused" });
-  const word = el("span", { role: "status" }, `live, every ${span(seconds)}`);
-  place.append(word, el("label", {}, pause, " pause"));
-  place.hidden = false;
-  const refresh = async () => {
-    if (pause.checked || document.visibilityState === "hidden") return;
-    try {
-      const answer = await fetch("data.json", { cache: "no-store", signal: AbortSignal.timeout(seconds * 1000 + 10000) });
-      if (!answer.ok) throw new Error(await answer.text());
-      const report = await answer.json();
-      word.className = report.trouble ? "bad" : "";
-      word.textContent = report.trouble ? `not refreshed: ${report.trouble}` : `live, every ${span(seconds)}`;
-      if (report.at === data.at) return;
-      take(report);
-      show();
-    } catch (trouble) {
-      word.className = "bad";
-      word.textContent = `not refreshed since ${clock(data.at, true)} UTC: ${trouble.name === "TypeError" ? "kafscale lag --serve does not answer" : trouble.message}`;
-    }
-  };
-  let waiting = false;
-  const turn = async () => {
-    if (waiting) return;
-    waiting = true;
-    await refresh();
-    waiting = false;
-  };
-  setInterval(turn, seconds * 1000);
-  document.addEventListener("visibilitychange", turn);
-}
-
 const sortedTopics = { by: 4, up: false };
 take(JSON.parse(byId("data").textContent));
 byId("log-scale").checked = scaleOf(data);
 controls();
 show();
 follow();
-if (data.live) live(data.live);

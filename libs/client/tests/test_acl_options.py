@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from kafscale.access.acl import AclBinding, AclFilter, Operation, PatternType, Permission, ResourceType
 from kafscale.access.principals import Principal
-from kafscale.cli.acl_options import (
+from kafscale.client.acl_options import (
     Entries,
     Resources,
     WrongOptions,

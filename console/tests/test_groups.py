@@ -1,0 +1,128 @@
+"""The list of groups by risk, and the process that makes the report of what a login may see."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from kafscale.console.answers import Problem
+from kafscale.console.api import groups as screen
+from kafscale.console.api.groups import SHOWN, merged
+from kafscale.console.direct.lag import NONE_YET, LagReports
+from kafscale.console.direct.lag_process import Reports, answering
+from kafscale.lake.lag.live import LiveFacts
+from kafscale.lake.lag.report import Facts
+from kafscale.operations.target import Target
+
+DONE_S = 60
+FACTS = Facts(cluster="c", at_ms=7, logs=[], positions=[], lags=[])
+
+
+def listed(*names: str) -> list[dict[str, Any]]:
+    return [{"group": name, "state": "Empty", "type": "classic", "protocol": "consumer"} for name in names]
+
+
+def reported(group: str, **more: Any) -> dict[str, Any]:
+    nothing = {
+        "lost": 0,
+        "at_risk": 0,
+        "expires_in_ms": None,
+        "status": "OK",
+        "time_ms": 0,
+        "statuses": ["OK"],
+    }
+    return {"group": group, "life": "active", "topics": [], **nothing, **more}
+
+
+def test_the_group_that_loses_records_next_comes_before_others() -> None:
+    rows = merged(
+        listed("late", "soon", "lost", "stopped", "later", "calm", "unknown"),
+        [
+            reported("late", time_ms=9_000_000),
+            reported("later", at_risk=1, expires_in_ms=900_000),
+            reported("soon", at_risk=1, expires_in_ms=1_000),
+            reported("lost", lost=3),
+            reported("stopped", status="ERR", statuses=["OK", "STOP"], life="dead"),
+            reported("calm"),
+        ],
+    )
+    order = [row["group"] for row in sorted(rows, key=lambda row: row["risk"], reverse=True)]
+    assert order == ["lost", "soon", "later", "stopped", "late", "calm", "unknown"]
+    chosen = {name: [row["group"] for row in rows if fits(row)] for name, fits in SHOWN.items()}
+    assert chosen == {
+        "risk": ["soon", "later"],
+        "lost": ["lost"],
+        "stopped": ["stopped"],
+        "empty": [row["group"] for row in rows],
+        "dead": ["stopped"],
+    }
+
+
+def test_a_group_that_the_report_does_not_have_is_listed_and_one_that_is_not_listed_is_not_shown() -> None:
+    (row,) = merged(listed("new"), [reported("hidden", records=5)])
+    assert (row["group"], row["records"], row["status"]) == ("new", None, None)
+
+
+class Asked:
+    """A call of a login that may describe some groups and topics; what the report was asked for is in `asked`."""
+
+    def __init__(self, groups: Iterable[str]) -> None:
+        self.query: dict[str, str] = {}
+        self.path = {"group": "mine"}
+        self.asked: list[tuple[frozenset[str], frozenset[str]]] = []
+        self._groups = frozenset(groups)
+        self.stores = SimpleNamespace(lag=SimpleNamespace(ask=self._ask))
+        self.site = SimpleNamespace(stores=self.stores)
+
+    async def kafka(self, work: Callable[..., Any], *more: Any) -> Any:
+        return work(None, *more)
+
+    async def seen(self, names: Iterable[str], *_: object) -> frozenset[str]:
+        return frozenset(names) & self._groups
+
+    async def _ask(
+        self, groups: Iterable[str], topics: Iterable[str], name: str | None = None
+    ) -> dict[str, Any]:
+        self.asked.append((frozenset(groups), frozenset(topics)))
+        return NONE_YET
+
+
+async def test_the_report_is_asked_for_what_the_login_may_describe_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(screen, "list_all_groups", lambda _: listed("mine", "secret"))
+    monkeypatch.setattr(screen, "find_groups", lambda _, names: {name: listed(name)[0] for name in names})
+    monkeypatch.setattr(screen, "topic_names", lambda _: ["orders"])
+    call: Any = Asked(["mine"])
+    await screen.groups(call)
+    await screen.group(call)
+    assert call.asked == [(frozenset({"mine"}), frozenset({"orders"}))] * 2
+
+
+async def test_requests_are_answered_with_their_id_until_the_input_ends() -> None:
+    lines, said = asyncio.StreamReader(), list[dict[str, Any]]()
+    lines.feed_data(b'{"id":4,"groups":[],"topics":[]}\n{"id":5,"groups":[],"topics":[],"group":"g"}\n')
+    lines.feed_eof()
+
+    async def read() -> Facts:
+        return FACTS
+
+    async with asyncio.timeout(DONE_S), asyncio.TaskGroup() as tasks:
+        await answering(lines, Reports(LiveFacts(read, 60, tasks)).answer, said.append, tasks)
+    assert sorted((each["id"], each["at_ms"], each["groups"]) for each in said) == [(4, 7, []), (5, 7, [])]
+
+
+async def test_a_cluster_that_does_not_run_is_a_sentence_and_the_process_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kafscale.console.direct.lag.PATIENCE_S", DONE_S)
+    reports = LagReports(Target(tmp_path / "none", None))
+    with pytest.raises(Problem, match="no cluster runs"):
+        await reports.ask([], [])
+    with pytest.raises(Problem, match="no cluster runs"):
+        await reports.ask([], [])
+    await reports.close()
