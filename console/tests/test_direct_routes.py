@@ -1,5 +1,4 @@
-"""What the routes that read etcd and the store ask for a login: only what the front door lets it see; and their lines
-of the audit log."""
+"""What the routes that read etcd and the store ask for a login: only what the front door lets it see."""
 
 from __future__ import annotations
 
@@ -8,14 +7,12 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, cast
 
-import orjson
 import pytest
 from kafscale.access.acl import Operation, ResourceType
 from kafscale.client.groups import list_all_groups
 from kafscale.client.security import OPEN
 from kafscale.console.answers import Problem
-from kafscale.console.api import cost, search, sql, storage
-from kafscale.console.audit import Audit
+from kafscale.console.api import search, sql, storage
 from kafscale.console.logins import Entrance, Logins
 from kafscale.console.rights import KnownRights, Resource
 from kafscale.console.routes import Call, Site
@@ -69,21 +66,12 @@ class Children:
         return nothing()
 
 
-class Lines:
-    def __init__(self) -> None:
-        self.written: list[Any] = []
-
-    def write(self, line: bytes) -> None:
-        self.written.append(orjson.loads(line))
-
-
-def call_of(body: Any = None, *, path: Mapping[str, str] = {}, **query: str) -> tuple[Call, Children, Lines]:
-    children, lines = Children(), Lines()
+def call_of(body: Any = None, *, path: Mapping[str, str] = {}, **query: str) -> tuple[Call, Children]:
+    children = Children()
     site = Site(
         settings=ConsoleSettings(),
         logins=Logins(Entrance("127.0.0.1:1", OPEN)),
         stores=cast(Any, SimpleNamespace(children=children)),
-        audit=Audit(cast(Any, lines)),
     )
     call = Call(
         site=site,
@@ -94,11 +82,11 @@ def call_of(body: Any = None, *, path: Mapping[str, str] = {}, **query: str) -> 
         person=cast(Any, FrontDoor()),
         body=body,
     )
-    return call, children, lines
+    return call, children
 
 
 async def test_sql_gets_the_topics_that_the_login_may_read_and_no_groups_unless_it_names_them() -> None:
-    call, children, _ = call_of(sql.Query("select 1 from records"))
+    call, children = call_of(sql.Query("select 1 from records"))
     await sql.sql(call)
     (question,) = children.questions
     assert (question["topics"], question["configs"], question["groups"]) == (
@@ -106,30 +94,30 @@ async def test_sql_gets_the_topics_that_the_login_may_read_and_no_groups_unless_
         ["payments"],
         [],
     )
-    call, children, _ = call_of(sql.Query("from COMMITS"))
+    call, children = call_of(sql.Query("from COMMITS"))
     await sql.sql(call)
     assert children.questions[0]["groups"] == ["billing"]
 
 
 async def test_without_logins_an_address_has_one_turn_whatever_cookies_it_sends() -> None:
-    call, children, _ = call_of(sql.Query("select 1"))
+    call, children = call_of(sql.Query("select 1"))
     await sql.sql(call)
     assert children.sessions == ["192.0.2.7"]
 
 
 @pytest.mark.parametrize("text", ["", "  \n", "x" * (sql.TEXT_CHARS_MAX + 1)])
 async def test_a_query_has_a_text_of_bounded_length(text: str) -> None:
-    call, children, _ = call_of(sql.Query(text))
+    call, children = call_of(sql.Query(text))
     with pytest.raises(Problem, match="give a query"):
         await sql.sql(call)
     assert children.questions == []
 
 
 async def test_a_search_needs_read_anew() -> None:
-    call, children, _ = call_of(path={"topic": "orders"}, text="x", since="-1h", partition="2")
+    call, children = call_of(path={"topic": "orders"}, text="x", since="-1h", partition="2")
     await search.search(call)
     assert (children.questions[0]["partition"], children.questions[0]["text"]) == (2, "x")
-    call, children, _ = call_of(path={"topic": "payroll"}, text="x")
+    call, children = call_of(path={"topic": "payroll"}, text="x")
     with pytest.raises(Problem, match="may no longer read"):
         await search.search(call)
     assert children.questions == []
@@ -139,44 +127,24 @@ async def test_a_search_needs_read_anew() -> None:
     "query", [{}, {"text": "a", "where": "b"}, {"where": "b", "since": "soon"}, {"text": "a", "cursor": "!"}]
 )
 async def test_a_search_that_says_too_little_or_too_much_is_a_sentence(query: dict[str, str]) -> None:
-    call, children, _ = call_of(path={"topic": "orders"}, **query)
+    call, children = call_of(path={"topic": "orders"}, **query)
     with pytest.raises(Problem):
         await search.search(call)
     assert children.questions == []
 
 
 async def test_a_check_is_for_topics_that_the_login_sees() -> None:
-    call, children, _ = call_of(storage.Check(["payroll", "payroll"]))
+    call, children = call_of(storage.Check(["payroll", "payroll"]))
     await storage.damage(call)
     assert children.questions[0]["topics"] == ["payroll"]
-    call, children, _ = call_of(storage.Check(["secret"]))
+    call, children = call_of(storage.Check(["secret"]))
     with pytest.raises(Problem, match="sees no topic 'secret'"):
         await storage.damage(call)
     assert children.questions == []
-    call, children, _ = call_of(storage.Check())
+    call, children = call_of(storage.Check())
     await storage.damage(call)
     assert children.questions[0] == {
         "kind": "damage",
         "topics": None,
         "seen": ["orders", "payments", "payroll"],
     }
-
-
-async def test_each_read_is_a_line_of_the_audit_log_with_who_from_where_and_what() -> None:
-    call, _, lines = call_of(sql.Query("select 1 -- \x1b[31m"))
-    await sql.sql(call)
-    (line,) = lines.written
-    assert (line["principal"], line["address"], line["page"]) == ("User:alice", "192.0.2.7", "sql")
-    assert line["logger"] == "kafscale.audit"
-    assert line["text"].startswith("select 1")
-    assert "\x1b" not in line["text"]
-    for handler, body, path, query in (
-        (search.search, None, {"topic": "orders"}, {"text": "x"}),
-        (storage.storage, None, {}, {}),
-        (storage.damage, storage.Check(["orders"]), {}, {}),
-        (cost.cost, None, {}, {}),
-        (cost.health, None, {}, {}),
-    ):
-        call, children, lines = call_of(body, path=path, **query)
-        await handler(call)
-        assert [each["page"] for each in lines.written] == [children.questions[0]["kind"]]

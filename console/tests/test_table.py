@@ -45,3 +45,9 @@ def test_needs_name_a_parameter_of_the_path() -> None:
 
 def test_without_stores_no_direct_row_exists() -> None:
     assert not [row for row in served(read_only=False, direct=False) if row.direct]
+
+
+def test_each_direct_read_is_in_the_audit_log() -> None:
+    reads_nothing = {"/sql/tables"}
+    assert {row.path for row in ROUTES if row.direct and row.audit is None} == reads_nothing
+    assert not [row.path for row in ROUTES if row.audit is not None and row.needs is Admits.ANYBODY]

@@ -49,6 +49,8 @@ def test_a_newcomer_finds_a_topic_its_partitions_and_its_configs(visitor: Visito
     page = visitor.page
     visitor.go("/")
     expect(page.get_by_role("link", name="Topics 63")).to_be_visible()
+    for tile in ("Serving 6 of 6", "Stored", "Requests cost $"):
+        expect(page.get_by_role("link", name=tile)).to_be_visible()
     visitor.inspect("overview")
     page.get_by_role("link", name="Topics 63").click()
     assert [row[0] for row in visitor.cells()][:3] == ["greetings", *MANY[:2]]

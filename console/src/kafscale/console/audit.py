@@ -1,7 +1,8 @@
 """The console's own lines of the audit log (law S8): what was read from etcd and the store, by whom, from where.
 
 The front door logs everything else, under the client id `kafscale-console`. A line is a JSON object on standard error,
-in the form of the services' audit lines; nothing is summed or left out.
+in the form of the services' audit lines; nothing is summed or left out. The server writes it for each route whose row
+has `audit`, when the handler has let the question in and before the answer's first byte is sent.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ class Audit:
         self._writer = writer or LogWriter()
 
     def read(self, page: str, user: str | None, address: str, what: dict[str, str]) -> None:
-        """`what`: the question, for example the text of a query."""
+        """`page`: the path of the route's row. `what`: the question, for example the text of a query."""
         line = {
             "event": "console read",
             "level": "info",

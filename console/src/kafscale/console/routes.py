@@ -45,6 +45,14 @@ class Route:
     direct: bool = False
     body: type[msgspec.Struct] | None = None
     body_bytes_max: int = 2 * 1024 * 1024
+    audit: Callable[[Call], dict[str, str]] | None = None
+    """What a line of the audit log says of a read, beside who asked and from where (law S8). Each route that is
+    `direct` has it."""
+
+
+def nothing_more(_: Call) -> dict[str, str]:
+    """Of a read that has no question."""
+    return {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,10 +105,6 @@ class Call:
         resources: Sequence[Resource] = [(kind, name) for name in names]
         await self.login.learn(resources)
         return frozenset(each[1] for each in resources if self.login.allows(each, operation))
-
-    def audit(self, page: str, **what: str) -> None:
-        """Before etcd or the store are read for `page`: law S8."""
-        self.site.audit.read(page, self.login.user, self.peer, what)
 
     @property
     def stores(self) -> Stores:

@@ -9,7 +9,7 @@ from kafscale.access.acl import Operation
 from kafscale.console.answers import Lines, whole
 from kafscale.console.api.sql import session_of, topics_to
 from kafscale.console.rights import on_cluster
-from kafscale.console.routes import Call, Route
+from kafscale.console.routes import Call, Route, nothing_more
 
 SECONDS: Final = 10
 SECONDS_MAX: Final = 45
@@ -18,7 +18,6 @@ SECONDS_MAX: Final = 45
 async def cost(call: Call) -> Lines:
     """Lines {measuring} and {cost}; `seconds` is how long requests are counted."""
     seconds = whole(call.query, "seconds", SECONDS, 1, SECONDS_MAX)
-    call.audit("cost")
     topics = await topics_to(call, Operation.DESCRIBE)
     question = {"kind": "cost", "topics": sorted(topics), "seconds": seconds}
     return Lines(await call.stores.children.ask(session_of(call), question))
@@ -26,7 +25,6 @@ async def cost(call: Call) -> Lines:
 
 async def health(call: Call) -> Lines:
     """One line {picture}."""
-    call.audit("health")
     return Lines(await call.stores.children.ask(session_of(call), {"kind": "health"}))
 
 
@@ -37,6 +35,7 @@ ROUTES: Final[Sequence[Route]] = (
         handler=cost,
         needs=on_cluster(Operation.DESCRIBE),
         direct=True,
+        audit=nothing_more,
     ),
     Route(
         method="GET",
@@ -44,5 +43,6 @@ ROUTES: Final[Sequence[Route]] = (
         handler=health,
         needs=on_cluster(Operation.DESCRIBE),
         direct=True,
+        audit=nothing_more,
     ),
 )

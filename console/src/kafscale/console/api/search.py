@@ -41,7 +41,6 @@ async def search(call: Call) -> Lines:
     call.login.rights.forget()  # much is read with one answer
     if topic not in await call.seen([topic], Operation.READ):
         raise forbidden(f"this login may no longer read topic '{topic}'")
-    call.audit("search", topic=topic, condition=where or text)
     return Lines(await call.stores.children.ask(session_of(call), question))
 
 
@@ -60,6 +59,13 @@ def _cut(query: Mapping[str, str]) -> Cut:
         raise bad_request(f"cursor: {wrong}") from wrong
 
 
+def _sought(call: Call) -> dict[str, str]:
+    return {
+        "topic": call.path["topic"],
+        "condition": call.query.get("where", "") or call.query.get("text", ""),
+    }
+
+
 ROUTES: Final[Sequence[Route]] = (
     Route(
         method="GET",
@@ -67,5 +73,6 @@ ROUTES: Final[Sequence[Route]] = (
         handler=search,
         needs=on_topic(Operation.READ),
         direct=True,
+        audit=_sought,
     ),
 )

@@ -35,7 +35,6 @@ async def sql(call: Call) -> Lines:
     asked: Query = call.body
     if not asked.text.strip() or len(asked.text) > TEXT_CHARS_MAX:
         raise bad_request(f"give a query of at most {TEXT_CHARS_MAX:,} characters")
-    call.audit("sql", text=asked.text)
     topics = await topics_to(call, Operation.READ)
     groups: frozenset[str] = frozenset()
     if _OF_GROUPS.search(asked.text):
@@ -71,5 +70,13 @@ def session_of(call: Call) -> str:
 
 ROUTES: Final[Sequence[Route]] = (
     Route(method="GET", path="/sql/tables", handler=tables, needs=Admits.LOGIN, direct=True),
-    Route(method="POST", path="/sql", handler=sql, needs=Admits.LOGIN, direct=True, body=Query),
+    Route(
+        method="POST",
+        path="/sql",
+        handler=sql,
+        needs=Admits.LOGIN,
+        direct=True,
+        body=Query,
+        audit=lambda call: {"text": call.body.text},
+    ),
 )

@@ -11,7 +11,7 @@ from kafscale.console.answers import Lines, bad_request, forbidden
 from kafscale.console.api.sql import session_of, topics_to
 from kafscale.console.direct.questions import LONG_CPU_S, LONG_WALL_S
 from kafscale.console.rights import on_cluster
-from kafscale.console.routes import Call, Route
+from kafscale.console.routes import Call, Route, nothing_more
 
 TOPICS_MAX: Final = 10_000
 
@@ -24,7 +24,6 @@ class Check(msgspec.Struct, forbid_unknown_fields=True):
 
 async def storage(call: Call) -> Lines:
     """Lines {topics}, {etcd}, {upkeep}, {bundles} and {sizes}. Topics without DESCRIBE are summed without a name."""
-    call.audit("storage")
     question = {"kind": "storage", "topics": sorted(await topics_to(call, Operation.DESCRIBE))}
     return Lines(await call.stores.children.ask(session_of(call), question))
 
@@ -38,11 +37,14 @@ async def damage(call: Call) -> Lines:
         raise bad_request(f"topics has 1 to {TOPICS_MAX:,} names; leave it out to check everything")
     if names is not None and (hidden := [name for name in names if name not in seen]):
         raise forbidden(f"this login sees no topic '{hidden[0]}'")
-    call.audit("damage", topics="all" if names is None else ", ".join(names))
     question = {"kind": "damage", "topics": names, "seen": sorted(seen)}
     return Lines(
         await call.stores.children.ask(session_of(call), question, wall_s=LONG_WALL_S, cpu_s=LONG_CPU_S)
     )
+
+
+def _checked(call: Call) -> dict[str, str]:
+    return {"topics": "all" if call.body.topics is None else ", ".join(call.body.topics)}
 
 
 ROUTES: Final[Sequence[Route]] = (
@@ -52,6 +54,7 @@ ROUTES: Final[Sequence[Route]] = (
         handler=storage,
         needs=on_cluster(Operation.DESCRIBE),
         direct=True,
+        audit=nothing_more,
     ),
     Route(
         method="POST",
@@ -59,6 +62,7 @@ ROUTES: Final[Sequence[Route]] = (
         handler=damage,
         needs=on_cluster(Operation.DESCRIBE),
         direct=True,
+        audit=_checked,
         body=Check,
     ),
 )

@@ -164,7 +164,7 @@ async def _etcd(cluster: Cluster, families: dict[str, Counter[str]]) -> Row:
         "version": status.version,
         "file_bytes": status.db_bytes,
         "used_bytes": status.db_bytes_in_use,
-        "quota_bytes": status.quota_bytes or None,
+        "quota_bytes": status.quota_bytes or cluster.settings.etcd_quota_bytes,
     }
 
 

@@ -65,6 +65,7 @@ function Topics({ rows, unreadable }) {
 function Sizes({ sizes }) {
   const name = (row, at) => (row.below === null ? `${bytes(sizes.classes[at - 1].below)} and more` : at === 0 ? `below ${bytes(row.below)}` : `${bytes(sizes.classes[at - 1].below)} to ${bytes(row.below)}`);
   const rows = sizes.classes.map((row, at) => ({ ...row, name: name(row, at) }));
+  if (!sizes.segments) return html`<h2>Segments by size</h2><p class="hint">All records are in bundles still. Their owners settle them into segments.</p>`;
   const columns = [
     { key: "name", title: "Size" },
     { key: "segments", title: "Segments", numeric: true, show: (row) => count(row.segments) },
