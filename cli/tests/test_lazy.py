@@ -33,7 +33,7 @@ HEAVY = (
     "structlog",
     "uvloop",
 )
-MODULES_MAX = 20
+MODULES_MAX = 21
 """Of this project, for a command that only prints."""
 RUN = (
     "import atexit, sys; sys.argv = ['kafscale', *sys.argv[1:]]; "
