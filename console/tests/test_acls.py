@@ -6,12 +6,12 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kafscale.access.acl import AclBinding, Operation, PatternType, Permission, ResourceType
+from kafscale.access.acl import AclBinding, AclFilter, Operation, PatternType, Permission, ResourceType
 from kafscale.access.acl_index import AclIndex, bit
 from kafscale.access.authorizer import Authorizer
 from kafscale.access.principals import Principal
 from kafscale.client.acl_options import WrongOptions
-from kafscale.console.acls import Question, Recipe, binding_of, explain, filter_of, row_of, rows_of
+from kafscale.console.acls import Question, Recipe, binding_of, explain, row_of, rows_of
 
 TOPIC = ResourceType.TOPIC
 OPERATIONS = st.sampled_from([Operation.READ, Operation.WRITE, Operation.DESCRIBE, Operation.ALTER])
@@ -47,8 +47,8 @@ def test_the_explanation_is_the_authorizer_s_decision(
 def test_a_row_is_its_acl_and_selects_it_alone(acl: AclBinding) -> None:
     row = msgspec.convert(msgspec.to_builtins(row_of(acl)), type(row_of(acl)))
     assert binding_of(row) == acl
-    assert filter_of(row).matches(acl)
-    assert not filter_of(row).matches(_elsewhere(acl))
+    assert AclFilter.of(binding_of(row)).matches(acl)
+    assert not AclFilter.of(binding_of(row)).matches(_elsewhere(acl))
 
 
 def _elsewhere(acl: AclBinding) -> AclBinding:

@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 from kafscale.console.direct.cost import cost_rows, shares
 from kafscale.console.direct.damage import answer_damage
 from kafscale.console.direct.health import answer_health
+from kafscale.console.direct.questions import target_to_json
 from kafscale.console.direct.storage import CLASSES, answer_storage, size_classes
 from kafscale.operations.clusters import Cluster
 from kafscale.operations.cost.load import Prices, Requests
 from kafscale.operations.cost.measure import Measured
+from kafscale.operations.target import Target
 from kafscale.storage.membership.records import Instance, encode_live
 
 from .asked import Row, children, cluster, here
@@ -76,7 +78,7 @@ async def test_a_check_of_everything_leaves_out_the_topics_that_are_not_seen(clu
 async def test_an_instance_that_does_not_answer_is_a_row_with_what_is_not_known(cluster: Cluster) -> None:
     silent = Instance(role="fetch", node_id=7, boot_id="b", http_address="127.0.0.1:1", address="127.0.0.1:1")
     await cluster.etcd.put(cluster.keys.live("fetch", 7, "b"), encode_live(silent))
-    (line,) = await here(answer_health, cluster, {"target": [None, None, "dir"]})
+    (line,) = await here(answer_health, cluster, {"target": target_to_json(Target(None, None))})
     (row,) = line["picture"]["instances"]
     assert (row["service"], row["health"], row["version"]) == ("fetch", "no answer", None)
     assert row["metrics_url"] == "http://127.0.0.1:1/metrics"

@@ -14,12 +14,20 @@ import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from axe_playwright_python.sync_playwright import Axe
 from kafscale.runtime.ports import free_port
 from kafscale.testkit.chromium import find_chromium
-from playwright.sync_api import Browser, ConsoleMessage, Page, Request, expect, sync_playwright
+from playwright.sync_api import (
+    Browser,
+    ConsoleMessage,
+    Page,
+    Request,
+    ViewportSize,
+    expect,
+    sync_playwright,
+)
 
 from e2e.harness.cluster import KAFSCALE
 from e2e.harness.services import dying_with_parent
@@ -28,9 +36,14 @@ PICTURES: Final = "CONSOLE_PICTURES"
 """Names a folder for the pictures; without it they are not kept."""
 WAIT_MS: Final = 60_000
 START_TIMEOUT_S: Final = 60.0
-WIDE: Final = {"width": 1280, "height": 800}
-PAPER: Final = {"width": 1280, "height": 680}
-NARROW: Final = {"width": 390, "height": 844}
+WIDE: Final[ViewportSize] = {"width": 1280, "height": 800}
+PAPER: Final[ViewportSize] = {"width": 1280, "height": 680}
+NARROW: Final[ViewportSize] = {"width": 390, "height": 844}
+Theme = Literal["light", "dark"]
+LOOKS: Final[Sequence[tuple[Theme, str, ViewportSize]]] = (
+    ("light", "wide", WIDE),
+    ("dark", "narrow", NARROW),
+)
 _AXE: Final = {"runOnly": {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]}}
 
 
@@ -106,9 +119,9 @@ class Visitor:
     def inspect(self, name: str) -> None:
         """The screen as it is: without findings of axe and without sideways scrolling, light and wide, then dark
         and narrow."""
-        for theme, width, size in (("light", "wide", WIDE), ("dark", "narrow", NARROW)):
-            self.page.emulate_media(color_scheme=theme, reduced_motion="reduce")  # type: ignore[arg-type]
-            self.page.set_viewport_size(size)  # type: ignore[arg-type]
+        for theme, width, size in LOOKS:
+            self.page.emulate_media(color_scheme=theme, reduced_motion="reduce")
+            self.page.set_viewport_size(size)
             self._keep(f"{name}-{theme}-{width}")
             overflow: int = self.page.evaluate("document.documentElement.scrollWidth - innerWidth")
             assert overflow <= 0, f"{name}: {overflow} pixels too wide ({width})"
@@ -117,13 +130,13 @@ class Visitor:
                 f"{each['id']}: {each['nodes'][0]['html'][:200]} {each['nodes'][0]['failureSummary']}"
                 for each in findings
             )
-        self.page.set_viewport_size(WIDE)  # type: ignore[arg-type]
+        self.page.set_viewport_size(WIDE)
 
     def picture(self, name: str) -> None:
         """For a page of docs, in both themes."""
         for theme in ("light", "dark"):
             self.page.emulate_media(color_scheme=theme, reduced_motion="reduce")
-            self.page.set_viewport_size(PAPER)  # type: ignore[arg-type]
+            self.page.set_viewport_size(PAPER)
             self._keep(f"{name}-{theme}")
 
     def _keep(self, name: str) -> None:

@@ -335,7 +335,7 @@ def test_no_log_has_a_secret_and_the_audit_log_has_what_was_refused(secured: Sec
 
 @pytest.fixture
 def console(secured: Secured) -> Iterator[str]:
-    """Everybody logs in. It reads etcd and the store too."""
+    """Everyone logs in. It reads etcd and the store too."""
     config = secured.folder / "console.properties"
     config.write_text(
         f"security.protocol=SASL_SSL\nssl.truststore.type=PEM\nssl.truststore.location={secured.ca}\n"

@@ -34,7 +34,7 @@ pytestmark = pytest.mark.timeout(600)
 
 @pytest.fixture(scope="module")
 def settings() -> dict[str, str]:
-    """An authorizer, whose super user is everybody, and samples of lag every second."""
+    """An authorizer, whose super user is everyone, and samples of lag every second."""
     return {
         "KAFSCALE_AUTHORIZER": "acl",
         "KAFSCALE_SUPER_USERS": "User:ANONYMOUS",

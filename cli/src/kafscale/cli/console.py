@@ -42,7 +42,7 @@ def console(
         bool,
         typer.Option(
             "--everyone-acts-as-profile",
-            help="With --read-only: everybody who reaches --listen acts as the user of --command-config.",
+            help="With --read-only: everyone who reaches --listen acts as the user of --command-config.",
         ),
     ] = False,
     no_direct: Annotated[

@@ -6,7 +6,7 @@ Law: the explanation decides as the front door's authorizer does, because it is 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Final, Literal
 
 import msgspec
 from kafscale.access.acl import (
@@ -19,11 +19,15 @@ from kafscale.access.acl import (
     ResourceType,
 )
 from kafscale.access.acl_index import IMPLIED, AclIndex, bit
-from kafscale.access.authorizer import Authorizer, Rule
+from kafscale.access.authorizer import Authorizer, Rule, Verdict
 from kafscale.access.principals import ANY_HOST, ANY_PRINCIPAL, Principal
 from kafscale.client.acl_options import Entries, Resources, bindings_of
+from kafscale.console.answers import Row
 
-Row = dict[str, Any]
+NO_ACL: Final = (
+    "No ACL applies to it: only users of super.users may do this, or everyone, if the cluster has "
+    "allow.everyone.if.no.acl.found."
+)
 
 
 class AclRow(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -87,20 +91,6 @@ def binding_of(row: AclRow) -> AclBinding:
     )
 
 
-def filter_of(row: AclRow) -> AclFilter:
-    """It selects this ACL alone. Raises KeyError."""
-    acl = binding_of(row)
-    return AclFilter(
-        resource_type=acl.resource_type,
-        pattern_type=acl.pattern_type,
-        resource_name=acl.resource_name,
-        principal=acl.principal,
-        host=acl.host,
-        operation=acl.operation,
-        permission=acl.permission,
-    )
-
-
 def rows_of(recipe: Recipe) -> list[AclRow]:
     """Raises WrongOptions."""
     resources = Resources(
@@ -139,25 +129,17 @@ def explain(acls: Sequence[AclBinding], asked: Question) -> Row:
     rows = [msgspec.to_builtins(row_of(acl)) | {"why": _why(acl, asked)} for acl in applying]
     order = {"denies": 0, "allows": 1}
     rows.sort(key=lambda row: order.get(row["why"], 2))
-    if not applying:
-        allowed, sentence = (
-            None,
-            "No ACL applies to it: only users of super.users may do this, or everybody, if the ",
-        )
-        sentence += "cluster has allow.everyone.if.no.acl.found."
-    elif verdict.rule is not Rule.MATCHING_ACL:
-        allowed, sentence = (
-            False,
-            "Denied: ACLs apply to it, and none allows this. Users of super.users may still do it.",
-        )
-    elif verdict.allowed:
-        allowed, sentence = True, "Allowed by an ACL, and no ACL denies it."
-    else:
-        allowed, sentence = (
-            False,
-            "Denied by an ACL, whatever others allow. Users of super.users may still do it.",
-        )
+    allowed, sentence = _outcome(verdict) if applying else (None, NO_ACL)
     return {"allowed": allowed, "sentence": sentence, "rows": rows}
+
+
+def _outcome(verdict: Verdict) -> tuple[bool, str]:
+    """Allowed or not, in a sentence; of a resource with ACLs."""
+    if verdict.rule is not Rule.MATCHING_ACL:
+        return False, "Denied: ACLs apply to it, and none allows this. Users of super.users may still do it."
+    if verdict.allowed:
+        return True, "Allowed by an ACL, and no ACL denies it."
+    return False, "Denied by an ACL, whatever others allow. Users of super.users may still do it."
 
 
 def _why(acl: AclBinding, asked: Question) -> str:

@@ -1,7 +1,7 @@
 """The bounds of the page's connections: how many there are, and how long the first head of one may take.
 
 Law: beyond CONNECTIONS_MAX a new connection is closed at once, and one that has sent no whole head after HEAD_S is
-closed too. So whoever holds connections open holds none for long, and takes no memory beyond these.
+closed too. So a client that holds connections open holds none for long, and takes no memory beyond these.
 """
 
 from __future__ import annotations

@@ -54,9 +54,9 @@ class Mode(Enum):
     OPEN = "open"
     """The cluster asks for no login."""
     FIXED = "fixed"
-    """Everybody acts as the user of --command-config."""
+    """Everyone acts as the user of --command-config."""
     PERSONAL = "personal"
-    """Everybody logs in."""
+    """Everyone logs in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,13 +119,13 @@ class Login:
 
 
 class Logins:
-    """Who acts for a request: the person of the session's cookie, or the same identity for everybody."""
+    """Who acts for a request: the person of the session's cookie, or the same identity for everyone."""
 
     def __init__(self, entrance: Entrance) -> None:
         self.entrance = entrance
         self.sessions: Sessions[Login] = Sessions(Login.close)
         login = entrance.security.login
-        self._everybody = (
+        self._everyone = (
             None
             if entrance.mode is Mode.PERSONAL
             else Login(
@@ -136,8 +136,8 @@ class Logins:
         )
 
     def of(self, session_id: str | None) -> Login | None:
-        if self._everybody is not None:
-            return self._everybody
+        if self._everyone is not None:
+            return self._everyone
         return None if session_id is None else self.sessions.find(session_id, time.monotonic())
 
     async def begin(self, user: str, password: str) -> str:

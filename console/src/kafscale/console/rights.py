@@ -10,14 +10,13 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from kafscale.access.acl import Operation, ResourceType
+from kafscale.access.acl import CLUSTER_NAME, Operation, ResourceType
 
 KEPT_S: Final = 15.0
 KEPT_MAX: Final = 50_000
 
 Resource = tuple[ResourceType, str]
 """Kind and name. The cluster's name is CLUSTER_NAME."""
-CLUSTER_NAME: Final = "kafka-cluster"
 
 
 class Admits(Enum):

@@ -74,8 +74,8 @@ def mistake(settings: ConsoleSettings, mode: Mode) -> str | None:
         )
     if mode is Mode.FIXED and not (settings.read_only and settings.everyone_acts_as_profile):
         return (
-            f"{where} does not let everybody act as one user; give a --command-config without sasl.jaas.config, "
-            "so that everybody logs in, or --read-only with --everyone-acts-as-profile"
+            f"{where} does not let everyone act as one user; give a --command-config without sasl.jaas.config, "
+            "so that everyone logs in, or --read-only with --everyone-acts-as-profile"
         )
     encrypted = settings.tls or (settings.behind_proxy or "").startswith("https://")
     if not encrypted:

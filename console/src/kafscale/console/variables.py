@@ -30,7 +30,7 @@ class ConsoleVariables(BaseSettings):
     listen: str = Field(HOST, description="Address to listen on.")
     read_only: bool = Field(False, description="Without everything that changes the cluster.")
     everyone_acts_as_profile: bool = Field(
-        False, description="With `read_only`: everybody acts as the user of `command_config`."
+        False, description="With `read_only`: everyone acts as the user of `command_config`."
     )
     direct: bool = Field(
         True, description="Read etcd and the object store, which the settings of every service name."

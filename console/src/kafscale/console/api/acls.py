@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Final, TypeVar
+from collections.abc import Sequence
+from typing import Annotated, Any, Final
 
 import msgspec
-from kafscale.access.acl import AclFilter, Operation, ResourceType
+from kafscale.access.acl import AclBinding, AclFilter, Operation, ResourceType
 from kafscale.client.acl_options import WrongOptions, operation_named
 from kafscale.client.acls import create_acls, delete_acls, list_acls
-from kafscale.console.acls import AclRow, Question, Recipe, binding_of, explain, filter_of, row_of, rows_of
+from kafscale.console.acls import AclRow, Question, Recipe, binding_of, explain, row_of, rows_of
 from kafscale.console.answers import Row, bad_request, page_of
 from kafscale.console.rights import on_cluster
 from kafscale.console.routes import Call, Route
 
 COLUMNS: Final = ("principal", "resource", "name", "pattern", "operation", "permission", "host")
-T = TypeVar("T")
 
 
 class Rows(msgspec.Struct, forbid_unknown_fields=True):
@@ -40,19 +39,19 @@ async def preview(call: Call) -> Row:
 
 
 async def add(call: Call) -> Row:
-    await call.kafka(create_acls, _each(call.body.rows, binding_of))
+    await call.kafka(create_acls, _bindings(call.body.rows))
     return {"added": len(call.body.rows)}
 
 
 async def remove(call: Call) -> Row:
     """Exactly these; answers with those that existed."""
-    removed = await call.kafka(delete_acls, _each(call.body.rows, filter_of))
+    removed = await call.kafka(delete_acls, [AclFilter.of(acl) for acl in _bindings(call.body.rows)])
     return {"removed": [msgspec.to_builtins(row_of(acl)) for acl in removed]}
 
 
-def _each(rows: Sequence[AclRow], make: Callable[[AclRow], T]) -> list[T]:
+def _bindings(rows: Sequence[AclRow]) -> list[AclBinding]:
     try:
-        return [make(row) for row in rows]
+        return [binding_of(row) for row in rows]
     except KeyError as wrong:
         raise bad_request(f"there is no {str(wrong).strip(chr(39)).lower()}") from wrong
 

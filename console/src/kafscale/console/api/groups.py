@@ -35,6 +35,10 @@ NOTHING_KNOWN: Final = (
     "status", "life", "members", "partitions", "records", "stable_records", "bytes", "time_ms", "lost", "at_risk",
     "expires_in_ms", "eta_ms", "trend_1h_per_s", "uncommitted", "uncommitted_records", "line",
 )  # fmt: skip
+KNOWN_OF_PARTITION: Final = ("topic", "partition", "committed", "stable_end", "member", "client", "host")
+UNKNOWN_OF_PARTITION: Final = (
+    "status", "time_ms", "bytes", "lost", "expires_in_ms", "eta_ms", "consume_per_s", "produce_per_s", "line",
+)  # fmt: skip
 TROUBLES: Final = frozenset({"ERR", "REPLACED", "AHEAD", "LOST"})
 PLACES_MAX: Final = 50_000
 
@@ -138,31 +142,15 @@ async def group(call: Call) -> Row:
 
 def _described(client: Client, name: str) -> list[Row]:
     """Rows with the names of the report, as far as Kafka's API knows."""
-    unknown = dict.fromkeys(
-        (
-            "status",
-            "time_ms",
-            "bytes",
-            "lost",
-            "expires_in_ms",
-            "eta_ms",
-            "consume_per_s",
-            "produce_per_s",
-            "line",
-        )
-    )
     return [
-        unknown
+        dict.fromkeys(UNKNOWN_OF_PARTITION)
         | {
             "records": row["lag"],
             "stable_records": row["stable_lag"],
             "log_end": row["end"],
             "at_risk": False,
         }
-        | {
-            key: row[key]
-            for key in ("topic", "partition", "committed", "stable_end", "member", "client", "host")
-        }
+        | {name: row[name] for name in KNOWN_OF_PARTITION}
         for row in describe_group(client, name)
     ]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from kafscale.access.acl import Operation, ResourceType
+from kafscale.access.acl import CLUSTER_NAME, Operation, ResourceType
 from kafscale.client.admin_client import ANSWER_TIMEOUT_S, Client
 from kafscale.client.groups import list_all_groups
 from kafscale.console.answers import Row
-from kafscale.console.rights import CLUSTER_NAME, Admits
+from kafscale.console.rights import Admits
 from kafscale.console.routes import Call, Route
 
 

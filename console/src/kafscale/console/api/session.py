@@ -23,7 +23,7 @@ class Credentials(msgspec.Struct, forbid_unknown_fields=True):
 
 
 async def me(call: Call) -> Row:
-    """Who asks, and what this console can do. Without a login only that one is needed."""
+    """Who asks, and what this console can do. Without a login: only that a login is needed."""
     settings, logins = call.site.settings, call.site.logins
     known: Row = {"mode": logins.entrance.mode.value, "read_only": settings.read_only, "user": None}
     if call.person is None:
@@ -40,7 +40,7 @@ async def me(call: Call) -> Row:
 async def log_in(call: Call) -> Row:
     asked: Any = call.body
     if call.site.logins.entrance.mode is not Mode.PERSONAL:
-        raise bad_request("this console has no logins: everybody acts as the same user")
+        raise bad_request("this console has no logins: everyone acts as the same user")
     if not asked.user or not asked.password or max(len(asked.user), len(asked.password)) > NAME_CHARS_MAX:
         raise bad_request("give a user and a password")
     call.new_session = await call.site.logins.begin(asked.user, asked.password)

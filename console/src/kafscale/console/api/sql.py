@@ -8,8 +8,8 @@ from typing import Final, Literal
 
 import msgspec
 from kafscale.access.acl import Operation, ResourceType
-from kafscale.client.admin_client import ANSWER_TIMEOUT_S, Client
 from kafscale.client.groups import list_all_groups
+from kafscale.client.topics import topic_names
 from kafscale.console.answers import Lines, Row, bad_request
 from kafscale.console.direct.sql_tables import TABLES
 from kafscale.console.logins import Mode
@@ -54,16 +54,11 @@ async def sql(call: Call) -> Lines:
 async def topics_to(call: Call, operation: Operation) -> frozenset[str]:
     """Those that this login may use so. Asked anew: much is read with one answer."""
     call.login.rights.forget()
-    return await call.seen(await call.kafka(_topics), operation)
-
-
-def _topics(client: Client) -> list[str]:
-    with client.failing("the list of topics"):
-        return sorted(client.admin.list_topics(timeout=ANSWER_TIMEOUT_S).topics)
+    return await call.seen(await call.kafka(topic_names), operation)
 
 
 def session_of(call: Call) -> str:
-    """Whose turn it is. Without logins everybody of an address is one."""
+    """Whose turn it is. Without logins, all requests of an address share a turn."""
     personal = call.site.logins.entrance.mode is Mode.PERSONAL
     return call.session_id if personal and call.session_id is not None else call.peer
 

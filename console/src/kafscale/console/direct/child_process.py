@@ -15,11 +15,10 @@ import resource
 import sys
 import threading
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import orjson
-from kafscale.console.direct.questions import MEMORY_BYTES, MEMORY_SENTENCE, Row, Say
+from kafscale.console.direct.questions import MEMORY_BYTES, MEMORY_SENTENCE, Row, Say, target_of_json
 
 if TYPE_CHECKING:
     from kafscale.operations.clusters import Cluster
@@ -76,14 +75,12 @@ async def run(question: Row, say: Say) -> None:
     from kafscale.operations.clusters import chosen_dir, opened
     from kafscale.operations.datadir import DataDir
     from kafscale.operations.sentences import Trouble
-    from kafscale.operations.target import StoreKind, Target
     from kafscale.runtime.settings_load import BadSettings
     from kafscale.storage.etcd.client import EtcdError
     from kafscale.storage.objects import StoreError
     from kafscale.storage.schema import UnreadableValue
 
-    data_dir, namespace, store = question["target"]
-    target = Target(None if data_dir is None else Path(data_dir), namespace, StoreKind(store))
+    target = target_of_json(question["target"])
     known = (Trouble, BadSettings, EtcdError, StoreError, UnreadableValue, CorruptSegment)
     try:
         if (root := chosen_dir(target.data_dir)) is not None:

@@ -1,7 +1,7 @@
 """Starts the process of `child_process.py` for a question, and bounds it.
 
 Laws: AT_ONCE_MAX processes run at once, and one of a session. A process ends after WALL_S, when nobody waits for its
-answer any more, and with the console; whoever reads its answer slowly does not keep it. No answer is larger than
+answer any more, and with the console; a reader who is slow does not keep it. No answer is larger than
 OUTPUT_BYTES_MAX.
 """
 
@@ -25,6 +25,7 @@ from kafscale.console.direct.questions import (
     TURN_S,
     WALL_S,
     Row,
+    target_to_json,
 )
 
 if TYPE_CHECKING:
@@ -38,8 +39,7 @@ _ENDED: Final = object()
 
 class Children:
     def __init__(self, target: Target) -> None:
-        data_dir = None if target.data_dir is None else str(target.data_dir)
-        self._target = [data_dir, target.namespace, target.store.value]
+        self._target = target_to_json(target)
         self._running: set[str] = set()
         """The sessions whose question is being answered."""
         self._freed = asyncio.Event()
@@ -117,7 +117,7 @@ class Children:
             if process.returncode is None:
                 process.kill()
             await process.communicate()  # closes the pipes
-        if problem is not None:  # not before: whoever gets it may cancel this task
+        if problem is not None:  # not before: its receiver may cancel this task
             lines.put_nowait(problem)
 
     async def _take(

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from kafscale.console.direct.questions import target_of_json
 from kafscale.operations.clusters import chosen_dir
 from kafscale.operations.datadir import full_disk
 from kafscale.operations.status.gather import labelled, look, metrics_texts, readable, totals
@@ -22,8 +22,7 @@ INTERVAL_S: Final = 1.0
 
 async def answer_health(cluster: Cluster, question: Row, say: Say) -> None:
     """Says {picture}, and {etcd_version} if etcd says it."""
-    data_dir = question["target"][0]
-    disk = full_disk(chosen_dir(None if data_dir is None else Path(data_dir)))
+    disk = full_disk(chosen_dir(target_of_json(question["target"]).data_dir))
     etcd, keys = cluster.etcd, cluster.keys
     picture = asdict(await look(etcd, keys, cluster.settings.etcd_endpoints, INTERVAL_S, disk))
     live = await etcd.prefix(keys.live_prefix())

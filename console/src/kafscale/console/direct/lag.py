@@ -9,10 +9,11 @@ import asyncio
 import itertools
 import sys
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import orjson
 from kafscale.console.answers import Problem
+from kafscale.console.direct.questions import Row, target_to_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,7 +27,6 @@ STOP_TIMEOUT_S: Final = 2.0
 LINE_BYTES_MAX: Final = 64 << 20
 _ENDED: Final = "the process that reads etcd and the store ended; try again, and look at the console's log"
 
-Row = dict[str, Any]
 NONE_YET: Final[Row] = {
     "at_ms": None,
     "history_ms": None,
@@ -40,8 +40,7 @@ NONE_YET: Final[Row] = {
 
 class LagReports:
     def __init__(self, target: Target) -> None:
-        data_dir = None if target.data_dir is None else str(target.data_dir)
-        self._argument = orjson.dumps([data_dir, target.namespace, target.store.value]).decode()
+        self._argument = orjson.dumps(target_to_json(target)).decode()
         self._process: asyncio.subprocess.Process | None = None
         self._reading: asyncio.Task[None] | None = None
         self._waiting: dict[int, asyncio.Future[Row]] = {}

@@ -12,12 +12,12 @@ import sys
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import orjson
 from kafscale.console.direct.lag import LINE_BYTES_MAX, NONE_YET
 from kafscale.console.direct.lag_rows import group_rows, history, partition_rows
+from kafscale.console.direct.questions import Row, Say, target_of_json
 from kafscale.lake.catalog import Lake
 from kafscale.lake.heads import CorruptSegment
 from kafscale.lake.lag.live import LiveFacts
@@ -25,7 +25,7 @@ from kafscale.lake.lag.report import Facts, Report, cut, make_report
 from kafscale.lake.lag.sampler import Reader
 from kafscale.operations.clusters import opened_running
 from kafscale.operations.sentences import Trouble
-from kafscale.operations.target import StoreKind, Target
+from kafscale.operations.target import Target
 from kafscale.runtime.settings_load import BadSettings
 from kafscale.storage.etcd.client import EtcdError
 from kafscale.storage.history.history import History
@@ -35,9 +35,6 @@ from kafscale.storage.objects import StoreError
 EVERY_S: Final = 15.0
 REPORTS_MAX: Final = 8
 """Of different rights."""
-
-Row = dict[str, Any]
-Say = Callable[[Row], None]
 
 
 class Reports:
@@ -122,8 +119,7 @@ def say_on_stdout(found: Row) -> None:
 
 
 def main() -> None:
-    data_dir, namespace, store = orjson.loads(sys.argv[1])
-    target = Target(None if data_dir is None else Path(data_dir), namespace, StoreKind(store))
+    target = target_of_json(orjson.loads(sys.argv[1]))
     try:
         asyncio.run(run(target, say_on_stdout))
     except (Trouble, BadSettings, EtcdError, StoreError, CorruptSegment, WentBack) as trouble:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any, Final
+from typing import Final
 
+from kafscale.console.direct.questions import Row
 from kafscale.lake.lag.page import drawn
 from kafscale.lake.lag.rates import soonest
 from kafscale.lake.lag.report import GroupRow, PartitionRow, Report
 
-Row = dict[str, Any]
 _OF_GROUP: Final = (
     "group", "state", "members", "managed", "records", "stable_records", "bytes", "time_ms", "lost", "at_risk",
     "expires_in_ms", "skew", "trend_1h_per_s", "uncommitted_records", "uncommitted_expires_in_ms",

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from kafscale.operations.target import Target
 
 Row = dict[str, Any]
 """A question, or a line of its answer, as JSON."""
@@ -30,3 +34,16 @@ TURN_S: Final = 2.0
 """How long a question waits for its turn: the one before may be ending just now."""
 OUTPUT_BYTES_MAX: Final = 2 * RESULT_BYTES_MAX
 """What the console takes from a child: the result and its progress. A child that sends more is broken."""
+
+
+def target_to_json(target: Target) -> Row:
+    """Where etcd and the store are, for a process that opens them."""
+    data_dir = None if target.data_dir is None else str(target.data_dir)
+    return {"data_dir": data_dir, "namespace": target.namespace, "store": target.store.value}
+
+
+def target_of_json(found: Row) -> Target:
+    from kafscale.operations.target import StoreKind, Target
+
+    data_dir, namespace, store = found["data_dir"], found["namespace"], found["store"]
+    return Target(None if data_dir is None else Path(data_dir), namespace, StoreKind(store))

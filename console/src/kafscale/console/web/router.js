@@ -1,4 +1,4 @@
-// Where the page is: the address has the whole state of a screen, so a link shows the same to everybody.
+// Where the page is: the address has the whole state of a screen, so a link shows the same to everyone.
 import { html, useEffect, useState } from "./html.js";
 import { query } from "./api.js";
 

@@ -159,6 +159,19 @@ class AclFilter:
     operation: Operation = Operation.ANY
     permission: Permission = Permission.ANY
 
+    @classmethod
+    def of(cls, acl: AclBinding) -> AclFilter:
+        """It selects this ACL alone."""
+        return cls(
+            resource_type=acl.resource_type,
+            pattern_type=acl.pattern_type,
+            resource_name=acl.resource_name,
+            principal=acl.principal,
+            host=acl.host,
+            operation=acl.operation,
+            permission=acl.permission,
+        )
+
     def matches(self, acl: AclBinding) -> bool:
         """True if both the pattern and the entry match (AclBindingFilter.matches)."""
         return self._matches_pattern(acl) and self._matches_entry(acl)

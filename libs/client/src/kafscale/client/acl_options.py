@@ -98,18 +98,7 @@ def filters_to_remove(resources: Resources, entries: Entries) -> list[AclFilter]
     _check_resources(resources)
     if entries == Entries():
         return filters_of(resources)
-    return [
-        AclFilter(
-            resource_type=acl.resource_type,
-            pattern_type=acl.pattern_type,
-            resource_name=acl.resource_name,
-            principal=acl.principal,
-            host=acl.host,
-            operation=acl.operation,
-            permission=acl.permission,
-        )
-        for acl in bindings_of(resources, entries)
-    ]
+    return [AclFilter.of(acl) for acl in bindings_of(resources, entries)]
 
 
 def filters_of(resources: Resources, principals: Sequence[str] = ()) -> list[AclFilter]:
