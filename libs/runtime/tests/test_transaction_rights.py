@@ -21,7 +21,7 @@ from kafscale.storage.rights.etcd import (
     read_for_transactions,
     rights_of,
 )
-from kafscale.testkit.etcd import start_etcd
+from kafscale.testkit.etcd import give_users, start_etcd
 from running_service import service, settings_for
 
 PASSWORD = "correct horse"
@@ -33,19 +33,7 @@ NEEDED = [(role, each) for role in FOR_TRANSACTIONS for each in read_for_transac
 async def guarded(tmp_path: Path) -> AsyncIterator[EtcdProcess]:
     """With a user for each role that transactions need, and all rights of this version."""
     with start_etcd(tmp_path, extra=("--bcrypt-cost=4",)) as server:
-        users = EtcdUsers(EtcdClient.connect([server.endpoint]).access)
-        for role in FOR_TRANSACTIONS:
-            name = identity(KEYS, role)
-            await users.add_role(name)
-            for keys, permission in rights_of(KEYS, role).items():
-                await users.grant(name, keys, permission)
-            await users.add_user(name, PASSWORD)
-            await users.grant_role(name, name)
-        await users.add_role("root")
-        await users.add_user("root", PASSWORD)
-        await users.grant_role("root", "root")
-        await users.enable()
-        await users.close()
+        await give_users(server.endpoint, KEYS, FOR_TRANSACTIONS, PASSWORD)
         yield server
 
 

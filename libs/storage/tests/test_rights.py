@@ -16,16 +16,15 @@ from kafscale.storage.access_keys import AccessKeys
 from kafscale.storage.backups import read, take
 from kafscale.storage.decoy_key import shared_decoy_key
 from kafscale.storage.etcd.client import Delete, EtcdClient, EtcdRejected, Put, Txn
-from kafscale.storage.etcd.users import EtcdUsers
 from kafscale.storage.history import witness as witness_module
 from kafscale.storage.history.witness import witnesses_prefix
 from kafscale.storage.keys import Keyspace, SlotId, TopicId, prefix_end
 from kafscale.storage.objects import MemoryStore
 from kafscale.storage.recovery_keys import backup_folder, deletion_mark, deletion_marks_prefix
 from kafscale.storage.rights import INSTANCES, Role
-from kafscale.storage.rights.etcd import Kind, identity, rights_of
+from kafscale.storage.rights.etcd import Kind, identity
 from kafscale.storage.rights.objects import Action, StoreUse, grants_of, policy_of, use_of
-from kafscale.testkit.etcd import start_etcd
+from kafscale.testkit.etcd import give_users, start_etcd
 
 KEYS = Keyspace("a.b-c_d")
 OTHER_CLUSTER = Keyspace("a.b-c_d2")
@@ -130,27 +129,11 @@ async def client_of(etcd: EtcdProcess, user: str) -> AsyncIterator[EtcdClient]:
         await client.close()
 
 
-async def set_up(endpoint: str) -> None:
-    users = EtcdUsers(EtcdClient.connect([endpoint]).access)
-    for role in Role:
-        name = identity(KEYS, role)
-        await users.add_role(name)
-        for keys, permission in rights_of(KEYS, role).items():
-            await users.grant(name, keys, permission)
-        await users.add_user(name, PASSWORD)
-        await users.grant_role(name, name)
-    await users.add_role("root")
-    await users.add_user("root", PASSWORD)
-    await users.grant_role("root", "root")
-    await users.enable()
-    await users.close()
-
-
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdProcess]:
     """With a user for each role, and authentication."""
     with start_etcd(tmp_path_factory.mktemp("guarded"), extra=("--bcrypt-cost=4",)) as server:
-        asyncio.run(set_up(server.endpoint))
+        asyncio.run(give_users(server.endpoint, KEYS, Role, PASSWORD))
         yield server
 
 

@@ -49,12 +49,8 @@ def ask_of(topic: str, query: Mapping[str, str]) -> Ask:
     if begin == "time" and (time_ms := parse_time(at, now_ms())) is None:
         raise bad_request(f"at is a time: {WAYS}")
     offset = whole({"at": at or "0"}, "at", 0, 0, OFFSET_MAX) if begin == "offset" else None
-    cut: Cut | None = None
-    if text := query.get("cursor", ""):
-        try:
-            cut = cursor.from_text(text)
-        except ValueError as wrong:
-            raise bad_request(f"cursor: {wrong}") from wrong
+    cut = cut_of(query)
+    if cut is not None:
         walk = Walk(one_of(query, "walk", [each.value for each in Walk]))
     number = query.get("partition", "")
     return Ask(
@@ -67,6 +63,16 @@ def ask_of(topic: str, query: Mapping[str, str]) -> Ask:
         offset=offset,
         time_ms=time_ms,
     )
+
+
+def cut_of(query: Mapping[str, str]) -> Cut | None:
+    """Where an earlier answer ended, if the query says it. Raises Problem."""
+    if not (text := query.get("cursor", "")):
+        return None
+    try:
+        return cursor.from_text(text)
+    except ValueError as wrong:
+        raise bad_request(f"cursor: {wrong}") from wrong
 
 
 def _committed(query: Mapping[str, str]) -> bool:

@@ -7,10 +7,8 @@ from typing import Final
 
 from kafscale.access.acl import Operation
 from kafscale.console.answers import Lines, bad_request, forbidden, whole
-from kafscale.console.api.records import PARTITION_MAX
+from kafscale.console.api.records import PARTITION_MAX, cut_of
 from kafscale.console.api.sql import session_of
-from kafscale.console.records import cursor
-from kafscale.console.records.merge import Cut
 from kafscale.console.rights import on_topic
 from kafscale.console.routes import Call, Route
 from kafscale.operations.positions import WAYS, now_ms, parse_time
@@ -35,7 +33,7 @@ async def search(call: Call) -> Lines:
         "partition": whole(query, "partition", 0, 0, PARTITION_MAX) if query.get("partition") else None,
         "since_ms": _time(query, "since"),
         "until_ms": _time(query, "until"),
-        "cut": {str(partition): offset for partition, offset in _cut(query).items()},
+        "cut": {str(partition): offset for partition, offset in (cut_of(query) or {}).items()},
         "isolation": "uncommitted" if query.get("isolation") == "uncommitted" else "committed",
     }
     call.login.rights.forget()  # much is read with one answer
@@ -50,13 +48,6 @@ def _time(query: Mapping[str, str], name: str) -> int | None:
     if (found := parse_time(text, now_ms())) is None:
         raise bad_request(f"{name} is a time: {WAYS}")
     return found
-
-
-def _cut(query: Mapping[str, str]) -> Cut:
-    try:
-        return cursor.from_text(query.get("cursor", ""))
-    except ValueError as wrong:
-        raise bad_request(f"cursor: {wrong}") from wrong
 
 
 def _sought(call: Call) -> dict[str, str]:

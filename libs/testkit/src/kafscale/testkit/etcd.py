@@ -13,7 +13,7 @@ import sys
 import tempfile
 import uuid
 import zipfile
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -23,7 +23,10 @@ from kafscale.runtime.etcd_binary import EtcdProcess, MemberTls
 from kafscale.runtime.etcd_program import EtcdMissing, find_etcd
 from kafscale.runtime.ports import free_port
 from kafscale.storage.etcd.client import EtcdClient
+from kafscale.storage.etcd.users import EtcdUsers
 from kafscale.storage.keys import Keyspace
+from kafscale.storage.rights import Role
+from kafscale.storage.rights.etcd import identity, rights_of
 
 MEMBERS = 3
 FETCH_TIMEOUT_S = 120.0
@@ -171,3 +174,20 @@ async def etcd(etcd_server: EtcdProcess) -> AsyncIterator[EtcdClient]:
 def keyspace() -> Keyspace:
     """A namespace that no other test uses."""
     return Keyspace(f"test-{uuid.uuid4().hex}")
+
+
+async def give_users(endpoint: str, keys: Keyspace, roles: Iterable[Role], password: str) -> None:
+    """A user for each role with the rights of this version, and root; from then on etcd asks for a login."""
+    users = EtcdUsers(EtcdClient.connect([endpoint]).access)
+    for role in roles:
+        name = identity(keys, role)
+        await users.add_role(name)
+        for part, permission in rights_of(keys, role).items():
+            await users.grant(name, part, permission)
+        await users.add_user(name, password)
+        await users.grant_role(name, name)
+    await users.add_role("root")
+    await users.add_user("root", password)
+    await users.grant_role("root", "root")
+    await users.enable()
+    await users.close()
