@@ -45,9 +45,9 @@ class Route:
     direct: bool = False
     body: type[msgspec.Struct] | None = None
     body_bytes_max: int = 2 * 1024 * 1024
-    audit: Callable[[Call], dict[str, str]] | None = None
+    audit: Callable[[Call], dict[str, str] | None] | None = None
     """What a line of the audit log says of a read, beside who asked and from where (law S8). Each route that is
-    `direct` has it."""
+    `direct` has it. None: this request has read neither etcd nor the store."""
 
 
 def nothing_more(_: Call) -> dict[str, str]:
@@ -105,6 +105,12 @@ class Call:
         resources: Sequence[Resource] = [(kind, name) for name in names]
         await self.login.learn(resources)
         return frozenset(each[1] for each in resources if self.login.allows(each, operation))
+
+    async def seen_groups(self, listed: Sequence[str]) -> frozenset[str]:
+        """Those of the login's list of groups that it may describe. Raises Problem."""
+        await self.login.learn_groups(listed)
+        kind = ResourceType.GROUP
+        return frozenset(name for name in listed if self.login.allows((kind, name), Operation.DESCRIBE))
 
     @property
     def stores(self) -> Stores:

@@ -132,8 +132,9 @@ class Server:
                     if row.body is not None:
                         call.body = decoded(await self._body(request, row), row.body)
                     answer = await row.handler(call)
-                    if row.audit is not None:  # before the first byte of the answer is sent
-                        self._site.audit.read(row.path, call.login.user, call.peer, row.audit(call))
+                    said = None if row.audit is None else row.audit(call)
+                    if said is not None:  # before the first byte of the answer is sent
+                        self._site.audit.read(row.path, call.login.user, call.peer, said)
                 if isinstance(answer, Lines) and not answer.waits:
                     return await _send_lines(request, answer)
             if isinstance(answer, Lines):

@@ -6,7 +6,7 @@ neither protocol types nor the states of KIP-848. So ListGroups is sent by hand 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, TopicPartition
 from confluent_kafka.admin import MemberDescription
@@ -144,9 +144,10 @@ def committed_offsets(client: Client, name: str) -> dict[TopicPart, int]:
     return committed_by_group(client, [name])[name]
 
 
-def readers_of(client: Client, places: Sequence[TopicPart]) -> Readers:
-    """The groups that have committed in these partitions, or whose members read their topics."""
-    groups = list_all_groups(client)
+def readers_of(client: Client, places: Sequence[TopicPart], names: Collection[str] | None = None) -> Readers:
+    """The groups that have committed in these partitions, or whose members read their topics. `names`: looks only at
+    these; a group that the login may not describe is a failure."""
+    groups = [row for row in list_all_groups(client) if names is None or row["group"] in names]
     topics = {topic for topic, _ in places}
     found: dict[tuple[str, str], dict[int, int]] = {}
     for at in range(0, len(groups), GROUPS_AT_ONCE):
