@@ -7,6 +7,7 @@ import json
 import re
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
@@ -55,6 +56,10 @@ def test_a_person_asks_counts_by_a_field_and_takes_the_result_along(visitor: Vis
         page.get_by_role("button", name="Download JSON").click()
     download.value.save_as(tmp_path / "query.json")
     assert {"country": "NL", "records": 500} in json.loads((tmp_path / "query.json").read_text())
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Download Parquet").click()
+    download.value.save_as(tmp_path / "query.parquet")
+    assert {"country": "NL", "records": 500} in pq.read_table(tmp_path / "query.parquet").to_pylist()
 
 
 def test_a_mistake_is_a_sentence_and_a_query_can_be_cancelled(visitor: Visitor) -> None:
