@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final, Literal
 
 import msgspec
-from kafscale.access.acl import Operation, ResourceType
+from kafscale.access.acl import Operation
 from kafscale.client.groups import list_all_groups
 from kafscale.client.topics import topic_names
 from kafscale.console.answers import Lines, Row, bad_request
@@ -24,6 +24,7 @@ _OF_GROUPS: Final = re.compile(r"groups|commits|lag", re.IGNORECASE)
 class Query(msgspec.Struct, forbid_unknown_fields=True):
     text: str
     isolation: Literal["committed", "uncommitted"] = "committed"
+    format: Literal["rows", "parquet"] = "rows"
 
 
 async def tables(_: Call) -> Row:
@@ -31,19 +32,20 @@ async def tables(_: Call) -> Row:
 
 
 async def sql(call: Call) -> Lines:
-    """Lines {columns}, {rows}, {read} and {end}."""
+    """Lines {columns}, {rows}, {read} and {end}. As `parquet`, {parquet} instead of {rows}: the file in parts, each in
+    base64."""
     asked: Query = call.body
     if not asked.text.strip() or len(asked.text) > TEXT_CHARS_MAX:
         raise bad_request(f"give a query of at most {TEXT_CHARS_MAX:,} characters")
     topics = await topics_to(call, Operation.READ)
     groups: frozenset[str] = frozenset()
     if _OF_GROUPS.search(asked.text):
-        names = [row["group"] for row in await call.kafka(list_all_groups)]
-        groups = await call.seen(names, Operation.DESCRIBE, ResourceType.GROUP)
+        groups = await call.seen_groups([row["group"] for row in await call.kafka(list_all_groups)])
     question = {
         "kind": "sql",
         "text": asked.text,
         "isolation": asked.isolation,
+        "parquet": asked.format == "parquet",
         "topics": sorted(topics),
         "configs": sorted(await call.seen(topics, Operation.DESCRIBE_CONFIGS)),
         "groups": sorted(groups),
