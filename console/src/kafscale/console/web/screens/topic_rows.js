@@ -2,6 +2,7 @@
 import { html } from "../html.js";
 import { Link, setQuery } from "../router.js";
 import { useMe } from "../parts/me.js";
+import { Batch } from "../parts/batch.js";
 import { Produce } from "../parts/produce.js";
 import { useSettings } from "../parts/settings.js";
 import { bytes, count, time } from "../parts/format.js";
@@ -42,6 +43,7 @@ function Opened({ topic, row, query }) {
     </section>`)}
     ${row.headers.length > 0 && html`<section><h3>Headers</h3>
       <dl class="headers">${row.headers.map((header, at) => html`<dt key=${`${at} name`}>${header.name}</dt><dd key=${at}>${preview(header.value)}</dd>`)}</dl></section>`}
+    ${me.direct && html`<${Batch} topic=${topic} row=${row} />`}
     <p class="faint">${row.timestamp_kind === "append" ? "time of the log" : "time of the producer"}, leader epoch ${row.leader_epoch ?? "unknown"}</p>
     <${Copies} topic=${topic} row=${row} isolation=${query.isolation}>
       ${!me.read_only && html`<${Produce} topic=${topic} row=${row} isolation=${query.isolation} />`}
