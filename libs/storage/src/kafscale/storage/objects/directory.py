@@ -87,7 +87,8 @@ class DirectoryStore:
         (measured: 0.3 ms for 100 KB), and threads only sync. Opening the next files ahead in threads was tried;
         the thread switches cost more than they saved."""
         size = sum(map(len, body))
-        return size <= SHOW_HERE_BYTES_MAX and not self._writers.full and self._tree.waits_only_for_fsync(size)
+        fits = size <= SHOW_HERE_BYTES_MAX and not self._writers.full
+        return fits and self._tree.waits_only_for_fsync(size)
 
     async def get(
         self, key: str, *, if_match: str | None = None, start: int = 0, end: int | None = None
