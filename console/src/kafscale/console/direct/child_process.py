@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 import orjson
-from kafscale.console.direct.questions import MEMORY_BYTES, MEMORY_SENTENCE, Row, Say, target_of_json
+from kafscale.console.direct.questions import MEMORY_BYTES, MEMORY_SENTENCE, NICE, Row, Say, target_of_json
 
 if TYPE_CHECKING:
     from kafscale.operations.clusters import Cluster
@@ -27,7 +27,8 @@ Work = Callable[["Cluster", Row, Say], Awaitable[None]]
 
 
 def limit_self(cpu_s: int) -> None:
-    """Address space, processor time, no file, no core dump."""
+    """Address space, processor time, no file, no core dump; and the services come first."""
+    os.nice(NICE)
     for kind, soft, hard in (
         (resource.RLIMIT_AS, MEMORY_BYTES, MEMORY_BYTES),
         (resource.RLIMIT_CPU, cpu_s, cpu_s + 1),  # at the first the kernel says why it ends the process

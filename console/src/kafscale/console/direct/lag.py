@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 IDLE_S: Final = 300.0
 PATIENCE_S: Final = 1.5
 """After that a page is shown without the report, and asks again."""
+LATER_S: Final = 10.0
+"""The same, once the process has made a report: it has an answer then, however slow the next reading is."""
 STOP_TIMEOUT_S: Final = 2.0
 LINE_BYTES_MAX: Final = 64 << 20
 _ENDED: Final = "the process that reads etcd and the store ended; try again, and look at the console's log"
@@ -43,6 +45,8 @@ class LagReports:
         self._argument = orjson.dumps(target_to_json(target)).decode()
         self._process: asyncio.subprocess.Process | None = None
         self._reading: asyncio.Task[None] | None = None
+        self._reported = False
+        """Whether the process has made a report."""
         self._waiting: dict[int, asyncio.Future[Row]] = {}
         self._numbers = itertools.count(1)
         self._starting = asyncio.Lock()
@@ -61,7 +65,7 @@ class LagReports:
                 request = {"id": number, "groups": list(groups), "topics": list(topics), "group": group}
                 into.write(orjson.dumps(request) + b"\n")
                 await into.drain()
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(LATER_S if self._reported else PATIENCE_S):
                 return await future
         except TimeoutError:
             return NONE_YET | {"making": True}
@@ -84,6 +88,7 @@ class LagReports:
 
     async def _input(self) -> asyncio.StreamWriter:
         if self._process is None:
+            self._reported = False
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
@@ -106,7 +111,9 @@ class LagReports:
             found: Row = orjson.loads(line)
             if "id" not in found:
                 why = found["trouble"]
-            elif (future := self._waiting.get(found["id"])) is not None and not future.done():
+                continue
+            self._reported = self._reported or found["at_ms"] is not None
+            if (future := self._waiting.get(found["id"])) is not None and not future.done():
                 future.set_result(found)
         await process.wait()
         if self._process is process:

@@ -8,6 +8,7 @@ The answer has the same `id`. A last line without `id` says why the process ends
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import time
 from collections import OrderedDict
@@ -17,7 +18,7 @@ from typing import Final
 import orjson
 from kafscale.console.direct.lag import LINE_BYTES_MAX, NONE_YET
 from kafscale.console.direct.lag_rows import group_rows, history, partition_rows
-from kafscale.console.direct.questions import Row, Say, target_of_json
+from kafscale.console.direct.questions import NICE, Row, Say, target_of_json
 from kafscale.lake.catalog import Lake
 from kafscale.lake.heads import CorruptSegment
 from kafscale.lake.lag.live import LiveFacts
@@ -98,7 +99,7 @@ async def run(target: Target, say: Say) -> None:
         lake = Lake(
             cluster.etcd, cluster.keys, cluster.store, History(cluster.etcd, cluster.keys, cluster.store)
         )
-        reader = Reader(lake)
+        reader = Reader(lake, unread_topics=False)
         try:
             async with asyncio.TaskGroup() as tasks:
                 live = LiveFacts(lambda: reader.facts(int(time.time() * 1000)), EVERY_S, tasks)
@@ -119,6 +120,7 @@ def say_on_stdout(found: Row) -> None:
 
 
 def main() -> None:
+    os.nice(NICE)
     target = target_of_json(orjson.loads(sys.argv[1]))
     try:
         asyncio.run(run(target, say_on_stdout))
