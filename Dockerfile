@@ -21,7 +21,7 @@ RUN cd /src && /opt/kafscale/bin/python -m pip install --quiet --no-deps \
         ./services/* ./console ./spark/lake ./spark/upkeep
 COPY tools/locked.py tools/trim.sh /src/tools/
 ARG SERVICE
-# This also imports modules that are loaded on first use: AWS's tools, and in upkeep the readers of records.
+# This also imports modules that are loaded on first use: AWS's tools, in upkeep the readers of records, in the console the decoders.
 # Compiles bytecode here, because the file system is read-only later.
 RUN test -n "$SERVICE" || { echo 'which service? --build-arg SERVICE=produce' >&2; exit 1; } \
     && /opt/kafscale/bin/python /src/tools/locked.py "kafscale-$SERVICE" > /src/unneeded \
@@ -30,6 +30,7 @@ RUN test -n "$SERVICE" || { echo 'which service? --build-arg SERVICE=produce' >&
     && sh /src/tools/trim.sh /opt/kafscale \
     && /opt/kafscale/bin/python -c "import kafscale.$SERVICE.__main__, aiobotocore.session" \
     && { test "$SERVICE" != upkeep || /opt/kafscale/bin/python -c "import kafscale.lake.compaction.run, kafscale.lake.lag.prometheus, kafscale.lake.lag.sampler"; } \
+    && { test "$SERVICE" != console || /opt/kafscale/bin/python -c "import fastavro, fastavro.schema, grpc_tools.protoc"; } \
     && /opt/kafscale/bin/python -m compileall -q /opt/kafscale/lib \
     && printf '#!/bin/sh\nexec /opt/kafscale/bin/python -m kafscale.runtime.launch kafscale.%s "$@"\n' "$SERVICE" > /opt/kafscale/bin/service \
     && chmod 755 /opt/kafscale/bin/service

@@ -2,10 +2,11 @@
 
 Figures are for comparing within a run: machines are shared and noisy. Nothing here asserts a time. A whole run of three
 rounds takes some hours; `python -m bench --only kafscale-dir,kafka-flush --quick` runs part of it, and `--lines` names
-lines. `--goals` runs the lines and systems of the goals. `kafscale-dir@1a2b3c4` is KafScale as of that commit. A round
-has three parts (`PARTS`), and in each part the systems run in turns, each with an empty store. Each round begins with
-another system, because the first one of a part runs after the longest lines of the part before, and was up to a quarter
-slower for it. The table has the median of each figure.
+lines. `--goals` runs the lines and systems of the goals, and prints which of them are met. `kafscale-dir@1a2b3c4` is
+KafScale as of that commit. A round has three parts (`PARTS`), and in each part the systems run in turns, each with an
+empty store. Each round begins with another system, because the first one of a part runs after the longest lines of the
+part before, and was up to a quarter slower for it. The table has the median of each figure. A line with CPU has a pass
+of the same size before the measured one, because a broker in a JVM compiles itself first (`bench.spent`: what counts).
 
 A run is kept in out/bench/ by its date, after each turn. `--resume FILE` goes on with a run that was stopped: it
 measures what that file has not. A whole run (every system, every line, all records) goes to bench/results/ at its end,
@@ -30,7 +31,7 @@ from pathlib import Path
 
 import msgspec
 
-from bench.goals import GOAL_LINES, GOAL_RESULTS, GOAL_SYSTEMS, ROUNDS
+from bench.goals import GOAL_LINES, GOAL_RESULTS, GOAL_SYSTEMS, ROUNDS, goals
 from bench.lines import NAMES, PARTS, measure, named
 from bench.machine import commit, machine, versions
 from bench.results import (
@@ -60,7 +61,10 @@ def main() -> None:
     begin = time.monotonic()
 
     def report(line: Line, figures: Figures) -> None:
-        print(f"{time.monotonic() - begin:6.0f} s  {titled(line)}: {shown(figures)}", flush=True)
+        named_figures = ", ".join(
+            f"{column} {shown([value])}" for column, value in zip(line.columns, figures, strict=False)
+        )
+        print(f"{time.monotonic() - begin:6.0f} s  {line.what}: {named_figures}", flush=True)
 
     def so_far() -> Run:
         systems = {name: _measured(rounds) for name, rounds in found.items() if rounds}
@@ -82,7 +86,7 @@ def main() -> None:
     destination = folder_of(lines, names, options.rounds)
     if destination is not None and not options.quick:
         kept = kept.rename(destination / kept.name)
-    print(f"{table(so_far(), lines)}\n{kept}", flush=True)
+    print(f"{goals(so_far()) if options.goals else table(so_far(), lines)}\n{kept}", flush=True)
 
 
 def folder_of(lines: Set[Line], names: Sequence[str], rounds: int) -> Path | None:
@@ -161,28 +165,26 @@ def _measured(rounds: Rounds) -> dict[str, Measured]:
     return {line.name.lower(): of_rounds(line.columns, figures) for line, figures in rounds.items()}
 
 
-def titled(line: Line) -> str:
-    return f"{line.what}: {', '.join(line.columns)}"
-
-
 def table(run: Run, lines: Container[Line]) -> str:
-    """Medians as Markdown, with the lowest and the highest first figure of several rounds in brackets."""
+    """Medians as Markdown, with the lowest and the highest figure of several rounds in brackets."""
     rows = ["| |" + "".join(f" {name} |" for name in run.systems), "|---|" + "---|" * len(run.systems)]
     rows += [
-        f"| {titled(line)} |" + "".join(f" {_cell(run, name, line)} |" for name in run.systems)
+        f"| {line.what}: {column} |" + "".join(f" {_cell(run, name, line, column)} |" for name in run.systems)
         for line in Line
         if line in lines
+        for column in line.columns
     ]
     return "\n".join(rows) + "\n"
 
 
-def _cell(run: Run, system: str, line: Line) -> str:
+def _cell(run: Run, system: str, line: Line, column: str) -> str:
     found = run.measured(system, line)
-    if found is None:
+    if found is None or column not in found.columns:
         return "-"
-    firsts = sorted(figures[0] for figures in found.rounds)
-    spread = f" ({shown(firsts[:1])} to {shown(firsts[-1:])})" if len(firsts) > 1 else ""
-    return shown(found.median) + spread
+    place = found.columns.index(column)
+    values = sorted(figures[place] for figures in found.rounds)
+    spread = f" ({shown(values[:1])} to {shown(values[-1:])})" if len(values) > 1 else ""
+    return shown([found.median[place]]) + spread
 
 
 if __name__ == "__main__":

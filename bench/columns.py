@@ -23,7 +23,7 @@ class Shown:
     durability: str
     name: str
 
-    def median(self, run: Run, line: Line, column: int = 0) -> float | None:
+    def median(self, run: Run, line: Line, column: str) -> float | None:
         return run.median(self.name, line, column)
 
 
@@ -32,6 +32,4 @@ KAFKA_FLUSH: Final = Shown(label="Apache Kafka, flush before ack", durability=FL
 S3: Final = Shown(label="KafScale, S3 near", durability=STORED, name="kafscale-s3")
 S3_FAR: Final = Shown(label="KafScale, S3 far", durability=STORED, name="kafscale-s3-far")
 KAFKA: Final = Shown(label="Apache Kafka, defaults", durability=CACHED, name="kafka")
-PUT: Final = Shown(label="PUTs alone", durability=STORED, name="put-alone")
-PUT_AND_COMMIT: Final = Shown(label="a PUT and a commit alone", durability=STORED, name="put-and-commit")
 SYSTEMS: Final = (DIRECTORY, KAFKA_FLUSH, S3, S3_FAR, KAFKA)

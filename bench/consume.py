@@ -18,8 +18,8 @@ from pathlib import Path
 
 from kafscale.wire.schema import fetch
 
-from bench.cpu import spent
 from bench.lines import create
+from bench.spent import spent
 from bench.systems import KafScale, system_named
 from bench.tools import RECORD_BYTES, consumer_performance, load, producer_performance
 from e2e.harness.raw import Raw
@@ -112,15 +112,15 @@ def compare(systems: Mapping[str, KafScale], reader: str, records: int, rounds: 
     found: dict[str, list[tuple[float, ...]]] = {name: [] for name in systems}
     for round_ in range(1 + rounds):  # the first one warms up
         for name, system in systems.items():
-            result, cpu_s = spent(system, partial(READERS[reader], system.bootstrap, records))
+            result, cost = spent(system, partial(READERS[reader], system.bootstrap, records))
             if round_:
-                costs = (cpu_s[role] / megabytes * 1e3 for role in PROCESSES)
+                costs = (cost.parts[role] / megabytes * 1e3 for role in PROCESSES)
                 found[name].append((result["per_s"], *costs))
     for name, figures in found.items():
         rate, *medians = (statistics.median(column) for column in zip(*figures, strict=True))
         spread = f"{min(figures)[0]:,.0f} to {max(figures)[0]:,.0f}"
-        cost = ", ".join(f"{role} {one:.2f}" for role, one in zip(PROCESSES, medians, strict=True))
-        print(f"{reader}, {name}: {rate:,.0f} records/s ({spread}); ms/MB: {cost}", flush=True)
+        by_role = ", ".join(f"{role} {one:.2f}" for role, one in zip(PROCESSES, medians, strict=True))
+        print(f"{reader}, {name}: {rate:,.0f} records/s ({spread}); ms/MB: {by_role}", flush=True)
 
 
 if __name__ == "__main__":

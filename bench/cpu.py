@@ -1,4 +1,4 @@
-"""CPU seconds that each process spends on a fixed load: a figure that a busy machine hardly disturbs.
+"""CPU seconds that each part of KafScale spends on a fixed load, beside another commit.
 
 `python -m bench.cpu` prints milliseconds per MB for large batches, also compressed ones, and microseconds per request
 for one producer and for 64 with one record each. `--against 1a2b3c4` measures KafScale as of that commit too, in turns
@@ -8,38 +8,22 @@ with this one (A B B A), and prints what this one needs in comparison.
 from __future__ import annotations
 
 import argparse
-import os
 import statistics
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 from bench.lines import create
+from bench.results import CPU_PARTS
+from bench.spent import spent
 from bench.systems import KafScale, system_named
 from bench.tools import load, producer_performance
 
-ROLES = ("frontdoor", "produce", "fetch", "etcd")
-TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 RECORDS = 200_000
 RECORD_MB = 1024 / 1e6
 SECONDS = 8
-T = TypeVar("T")
-
-
-def cpu_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
-
-
-def spent(system: KafScale, work: Callable[[], T]) -> tuple[T, Mapping[str, float]]:
-    """What `work` returns, and the CPU seconds of each role while it ran."""
-    before = {role: sum(map(cpu_seconds, system.cluster.pids(role))) for role in ROLES}
-    units = work()
-    after = {role: sum(map(cpu_seconds, system.cluster.pids(role))) for role in ROLES}
-    return units, {role: after[role] - before[role] for role in ROLES}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,14 +110,16 @@ def measure(work: Work, systems: Mapping[str, KafScale], rounds: int) -> None:
         work.prepare(system)
     for number in range(rounds):
         for name in list(systems)[:: -1 if number % 2 else 1]:
-            units, seconds = spent(systems[name], partial(work.run, systems[name]))
-            found[name].append({role: used / units * work.scale for role, used in seconds.items()})
+            units, cost = spent(systems[name], partial(work.run, systems[name]))
+            found[name].append({part: used / units * work.scale for part, used in cost.parts.items()})
     totals = {name: [sum(cost.values()) for cost in costs] for name, costs in found.items()}
     for name, costs in found.items():
-        roles = ", ".join(f"{role} {statistics.median(cost[role] for cost in costs):.1f}" for role in ROLES)
+        parts = ", ".join(
+            f"{part} {statistics.median(cost[part] for cost in costs):.1f}" for part in CPU_PARTS
+        )
         spread = f"{min(totals[name]):.1f} to {max(totals[name]):.1f}"
         print(
-            f"{work.what}, {name}: {roles}; all {statistics.median(totals[name]):.1f} ({spread})", flush=True
+            f"{work.what}, {name}: {parts}; all {statistics.median(totals[name]):.1f} ({spread})", flush=True
         )
     if len(totals) > 1:
         ratios = sorted(own / other for other, own in zip(*totals.values(), strict=True))

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from bench.cpu import cpu_seconds
+from bench.spent import cpu_seconds
 from bench.systems import resident
 from e2e.harness.deployment import ROLES, Deployment
 from e2e.harness.services import Service

@@ -10,8 +10,8 @@ import argparse
 import time
 from datetime import datetime
 
-from bench.cpu import cpu_seconds
 from bench.footprint import SERVICES, Start, at_rest, table, until_ready
+from bench.spent import cpu_seconds
 from e2e.harness.compose import Compose, Container, docker
 from e2e.harness.services import readiness
 

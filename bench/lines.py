@@ -15,15 +15,18 @@ from kafscale.wire.records import Record, build_batch
 from kafscale.wire.schema import produce
 
 from bench.results import ROLES, Figures, Line
+from bench.spent import Spent, spent
 from bench.systems import System
 from bench.tools import RECORD_BYTES, consumer_performance, load, producer_performance
 from e2e.harness.raw import Wire
 
 RECORDS = 500_000
-ATTEMPT_S = 12  # one measured run of a producer; three take half a minute, also on a slow system
+ATTEMPT_S = 10  # one pass of a producer; three take half a minute, also on a slow system
 SEGMENTS = 3000
 REQUESTS = 60
-ATTEMPTS = 3
+ATTEMPTS = 2  # of measured passes
+GB = 1e9
+HUNDRED_THOUSAND = 1e5
 WIDE = 12  # partitions of one request; no client library sends this on purpose
 PRODUCE_VERSION = 9
 NOT_YET = {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NOT_LEADER_OR_FOLLOWER}
@@ -82,9 +85,11 @@ def _produce(partitions: int, record_bytes: int = RECORD_BYTES) -> Take:
             return found["per_s"]
 
         most = RECORDS * RECORD_BYTES // record_bytes // factor
-        warm = rate(most // 5)  # the JVM and the partitions warm up
-        records = min(most, int(warm * ATTEMPT_S))
-        return (statistics.median(rate(records) for _ in range(ATTEMPTS)),)
+        records = min(most, int(rate(most // 5) * ATTEMPT_S))
+        rate(records)  # a broker in a JVM compiles itself during its first 300,000 records
+        rates, cost = spent(system, lambda: [rate(records) for _ in range(ATTEMPTS)])
+        per_gb = cost.per(ATTEMPTS * records * record_bytes / GB)
+        return statistics.median(rates), *per_gb, *cost.records_per_flush
 
     return take
 
@@ -92,18 +97,22 @@ def _produce(partitions: int, record_bytes: int = RECORD_BYTES) -> Take:
 def _one_in_flight(producers: int, partitions: int = 1) -> Take:
     def take(system: System, factor: int) -> Figures:
         topic = create(system, f"single-{producers}-{partitions}", partitions)
-        seconds = max(8 // factor, 2)
-        found = load(
-            "oneinflight",
-            system.bootstrap,
-            topic,
-            producers=producers,
-            partitions=partitions,
-            seconds=seconds,
-        )
-        return found["per_s"], found["p50_ms"], found["p99_ms"]
+        options = {"producers": producers, "partitions": partitions, "seconds": max(8 // factor, 2)}
+        found, cost = _second(system, lambda: load("oneinflight", system.bootstrap, topic, **options))
+        return found["per_s"], found["p50_ms"], found["p99_ms"], *_per_100k(found, cost)
 
     return take
+
+
+def _second(system: System, work: Callable[[], dict[str, float]]) -> tuple[dict[str, float], Spent]:
+    """What the second of two passes finds, and what the system spends on it. The first one warms up."""
+    work()
+    return spent(system, work)
+
+
+def _per_100k(found: dict[str, float], cost: Spent) -> Figures:
+    """Records of the load program's warm-up cost as much as the others."""
+    return *cost.per(found["all"] / HUNDRED_THOUSAND), *cost.records_per_flush
 
 
 def _one_request(system: System, factor: int) -> Figures:
@@ -153,7 +162,8 @@ def _written(system: System, topic: str, partitions: int) -> int:
 
 
 def _catch_up(system: System, _factor: int) -> Figures:
-    return _read(system, _written(system, "perf-12", 12))
+    records = _written(system, "perf-12", 12)
+    return _read_twice(system, records, lambda: load("catchup", system.bootstrap, "perf-12", records=records))
 
 
 def _catch_up_cold(system: System, _factor: int) -> Figures:
@@ -161,23 +171,25 @@ def _catch_up_cold(system: System, _factor: int) -> Figures:
         system, "perf-12", 12
     )  # asked before, as librdkafka does not wait for Apache Kafka's leaders
     system.restart()
-    return _read(system, records)
-
-
-def _read(system: System, records: int) -> Figures:
     found = load("catchup", system.bootstrap, "perf-12", records=records)
     return found["per_s"], found["mb_per_s"]
 
 
 def _consume_java(system: System, _factor: int) -> Figures:
-    found = consumer_performance(system.bootstrap, "perf-12", _written(system, "perf-12", 12))
-    return found["per_s"], found["mb_per_s"]
+    records = _written(system, "perf-12", 12)
+    return _read_twice(system, records, lambda: consumer_performance(system.bootstrap, "perf-12", records))
+
+
+def _read_twice(system: System, records: int, read: Callable[[], dict[str, float]]) -> Figures:
+    found, cost = _second(system, read)
+    return found["per_s"], found["mb_per_s"], *cost.per(records * RECORD_BYTES / GB)
 
 
 def _end_to_end(system: System, factor: int) -> Figures:
     topic = create(system, "latency", 12)
-    found = load("endtoend", system.bootstrap, topic, seconds=max(10 // factor, 2))
-    return found["p50_ms"], found["p99_ms"]
+    seconds = max(10 // factor, 2)
+    found, cost = _second(system, lambda: load("endtoend", system.bootstrap, topic, seconds=seconds))
+    return found["p50_ms"], found["p99_ms"], *_per_100k(found, cost)
 
 
 def _memory(system: System, _factor: int) -> Figures:
@@ -204,6 +216,7 @@ _READING = {Line.CATCH_UP_HOT, Line.CATCH_UP_COLD, Line.CONSUME_JAVA}
 _PARTS: Sequence[dict[Line, Take]] = (
     {
         Line.ONE_PRODUCER: _one_in_flight(1),
+        Line.PRODUCERS_16: _one_in_flight(16),
         Line.PRODUCERS_32: _one_in_flight(32),
         Line.PRODUCERS_64: _one_in_flight(64),
         Line.ONE_REQUEST: _one_request,

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from bench.columns import CLASSES, SYSTEMS
+from bench.columns import CLASSES, SYSTEMS, Shown
 from bench.goals import GOAL_RESULTS, goals
 from bench.picture import DARK, LIGHT, Bar, Panel, drawn
-from bench.results import RESULTS, Line, Run, newest, read, shown
+from bench.results import PER_100K, PER_FLUSH, PER_GB, RESULTS, Line, Run, newest, of_part, read, shown
 from bench.transactions import COMMIT_RESULTS
 from bench.transactions import table as commits
 from tools.generated import ROOT, write_or_check
@@ -24,36 +24,51 @@ from tools.generated import ROOT, write_or_check
 DOCS: Final = ROOT / "docs"
 PAGE: Final = DOCS / "performance.md"
 BEHIND: Final = DOCS / "performance-history.md"
+NONE: Final = "-"
+NO_CPU: Final = "CPU seconds: it is older than their measurement, and warmed up with a fifth of the records."
 PICTURES: Final = {LIGHT: DOCS / "performance-light.svg", DARK: DOCS / "performance-dark.svg"}
 
-ROWS: Final[Sequence[tuple[Line, int]]] = (
-    (Line.ONE_PARTITION, 0),
-    (Line.TWELVE_PARTITIONS, 0),
-    (Line.TWELVE_SMALL, 0),
-    (Line.HUNDRED_PARTITIONS, 0),
-    (Line.THOUSAND_PARTITIONS, 0),
-    (Line.ONE_PRODUCER, 0),
-    (Line.ONE_PRODUCER, 1),
-    (Line.ONE_PRODUCER, 2),
-    (Line.PRODUCERS_64, 0),
-    (Line.PRODUCERS_64, 1),
-    (Line.PRODUCERS_64, 2),
-    (Line.PARTITIONS_64, 0),
-    (Line.ONE_REQUEST, 0),
-    (Line.CATCH_UP_HOT, 0),
-    (Line.CONSUME_JAVA, 0),
-    (Line.CATCH_UP_COLD, 0),
-    (Line.END_TO_END, 0),
-    (Line.END_TO_END, 1),
-    (Line.RESTART, 0),
+ROWS: Final[Sequence[tuple[Line, str]]] = (
+    *(
+        (line, column)
+        for line in (
+            Line.ONE_PARTITION,
+            Line.TWELVE_PARTITIONS,
+            Line.TWELVE_SMALL,
+            Line.HUNDRED_PARTITIONS,
+            Line.THOUSAND_PARTITIONS,
+        )
+        for column in ("records/s", PER_GB)
+    ),
+    *(
+        (line, column)
+        for line in (Line.ONE_PRODUCER, Line.PRODUCERS_16, Line.PRODUCERS_64)
+        for column in ("acked/s", "p50 ms", "p99 ms", PER_100K, PER_FLUSH)
+    ),
+    (Line.PARTITIONS_64, "acked/s"),
+    (Line.PARTITIONS_64, PER_100K),
+    (Line.ONE_REQUEST, "p50 ms"),
+    (Line.CATCH_UP_HOT, "records/s"),
+    (Line.CATCH_UP_HOT, PER_GB),
+    (Line.CONSUME_JAVA, "records/s"),
+    (Line.CONSUME_JAVA, PER_GB),
+    (Line.CATCH_UP_COLD, "records/s"),
+    (Line.END_TO_END, "p50 ms"),
+    (Line.END_TO_END, "p99 ms"),
+    (Line.END_TO_END, PER_100K),
+    (Line.RESTART, "s to the first ack and read"),
 )
 """Line and column. A row of which the run has nothing is left out."""
+APART: Final = ("etcd", "store")
+"""Parts of the CPU that the page shows in brackets."""
 
 PANELS: Final = (
-    ("produce to 12 partitions, records/s", Line.TWELVE_PARTITIONS, 0),
-    ("64 producers, one record each, acked/s", Line.PRODUCERS_64, 0),
-    ("1 producer, ms to the ack, p50 (less is better)", Line.ONE_PRODUCER, 1),
-    ("one consumer catches up, records/s", Line.CATCH_UP_HOT, 0),
+    ("produce to 12 partitions, records/s", Line.TWELVE_PARTITIONS, "records/s"),
+    ("64 producers, one record each, acked/s", Line.PRODUCERS_64, "acked/s"),
+    ("1 producer, ms to the ack, p50 (less is better)", Line.ONE_PRODUCER, "p50 ms"),
+    ("one consumer catches up, records/s", Line.CATCH_UP_HOT, "records/s"),
+    ("12 partitions, CPU s per GB (less is better)", Line.TWELVE_PARTITIONS, PER_GB),
+    ("64 producers, CPU s per 100k (less is better)", Line.PRODUCERS_64, PER_100K),
 )
 
 
@@ -65,11 +80,22 @@ def table(run: Run) -> str:
         "| a record is acknowledged |" + "".join(f" {system.durability} |" for system in systems),
     ]
     for line, column in ROWS:
-        values = [system.median(run, line, column) for system in systems]
-        if any(value is not None for value in values):
-            cells = "".join(f" {'-' if value is None else shown((value,))} |" for value in values)
-            rows.append(f"| {line.what}, {line.columns[column]} |{cells}")
+        cells = [_cell(run, system, line, column) for system in systems]
+        if any(cell != NONE for cell in cells):
+            rows.append(f"| {line.what}, {column} |" + "".join(f" {cell} |" for cell in cells))
     return "\n".join(rows)
+
+
+def _cell(run: Run, system: Shown, line: Line, column: str) -> str:
+    """A figure. That of CPU has the parts of etcd and of the store in brackets, if there are such processes."""
+    value = system.median(run, line, column)
+    if value is None:
+        return NONE
+    if column not in (PER_GB, PER_100K):
+        return shown((value,))
+    apart = {part: system.median(run, line, of_part(part)) for part in APART}
+    inside = ", ".join(f"{part} {shown((seconds,))}" for part, seconds in apart.items() if seconds)
+    return shown((value,)) + (f" ({inside})" if inside else "")
 
 
 def about(run: Run, file: Path) -> str:
@@ -83,12 +109,22 @@ def about(run: Run, file: Path) -> str:
     facts += [f"{name} {version}" for name, version in run.versions.items()]
     name = file.relative_to(ROOT)
     text = [f"{'; '.join(facts)}. Every round's figures: [{name}](../{name})."]
-    if run.missing:
-        text += ["", "What this run lacks:", "", *(f"- {one}" for one in run.missing)]
+    missing = (*run.missing, *([] if _has_cpu(run) else [NO_CPU]))
+    if missing:
+        text += ["", "What this run lacks:", "", *(f"- {one}" for one in missing)]
     return "\n".join(text)
 
 
+def _has_cpu(run: Run) -> bool:
+    return any(
+        PER_GB in found.columns or PER_100K in found.columns
+        for lines in run.systems.values()
+        for found in lines.values()
+    )
+
+
 def panels(run: Run) -> list[Panel]:
+    """Those of which the run has something."""
     systems = [system for system in SYSTEMS if system.name in run.systems]
     return [
         Panel(
@@ -103,6 +139,7 @@ def panels(run: Run) -> list[Panel]:
             ],
         )
         for title, line, column in PANELS
+        if any(system.median(run, line, column) is not None for system in systems)
     ]
 
 

@@ -19,7 +19,8 @@ from matplotlib.typing import RcKeyType
 
 from bench.results import shown
 
-INCHES: Final = (11.0, 6.2)
+WIDTH_INCHES: Final = 11.0
+ROW_INCHES: Final = 3.1
 RULES: Final[dict[RcKeyType, Any]] = {
     "svg.hashsalt": "kafscale",
     "svg.fonttype": "none",
@@ -58,8 +59,9 @@ class Panel:
 def drawn(panels: Sequence[Panel], classes: Sequence[str], theme: Theme) -> str:
     """Two panels in a row, which share the names at its left, and the legend of the classes below."""
     with mpl.rc_context(RULES):
-        figure = Figure(figsize=INCHES, layout="constrained")
-        axes = figure.subplots(-(-len(panels) // 2), 2, squeeze=False).flatten()
+        rows = -(-len(panels) // 2)
+        figure = Figure(figsize=(WIDTH_INCHES, ROW_INCHES * rows), layout="constrained")
+        axes = figure.subplots(rows, 2, squeeze=False).flatten()
         for number, (panel, axis) in enumerate(zip(panels, axes, strict=False)):
             _draw(panel, axis, theme, named=number % 2 == 0)
         for axis in axes[len(panels) :]:

@@ -19,8 +19,27 @@ import msgspec
 RESULTS: Final = Path(__file__).parent / "results"
 ROLES: Final = ("frontdoor", "produce", "fetch", "coordinator", "admin", "etcd")
 
+CPU_PARTS: Final = ("frontdoor", "produce", "fetch", "others", "etcd", "store")
+"""Of KafScale. `others`: the coordinator, admin, upkeep, and the supervisor. `store`: the S3 server."""
+PER_FLUSH: Final = "records per flush"
+
 Figures = tuple[float, ...]
-"""One value for each column of a line."""
+"""One value for each column of a line, or fewer: a system has no figures for the last columns."""
+
+
+def of_part(part: str) -> str:
+    """The column of one part of the CPU, which follows the column of the total."""
+    return f"of it {part}"
+
+
+PER_GB: Final = "CPU s per GB"
+"""Of all processes of a system, per 10^9 bytes of values."""
+PER_100K: Final = "CPU s per 100k"
+"""The same per 100,000 records."""
+_OF_IT: Final = tuple(map(of_part, CPU_PARTS))
+_BULK: Final = ("records/s", PER_GB, *_OF_IT, PER_FLUSH)
+_SINGLES: Final = ("acked/s", "p50 ms", "p99 ms", PER_100K, *_OF_IT, PER_FLUSH)
+_READS: Final = ("records/s", "MB/s", PER_GB, *_OF_IT)
 
 
 class Line(Enum):
@@ -33,26 +52,27 @@ class Line(Enum):
         self.what = what
         self.columns = columns
 
-    ONE_PARTITION = "produce, 1 partition", "records/s"
-    TWELVE_PARTITIONS = "produce, 12 partitions", "records/s"
-    TWELVE_SMALL = "produce, 12 partitions, 100 B records", "records/s"
-    HUNDRED_PARTITIONS = "produce, 100 partitions", "records/s"
-    THOUSAND_PARTITIONS = "produce, 1,000 partitions", "records/s"
-    ONE_PRODUCER = "1 producer, one record each", "acked/s", "p50 ms", "p99 ms"
-    PRODUCERS_32 = "32 producers, one record each", "acked/s", "p50 ms", "p99 ms"
-    PRODUCERS_64 = "64 producers, one record each", "acked/s", "p50 ms", "p99 ms"
-    PARTITIONS_64 = "64 producers, one record each, on 64 partitions", "acked/s", "p50 ms", "p99 ms"
+    ONE_PARTITION = "produce, 1 partition", *_BULK
+    TWELVE_PARTITIONS = "produce, 12 partitions", *_BULK
+    TWELVE_SMALL = "produce, 12 partitions, 100 B records", *_BULK
+    HUNDRED_PARTITIONS = "produce, 100 partitions", *_BULK
+    THOUSAND_PARTITIONS = "produce, 1,000 partitions", *_BULK
+    ONE_PRODUCER = "1 producer, one record each", *_SINGLES
+    PRODUCERS_16 = "16 producers, one record each", *_SINGLES
+    PRODUCERS_32 = "32 producers, one record each", *_SINGLES
+    PRODUCERS_64 = "64 producers, one record each", *_SINGLES
+    PARTITIONS_64 = "64 producers, one record each, on 64 partitions", *_SINGLES
     ONE_REQUEST = "one request to 12 partitions", "p50 ms", "p99 ms"
-    CATCH_UP_HOT = "catch-up hot", "records/s", "MB/s"
+    CATCH_UP_HOT = "catch-up hot", *_READS
     CATCH_UP_COLD = "catch-up after a restart", "records/s", "MB/s"
-    CONSUME_JAVA = "catch-up hot, one Java consumer", "records/s", "MB/s"
-    END_TO_END = "end to end at 1,000/s", "p50 ms", "p99 ms"
+    CONSUME_JAVA = "catch-up hot, one Java consumer", *_READS
+    END_TO_END = "end to end at 1,000/s", "p50 ms", "p99 ms", PER_100K, *_OF_IT, PER_FLUSH
     MEMORY = "resident memory under load, MiB", *ROLES
     RESTART = "restart with 3,000 segments", "s to the first ack and read", "s to Metadata"
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
-    """One line on one system. Each round has a value for each column."""
+    """One line on one system. Each round has a value for each column. A system may lack the last ones of the line."""
 
     columns: tuple[str, ...]
     rounds: tuple[Figures, ...]
@@ -76,16 +96,20 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     def measured(self, system: str, line: Line) -> Measured | None:
         return self.systems.get(system, {}).get(line.name.lower())
 
-    def median(self, system: str, line: Line, column: int = 0) -> float | None:
-        """None if this run has not measured it."""
+    def median(self, system: str, line: Line, column: str) -> float | None:
+        """None if this run has not measured it: older files have no CPU."""
+        assert column in line.columns, (line, column)
         found = self.measured(system, line)
-        return None if found is None else found.median[column]
+        if found is None or column not in found.columns:
+            return None
+        return found.median[found.columns.index(column)]
 
 
 def of_rounds(columns: tuple[str, ...], rounds: Sequence[Figures]) -> Measured:
-    assert all(len(figures) == len(columns) for figures in rounds), (columns, rounds)
+    """All rounds have the same columns: the first ones of these."""
     medians = tuple(statistics.median(column) for column in zip(*rounds, strict=True))
-    return Measured(columns=columns, rounds=tuple(rounds), median=medians)
+    assert len(medians) <= len(columns), (columns, rounds)
+    return Measured(columns=columns[: len(medians)], rounds=tuple(rounds), median=medians)
 
 
 def rounds_of(run: Run, system: str) -> dict[Line, list[Figures]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
@@ -13,17 +13,25 @@ from typing import Final, Protocol
 from kafscale.runtime.ports import free_port
 from kafscale.testkit.seaweed import SeaweedServer
 
-from bench.bare_put import PUT_ALONE, PUT_AND_COMMIT, BareStore
-from bench.results import ROLES, Line
+from bench.results import CPU_PARTS, ROLES, Line
 from bench.tools import s3_server
 from e2e.harness.apache import ApacheKafka
-from e2e.harness.cluster import Cluster
+from e2e.harness.cluster import Cluster, family
+from e2e.harness.inside import metric
 from e2e.harness.versions import checked_out, version_env
 
 NO_BUDGET = {"KAFSCALE_BUNDLES_PER_S": "100000"}
 """SeaweedFS bills no PUT. So bundles do not wait for a budget, as on a directory."""
 STOP_TIMEOUT_S: Final = 180.0
 """Six roles stop one after another, each in up to 30 s: thousands of partitions are handed over."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flushed:
+    """Of the produce service, since it started. A flush is one slice or segment of one partition."""
+
+    records: float
+    flushes: float
 
 
 class System(Protocol):
@@ -42,6 +50,14 @@ class System(Protocol):
     def stop(self) -> None: ...
     def memory(self) -> Mapping[str, int]:
         """Resident bytes by process."""
+        ...
+
+    def processes(self) -> Mapping[str, Sequence[int]]:
+        """The ids of all its processes by part, a parent before its children."""
+        ...
+
+    def flushed(self) -> Flushed | None:
+        """None if it does not count its flushes."""
         ...
 
 
@@ -79,6 +95,25 @@ class KafScale:
 
     def memory(self) -> Mapping[str, int]:
         return {role: sum(resident(pid) for pid in self.cluster.pids(role)) for role in ROLES}
+
+    def processes(self) -> Mapping[str, Sequence[int]]:
+        """By CPU_PARTS. The proxy that adds latency is not part of the system."""
+        roles = [part for part in CPU_PARTS if part in ROLES]
+        found: dict[str, Sequence[int]] = {
+            role: [each for pid in self.cluster.pids(role) for each in family(pid)] for role in roles
+        }
+        named = {pid for pids in found.values() for pid in pids}
+        others = [pid for pid in self.cluster.tree() if pid not in named]
+        store = family(self.seaweed.pid) if self.seaweed is not None else []
+        return {**found, "others": others, "store": store}
+
+    def flushed(self) -> Flushed | None:
+        addresses = [each.http_address for each in self.cluster.inside().instances("produce")]
+
+        def count(name: str) -> float:
+            return sum(sum(metric(each, f"kafscale_produce_{name}_total").values()) for each in addresses)
+
+        return Flushed(records=count("records"), flushes=count("flushes"))
 
 
 def resident(pid: int) -> int:
@@ -146,6 +181,12 @@ class Kafka:
     def memory(self) -> Mapping[str, int]:
         return {}
 
+    def processes(self) -> Mapping[str, Sequence[int]]:
+        return {"broker": family(self.kafka.pid)}
+
+    def flushed(self) -> Flushed | None:
+        return None
+
 
 SYSTEMS: Mapping[str, Callable[[Path], System]] = {
     "kafscale-dir": on_directory,
@@ -153,8 +194,6 @@ SYSTEMS: Mapping[str, Callable[[Path], System]] = {
     "kafka": lambda folder: Kafka(ApacheKafka(folder, flush_before_ack=False)),
     "kafscale-s3": on_s3,
     "kafscale-s3-far": lambda folder: on_s3(folder, far=True),
-    "put-alone": lambda folder: BareStore(folder, PUT_ALONE, commits=False),
-    "put-and-commit": lambda folder: BareStore(folder, PUT_AND_COMMIT, commits=True),
 }
 """A whole run measures these."""
 

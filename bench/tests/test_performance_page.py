@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import msgspec
 import pytest
-from kafscale.storage.objects import MemoryStore
-from kafscale.wire.records import Record, build_batch
-from kafscale.wire.schema import produce
 
 from bench.__main__ import folder_of
-from bench.bare_put import Broker
 from bench.columns import CLASSES, FLUSHED
-from bench.goals import GOAL_LINES, GOAL_RESULTS, GOAL_SYSTEMS, goals
+from bench.goals import GOAL_LINES, GOAL_RESULTS, GOAL_SYSTEMS, GOALS, goals
 from bench.lines import PARTS, named
-from bench.page import BEHIND, PAGE, PICTURES, files, filled, panels, table
+from bench.page import BEHIND, NO_CPU, PAGE, PICTURES, about, files, filled, panels, table
 from bench.picture import LIGHT, drawn
-from bench.results import RESULTS, Line, Run, differences, newest, of_rounds, read, rounds_of, written
+from bench.results import (
+    PER_100K,
+    RESULTS,
+    Line,
+    Run,
+    differences,
+    newest,
+    of_rounds,
+    read,
+    rounds_of,
+    written,
+)
 from bench.systems import SYSTEMS
 from bench.transactions import COMMIT_RESULTS
-from e2e.harness.raw import Wire
-
-PRODUCE_VERSION = 9
 
 
 def run(**systems: dict[Line, list[tuple[float, ...]]]) -> Run:
@@ -111,30 +114,59 @@ def test_a_row_that_no_system_has_is_left_out_and_a_missing_cell_is_a_dash() -> 
     assert "catch-up" not in table(part)
 
 
-@pytest.mark.parametrize(("own", "verdict"), [(2_000.0, "2.00x | met"), (1_999.0, "2.00x | missed")])
-def test_a_goal_is_met_at_its_bound_and_missed_below(own: float, verdict: str) -> None:
-    both = run(kafscale_dir={WIDE: [(own,)]}, kafka_flush={WIDE: [(1_000.0,)]})
-    row = next(row for row in goals(both).splitlines() if row.startswith("| 12 partitions, directory"))
-    assert verdict in row
+@pytest.mark.parametrize(("own", "verdict"), [(95_000.0, "95,000 | met"), (94_000.0, "94,000 | missed")])
+def test_a_goal_of_a_rate_is_met_at_its_bound_and_missed_below(own: float, verdict: str) -> None:
+    rows = goals(run(kafscale_dir={WIDE: [(own,)]})).splitlines()
+    assert f"| {WIDE.what} | KafScale, directory | records/s | 81,833 | at least 95,000 | {verdict} |" in rows
 
 
-def test_a_goal_of_a_latency_is_missed_above_its_bound() -> None:
-    lone = Line.ONE_PRODUCER
-    both = run(kafscale_dir={lone: [(100, 2.6, 9.0)]}, kafka_flush={lone: [(300, 1.0, 2.0)]})
-    bare = run(kafscale_s3={lone: [(100, 9.9, 20.0)]}, put_and_commit={lone: [(300, 7.0, 12.0)]})
-    assert "2.60x | missed" in goals(both)
-    assert "+ 2.9 ms | met" in goals(bare)
+@pytest.mark.parametrize(("own", "verdict"), [(10.0, "10 | met"), (10.1, "10.1 | missed")])
+def test_a_goal_of_cpu_is_met_at_its_bound_and_missed_above(own: float, verdict: str) -> None:
+    many = Line.PRODUCERS_64
+    rows = goals(run(kafscale_dir={many: [(9_000, 6.5, 20.0, own)]})).splitlines()
+    assert f"| {many.what} | KafScale, directory | {PER_100K} | 15.7 | at most 10 | {verdict} |" in rows
 
 
 def test_a_goal_without_a_figure_is_open() -> None:
-    assert goals(run(kafscale_dir={WIDE: [(1.0,)]})).count("| not measured | open |") == 7
+    assert goals(run()).count("| not measured | open |") == len(GOALS)
+
+
+def test_each_goal_is_of_a_column_of_its_line() -> None:
+    for goal in GOALS:
+        assert goal.column in goal.line.columns
+        assert (goal.at_least is None) != (goal.at_most is None)
+
+
+CPU = (12.0, 2.0, 7.0, 0.25, 0.75, 1.5, 0.5)
+"""The total, then CPU_PARTS."""
+COSTS = run(
+    kafscale_s3={WIDE: [(50_000, *CPU, 30.0)]},
+    kafka_flush={WIDE: [(60_000, 4.25)]},
+    kafka={WIDE: [(90_000,)]},
+)
+
+
+def test_cpu_is_the_total_and_that_of_etcd_and_the_store_in_brackets() -> None:
+    assert "| produce, 12 partitions, CPU s per GB | 4.25 | 12 (etcd 1.5, store 0.5) | - |" in table(COSTS)
+
+
+def test_a_run_without_cpu_makes_the_page_which_says_so() -> None:
+    file = RESULTS / "2026-12-01T1000.json"
+    assert "CPU" not in table(BOTH)
+    assert NO_CPU in about(BOTH, file)
+    assert NO_CPU not in about(COSTS, file)
+
+
+def test_the_picture_leaves_out_a_panel_of_which_the_run_has_nothing() -> None:
+    assert [panel.title for panel in panels(BOTH)] == ["produce to 12 partitions, records/s"]
+    assert [panel.title for panel in panels(COSTS)][1:] == ["12 partitions, CPU s per GB (less is better)"]
 
 
 def test_the_picture_has_each_figure_as_text_and_is_the_same_each_time() -> None:
-    first = drawn(panels(BOTH), CLASSES, LIGHT)
-    assert first == drawn(panels(BOTH), CLASSES, LIGHT)
-    assert ">42,123<" in first
-    assert ">not measured<" in first  # the other panels
+    first = drawn(panels(COSTS), CLASSES, LIGHT)
+    assert first == drawn(panels(COSTS), CLASSES, LIGHT)
+    assert ">50,000<" in first
+    assert ">not measured<" in first  # a system without CPU seconds
     assert f">{FLUSHED}<" in first
 
 
@@ -150,19 +182,3 @@ def test_text_outside_of_the_marks_stays_and_a_page_without_marks_is_refused() -
     assert filled(page, "table", "new") == "before\n<!-- table -->\nnew\n<!-- /table -->\nafter"
     with pytest.raises(AssertionError, match="goals"):
         filled(page, "goals", "new")
-
-
-async def test_the_bare_broker_puts_the_bytes_of_each_request_before_it_answers() -> None:
-    store = MemoryStore()
-    server = await asyncio.start_server(Broker(0, store, None).connected, "127.0.0.1", 0)
-    wire = await Wire.open(f"127.0.0.1:{server.sockets[0].getsockname()[1]}", "bench")
-    records = build_batch([Record(timestamp=1, key=None, value=b"x" * 100)])
-    parts = [produce.ProduceRequestPartition(index=index, records=records) for index in range(2)]
-    topics = [produce.ProduceRequestTopic(name="t", partition_data=parts)]
-    request = produce.ProduceRequest(acks=-1, timeout_ms=1_000, topic_data=topics)
-    answer = await wire.ask(produce, PRODUCE_VERSION, request)
-    found = [info async for info in store.list("bare/")]
-    assert [await store.get(info.key) for info in found] == [records * 2]
-    assert [part.index for part in answer.responses[0].partition_responses] == [0, 1]
-    wire.close()
-    server.close()

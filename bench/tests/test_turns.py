@@ -6,7 +6,7 @@ from bench.__main__ import not_measured, turns
 from bench.lines import PARTS
 from bench.results import Line
 
-NAMES = ("kafscale-dir", "kafka-flush", "kafka", "kafscale-s3", "put-alone")
+NAMES = ("kafscale-dir", "kafka-flush", "kafka", "kafscale-s3", "kafscale-s3-far")
 
 
 @pytest.mark.parametrize("rounds", [1, 2, 3, 7])

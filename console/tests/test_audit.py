@@ -11,7 +11,7 @@ import pytest
 from kafscale.client.security import OPEN
 from kafscale.console import audit, server, table
 from kafscale.console.answers import Lines, Row, forbidden
-from kafscale.console.api import cost, search, sql, storage
+from kafscale.console.api import cost, groups, search, sql, storage
 from kafscale.console.audit import TEXT_CHARS_MAX, Audit
 from kafscale.console.logins import Entrance
 from kafscale.console.rights import Admits
@@ -85,7 +85,7 @@ async def test_a_line_is_written_before_the_answer_and_not_for_a_refusal(
 
 
 def asked(module: Any, path: str) -> Callable[[Any], dict[str, str]]:
-    [row] = [row for row in module.ROUTES if row.path == path]
+    [row] = [row for row in module.ROUTES if row.path == path and not row.changes]
     assert row.audit is not None
     found: Callable[[Any], dict[str, str]] = row.audit
     return found
@@ -105,6 +105,18 @@ def test_a_line_has_the_question() -> None:
     assert damage(call_of(storage.Check(["a", "b"]))) == {"topics": "a, b"}
     for module, path in ((storage, "/storage"), (cost, "/cost"), (cost, "/health")):
         assert asked(module, path)(call_of()) == {}
+
+
+def test_a_look_at_the_groups_is_a_line_only_if_the_console_reads_the_stores() -> None:
+    """Without them all is asked at the front door, which has its own audit log."""
+    read: Any = asked(groups, "/groups")
+    call = call_of(topic="orders")
+    call.path, call.site = {}, type("Site", (), {"stores": object()})
+    assert read(call) == {"topic": "orders"}
+    call.path, call.query = {"group": "billing"}, {"page": "2"}
+    assert asked(groups, "/groups/{group}")(call) == {"group": "billing"}
+    call.site.stores = None
+    assert read(call) is None
 
 
 def test_a_line_names_the_person() -> None:

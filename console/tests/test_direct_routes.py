@@ -45,6 +45,9 @@ class FrontDoor:
     async def learn(self, resources: Iterable[Resource]) -> None:
         self.asked += resources
 
+    async def learn_groups(self, listed: Iterable[str]) -> None:
+        await self.learn((GROUP, name) for name in listed)
+
     def allows(self, resource: Resource, operation: Operation) -> bool:
         assert resource in self.asked
         return operation in HELD.get(resource, ())

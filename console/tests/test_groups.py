@@ -5,16 +5,30 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from kafscale.access.acl import (
+    CLUSTER_NAME,
+    AclBinding,
+    Operation,
+    PatternType,
+    Permission,
+    ResourceType,
+)
+from kafscale.access.principals import Principal
+from kafscale.client.security import OPEN
+from kafscale.console import logins
 from kafscale.console.answers import Problem
 from kafscale.console.api import groups as screen
 from kafscale.console.api.groups import SHOWN, merged
 from kafscale.console.direct.lag import NONE_YET, LagReports
 from kafscale.console.direct.lag_process import Reports, answering
+from kafscale.console.logins import Entrance, Login
+from kafscale.console.rights import Resource
 from kafscale.lake.lag.live import LiveFacts
 from kafscale.lake.lag.report import Facts
 from kafscale.operations.target import Target
@@ -82,8 +96,8 @@ class Asked:
     async def kafka(self, work: Callable[..., Any], *more: Any) -> Any:
         return work(None, *more)
 
-    async def seen(self, names: Iterable[str], *_: object) -> frozenset[str]:
-        return frozenset(names) & self._groups
+    async def seen_groups(self, listed: Iterable[str]) -> frozenset[str]:
+        return frozenset(listed) & self._groups
 
     async def _ask(
         self, groups: Iterable[str], topics: Iterable[str], name: str | None = None
@@ -102,6 +116,50 @@ async def test_the_report_is_asked_for_what_the_login_may_describe_and_nothing_e
     await screen.groups(call)
     await screen.group(call)
     assert call.asked == [(frozenset({"mine"}), frozenset({"orders"}))] * 2
+
+
+@pytest.mark.parametrize("describes", [True, False])
+async def test_the_front_door_is_asked_about_listed_groups_that_acls_may_allow_and_no_others(
+    monkeypatch: pytest.MonkeyPatch, describes: bool
+) -> None:
+    """Without DESCRIBE on the cluster the list itself has only groups that the login may describe."""
+    cluster = ResourceType.CLUSTER, CLUSTER_NAME
+    asked: list[str] = []
+    operations = frozenset({Operation.DESCRIBE} if describes else ())
+
+    def operations_on(_: object, resources: Iterable[Resource]) -> dict[Resource, frozenset[Operation]]:
+        asked.extend(name for kind, name in resources if kind is ResourceType.GROUP)
+        return {
+            each: operations if each == cluster else frozenset({Operation.DESCRIBE}) for each in resources
+        }
+
+    mine = AclBinding(
+        resource_type=ResourceType.GROUP,
+        pattern_type=PatternType.PREFIXED,
+        resource_name="mi",
+        principal=Principal("User:alice"),
+        host="*",
+        operation=Operation.READ,
+        permission=Permission.ALLOW,
+    )
+    of_cluster = replace(
+        mine,
+        resource_type=ResourceType.CLUSTER,
+        resource_name=CLUSTER_NAME,
+        pattern_type=PatternType.LITERAL,
+    )
+    monkeypatch.setattr(logins, "operations_on", operations_on)
+    monkeypatch.setattr(logins, "list_acls", lambda *_: [mine, of_cluster])
+    monkeypatch.setattr(logins, "topic_names", lambda _: [])
+    monkeypatch.setattr(Login, "client", lambda _: asyncio.sleep(0))
+    login = Login(Entrance("127.0.0.1:1", OPEN), "alice", None)
+    for _ in range(2):
+        await login.learn_groups(["foreign", "mine"])
+    assert asked == (["mine"] if describes else ["foreign", "mine"])
+    seen = [
+        name for name in ("foreign", "mine") if login.allows((ResourceType.GROUP, name), Operation.DESCRIBE)
+    ]
+    assert seen == asked
 
 
 async def test_requests_are_answered_with_their_id_until_the_input_ends() -> None:

@@ -57,6 +57,11 @@ class ApacheKafka:
     def bootstrap(self) -> str:
         return f"127.0.0.1:{self.port}"
 
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, "not started"
+        return self._process.pid
+
     def start(self) -> None:
         config = self._write_config()
         java = ["java", f"-Xmx{self.heap}", f"-Xms{self.heap}", "-cp", kafka_classpath(kafka_version())]

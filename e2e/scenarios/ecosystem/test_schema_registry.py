@@ -38,14 +38,6 @@ def record(subject: str) -> dict[str, object]:
     return {"type": "record", "name": name, "fields": [{"name": "number", "type": "int"}]}
 
 
-def started(registry: Registry, programs: list[Program]) -> Program:
-    program = registry.program()
-    programs.append(program)
-    program.start()
-    program.wait_for("the registry is ready", lambda: registry.is_ready)
-    return program
-
-
 def registering(registry: Registry, path: Path, programs: list[Program], folder: Path) -> Program:
     name = f"registering-{registry.name}"
     program = Program(name, on_avro("register", registry.url, SUBJECTS, path), folder, cwd=APPS)
@@ -78,7 +70,7 @@ def test_the_topic_has_every_schema(cluster: Cluster, programs: list[Program], t
     require_java()
     create_topics(cluster.bootstrap, TOPIC)
     first, second = (Registry(name, cluster.bootstrap, tmp_path) for name in ("first", "second"))
-    running = started(first, programs)
+    running = first.started(programs)
     assert_nothing_expires(cluster.bootstrap)
     avro("limit", first.url, "BACKWARD")
     assert avro("produce", cluster.bootstrap, first.url, TOPIC, 1, 0, ORDERS) is None
@@ -92,7 +84,7 @@ def test_the_topic_has_every_schema(cluster: Cluster, programs: list[Program], t
     kill_after_some(client, path, cluster, running)
     before = acknowledged(path)
 
-    started(second, programs)
+    second.started(programs)
     found = avro("schemas", second.url)
     assert found.pop(SUBJECT) == versions
     assert len(found) - len(before) in (0, 1)  # one more if the kill came before its answer

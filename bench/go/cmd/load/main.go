@@ -92,9 +92,11 @@ func main() {
 }
 
 // oneInFlight measures acknowledged records per second and their latency. Each producer writes to one partition.
+// "all" counts those of the warm-up too.
 func oneInFlight(ctx context.Context) {
 	var lock sync.Mutex
 	var latencies []float64
+	var acked int
 	var group sync.WaitGroup
 	begin := time.Now().Add(time.Duration(*warmup) * time.Second)
 	end := begin.Add(time.Duration(*seconds) * time.Second)
@@ -108,22 +110,25 @@ func oneInFlight(ctx context.Context) {
 			defer group.Done()
 			defer client.Close()
 			var mine []float64
+			sent := 0
 			data := value()
 			for time.Now().Before(end) {
 				start := time.Now()
 				must(client.ProduceSync(ctx, &kgo.Record{Topic: *topic, Partition: partition, Value: data}).FirstErr())
+				sent++
 				if start.After(begin) {
 					mine = append(mine, float64(time.Since(start).Microseconds())/1000)
 				}
 			}
 			lock.Lock()
 			latencies = append(latencies, mine...)
+			acked += sent
 			lock.Unlock()
 		}()
 	}
 	group.Wait()
 	p50, p99 := quantiles(latencies)
-	print(map[string]any{"per_s": float64(len(latencies)) / float64(*seconds), "p50_ms": p50, "p99_ms": p99})
+	print(map[string]any{"per_s": float64(len(latencies)) / float64(*seconds), "p50_ms": p50, "p99_ms": p99, "all": acked})
 }
 
 // catchUp reads a topic from its start and measures how fast.
@@ -162,9 +167,9 @@ func endToEnd(ctx context.Context) {
 	}
 	deadline, cancel := context.WithTimeout(ctx, time.Duration(*warmup+*seconds+10)*time.Second)
 	defer cancel()
-	latencies := received(deadline, cancel, readers, sent*9/10)
+	latencies, seen := received(deadline, cancel, readers, sent*9/10)
 	p50, p99 := quantiles(latencies)
-	print(map[string]any{"p50_ms": p50, "p99_ms": p99, "records": len(latencies)})
+	print(map[string]any{"p50_ms": p50, "p99_ms": p99, "records": len(latencies), "all": seen})
 }
 
 // readers are consumers that begin at the end: one of the whole topic, or -consumers of every n-th partition each.
@@ -188,8 +193,9 @@ func readers() []*kgo.Client {
 	return all
 }
 
-// received reads until the readers together have seen that many records, and returns milliseconds from send to receipt.
-func received(deadline context.Context, end func(), readers []*kgo.Client, wanted int) []float64 {
+// received reads until the readers together have seen that many records. It returns milliseconds from send to receipt
+// of those after the warm-up, and how many records they saw in all.
+func received(deadline context.Context, end func(), readers []*kgo.Client, wanted int) ([]float64, int) {
 	var lock sync.Mutex
 	var group sync.WaitGroup
 	var latencies []float64
@@ -219,7 +225,7 @@ func received(deadline context.Context, end func(), readers []*kgo.Client, wante
 		}()
 	}
 	group.Wait()
-	return latencies
+	return latencies, seen
 }
 
 // send sends the records of one producer: each n-th of them, where n is the number of producers.

@@ -17,7 +17,9 @@ from http import HTTPStatus
 from typing import Any, Final, TypeVar
 
 from confluent_kafka import KafkaException, TopicCollection
-from kafscale.access.acl import Operation, ResourceType
+from kafscale.access.acl import CLUSTER_NAME, AclFilter, Operation, ResourceType
+from kafscale.access.principals import ANONYMOUS, Principal, user
+from kafscale.client.acls import list_acls
 from kafscale.client.admin_client import (
     ANSWER_TIMEOUT_S,
     Client,
@@ -30,8 +32,9 @@ from kafscale.client.admin_client import (
 from kafscale.client.login import LoginFailed
 from kafscale.client.request import HANDSHAKE_VERSION, connected
 from kafscale.client.security import ClientSecurity, PasswordLogin
+from kafscale.client.topics import topic_names
 from kafscale.console.answers import Problem, problem_of
-from kafscale.console.rights import KnownRights, Resource
+from kafscale.console.rights import Held, KnownRights, Resource, describable_groups
 from kafscale.console.sessions import ID_BYTES, Sessions
 from kafscale.runtime.addresses import split_address
 from kafscale.wire.errors import ErrorCode
@@ -108,6 +111,27 @@ class Login:
             said = await self.run(operations_on, unknown)
             self.rights.learn(said, time.monotonic())
 
+    async def learn_groups(self, listed: Iterable[str]) -> None:
+        """`learn` of the groups that this login's list has. Does not ask about those that it surely may not describe: a
+        login that may describe the cluster lists all groups, and each question would be a denial (law S4)."""
+        cluster, now_s = (ResourceType.CLUSTER, CLUSTER_NAME), time.monotonic()
+        await self.learn([cluster])
+        new = self.rights.unknown(((ResourceType.GROUP, name) for name in listed), now_s)
+        operations = self.rights.operations(cluster, now_s)
+        if new and Operation.DESCRIBE in operations:
+            names = [name for _, name in new]
+            perhaps = await self.run(perhaps_describable, names, operations, self._principal)
+            denied = {each: frozenset[Operation]() for each in new if each[1] not in perhaps}
+            self.rights.learn(denied, time.monotonic())
+        await self.learn(new)
+
+    @property
+    def _principal(self) -> Principal | None:
+        """None: the front door makes it of a certificate or a token."""
+        if self.user is not None:
+            return user(self.user)
+        return ANONYMOUS if self._entrance.mode is Mode.OPEN else None
+
     def allows(self, resource: Resource, operation: Operation) -> bool:
         """After `learn`."""
         return self.rights.allows(resource, operation, time.monotonic())
@@ -180,15 +204,25 @@ def operations_on(client: Client, resources: Iterable[Resource]) -> dict[Resourc
     topics = [name for kind, name in found if kind is ResourceType.TOPIC]
     groups = [name for kind, name in found if kind is ResourceType.GROUP]
     futures: dict[Resource, Any] = {}
-    if topics:
-        asked = client.admin.describe_topics(
-            TopicCollection(topics), include_authorized_operations=True, request_timeout=ANSWER_TIMEOUT_S
-        )
-        futures |= {(ResourceType.TOPIC, name): future for name, future in asked.items()}
-    for resource in found:
-        if resource[0] is ResourceType.CLUSTER:
-            futures[resource] = client.admin.describe_cluster(include_authorized_operations=True)
+    with client.failing("the rights of this login"):
+        if topics:
+            asked = client.admin.describe_topics(
+                TopicCollection(topics), include_authorized_operations=True, request_timeout=ANSWER_TIMEOUT_S
+            )
+            futures |= {(ResourceType.TOPIC, name): future for name, future in asked.items()}
+        for resource in found:
+            if resource[0] is ResourceType.CLUSTER:
+                futures[resource] = client.admin.describe_cluster(include_authorized_operations=True)
     return found | _said(futures) | _of_groups(client, groups)
+
+
+def perhaps_describable(
+    client: Client, groups: Sequence[str], cluster: frozenset[Operation], principal: Principal | None
+) -> frozenset[str]:
+    """The groups to ask about, by the ACLs. `cluster`: what the login may do with it, with DESCRIBE."""
+    acls, topics = list_acls(client, [AclFilter()]), topic_names(client)
+    held = Held(principal=principal, acls=acls, cluster=cluster, topics=topics)
+    return frozenset(describable_groups(groups, held))
 
 
 def _of_groups(client: Client, names: Sequence[str]) -> dict[Resource, frozenset[Operation]]:

@@ -5,12 +5,15 @@ Law: a right that is not known is not given. Operations are kept for KEPT_S, so 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
-from kafscale.access.acl import CLUSTER_NAME, Operation, ResourceType
+from kafscale.access.acl import CLUSTER_NAME, AclBinding, Operation, Permission, ResourceType
+from kafscale.access.acl_index import AclIndex, bit, mask_of
+from kafscale.access.authorizer import Authorizer
+from kafscale.access.principals import ANY_HOST, ANY_PRINCIPAL, Principal
 
 KEPT_S: Final = 15.0
 KEPT_MAX: Final = 50_000
@@ -76,7 +79,10 @@ class KnownRights:
         return [each for each in dict.fromkeys(wanted) if not self._fresh(each, now_s)]
 
     def allows(self, resource: Resource, operation: Operation, now_s: float) -> bool:
-        return self._fresh(resource, now_s) and operation in self._known[resource][0]
+        return operation in self.operations(resource, now_s)
+
+    def operations(self, resource: Resource, now_s: float) -> frozenset[Operation]:
+        return self._known[resource][0] if self._fresh(resource, now_s) else frozenset()
 
     def _fresh(self, resource: Resource, now_s: float) -> bool:
         return resource in self._known and now_s - self._known[resource][1] < KEPT_S
@@ -84,3 +90,45 @@ class KnownRights:
     def forget(self) -> None:
         """Before SQL and search, which read much with one answer."""
         self._known.clear()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """What is known of a login that may DESCRIBE the cluster. `principal` None: its name is not known. `topics`: those
+    in its own list."""
+
+    principal: Principal | None
+    acls: Collection[AclBinding]
+    cluster: frozenset[Operation]
+    topics: Collection[str]
+
+
+def describable_groups(names: Iterable[str], held: Held) -> list[str]:
+    """The groups that this login may perhaps DESCRIBE, so that no page asks for another (law S4). The front door still
+    decides about each. ListGroups lists every group for a login that may DESCRIBE the cluster, and says no more.
+
+    ACLs decide if they explain what the login sees of the cluster and of topics. If they do not, what else gives rights
+    is added: `allow.everyone.if.no.acl.found`, and then `super.users`.
+    """
+    index = AclIndex(_at_most(held.acls, held.principal))
+    who = held.principal or ANY_PRINCIPAL
+    for everyone in (False, True):
+        found = Authorizer(index, allow_everyone_if_no_acl_found=everyone)
+        seen = mask_of(held.cluster) & ~found.allowed(who, ANY_HOST, ResourceType.CLUSTER, CLUSTER_NAME)
+        if not seen and all(_describes(found, who, ResourceType.TOPIC, name) for name in held.topics):
+            return [name for name in names if _describes(found, who, ResourceType.GROUP, name)]
+    return list(names)
+
+
+def _describes(authorizer: Authorizer, who: Principal, kind: ResourceType, name: str) -> bool:
+    return bool(authorizer.allowed(who, ANY_HOST, kind, name) & bit(Operation.DESCRIBE))
+
+
+def _at_most(acls: Iterable[AclBinding], principal: Principal | None) -> Iterator[AclBinding]:
+    """ACLs that give at least the rights of these ACLs to the principal, whatever its name, if that is not known, and
+    its host, which only the front door knows."""
+    for acl in acls:
+        if acl.permission is Permission.ALLOW:
+            yield replace(acl, host=ANY_HOST, principal=acl.principal if principal else ANY_PRINCIPAL)
+        elif acl.host == ANY_HOST:
+            yield acl

@@ -45,9 +45,11 @@ class Route:
     direct: bool = False
     body: type[msgspec.Struct] | None = None
     body_bytes_max: int = 2 * 1024 * 1024
-    audit: Callable[[Call], dict[str, str]] | None = None
+    body_has_names: bool = True
+    """False: the texts of the body are not names, so they may have every character."""
+    audit: Callable[[Call], dict[str, str] | None] | None = None
     """What a line of the audit log says of a read, beside who asked and from where (law S8). Each route that is
-    `direct` has it."""
+    `direct` has it. None: this request has read neither etcd nor the store."""
 
 
 def nothing_more(_: Call) -> dict[str, str]:
@@ -106,6 +108,12 @@ class Call:
         await self.login.learn(resources)
         return frozenset(each[1] for each in resources if self.login.allows(each, operation))
 
+    async def seen_groups(self, listed: Sequence[str]) -> frozenset[str]:
+        """Those of the login's list of groups that it may describe. Raises Problem."""
+        await self.login.learn_groups(listed)
+        kind = ResourceType.GROUP
+        return frozenset(name for name in listed if self.login.allows((kind, name), Operation.DESCRIBE))
+
     @property
     def stores(self) -> Stores:
         """Of a route that is `direct`."""
@@ -113,9 +121,29 @@ class Call:
         return self.site.stores
 
 
-def decoded(body: bytes, kind: type[msgspec.Struct]) -> msgspec.Struct:
+def check_names(texts: Any) -> None:
+    """Raises Problem if one of the texts in a dict or list, at any depth, has the character 0.
+
+    confluent-kafka ends some names there: a deletion of the topic `a\\0b` would delete the topic `a`.
+    """
+    match texts:
+        case str() if "\0" in texts:
+            raise bad_request("a name has the character 0, which no name in Kafka has; leave it out")
+        case dict():
+            for key, value in texts.items():
+                check_names(key)
+                check_names(value)
+        case list():
+            for each in texts:
+                check_names(each)
+
+
+def decoded(body: bytes, kind: type[msgspec.Struct], has_names: bool = True) -> msgspec.Struct:
     """Structs have `forbid_unknown_fields=True`. Raises Problem."""
     try:
-        return msgspec.json.decode(body, type=kind)
+        found = msgspec.json.decode(body, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as wrong:
         raise bad_request(f"the body is wrong: {wrong}") from wrong
+    if has_names:
+        check_names(msgspec.to_builtins(found))
+    return found

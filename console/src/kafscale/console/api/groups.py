@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
-from kafscale.access.acl import Operation, ResourceType
+from kafscale.access.acl import Operation
 from kafscale.client.admin_client import Client
 from kafscale.client.groups import (
     NO_MEMBERS,
@@ -65,8 +65,16 @@ class Seen:
 async def seen_by(call: Call) -> Seen:
     """Raises Problem."""
     listed, topics = await call.kafka(lambda client: (list_all_groups(client), topic_names(client)))
-    groups = await call.seen((row["group"] for row in listed), Operation.DESCRIBE, ResourceType.GROUP)
+    groups = await call.seen_groups([row["group"] for row in listed])
     return Seen(listed, groups, frozenset(topics))
+
+
+def _read(call: Call) -> dict[str, str] | None:
+    """For the audit log: which groups' lag was read from etcd and the store."""
+    if call.site.stores is None:
+        return None
+    asked = {"group": call.path.get("group"), "topic": call.query.get("topic")}
+    return {name: value for name, value in asked.items() if value is not None}
 
 
 async def groups(call: Call) -> Row:
@@ -178,8 +186,14 @@ async def remove_group(call: Call) -> Row:
 
 
 ROUTES: Final[Sequence[Route]] = (
-    Route(method="GET", path="/groups", handler=groups, needs=Admits.LOGIN),
-    Route(method="GET", path="/groups/{group}", handler=group, needs=on_group(Operation.DESCRIBE)),
+    Route(method="GET", path="/groups", handler=groups, needs=Admits.LOGIN, audit=_read),
+    Route(
+        method="GET",
+        path="/groups/{group}",
+        handler=group,
+        needs=on_group(Operation.DESCRIBE),
+        audit=_read,
+    ),
     Route(
         method="DELETE",
         path="/groups/{group}",

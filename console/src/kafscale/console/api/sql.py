@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final, Literal
 
 import msgspec
-from kafscale.access.acl import Operation, ResourceType
+from kafscale.access.acl import Operation
 from kafscale.client.groups import list_all_groups
 from kafscale.client.topics import topic_names
 from kafscale.console.answers import Lines, Row, bad_request
@@ -38,8 +38,7 @@ async def sql(call: Call) -> Lines:
     topics = await topics_to(call, Operation.READ)
     groups: frozenset[str] = frozenset()
     if _OF_GROUPS.search(asked.text):
-        names = [row["group"] for row in await call.kafka(list_all_groups)]
-        groups = await call.seen(names, Operation.DESCRIBE, ResourceType.GROUP)
+        groups = await call.seen_groups([row["group"] for row in await call.kafka(list_all_groups)])
     question = {
         "kind": "sql",
         "text": asked.text,

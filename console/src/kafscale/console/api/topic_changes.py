@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Annotated, Any, Final
 
 import msgspec
 from kafscale.access.acl import Operation
 from kafscale.client.admin_client import Client
+from kafscale.client.groups import list_all_groups
 from kafscale.client.topics import (
     add_partitions,
     alter_topic_configs,
@@ -78,7 +79,7 @@ async def configs(call: Call) -> Row:
 
 async def deletion(call: Call) -> Row:
     """What goes with the topic: records, and groups that have not read them."""
-    return _shown(await call.kafka(deletion_of_topics, [call.path["topic"]]))
+    return _shown(await call.kafka(deletion_of_topics, [call.path["topic"]], await _groups(call)))
 
 
 async def delete(call: Call) -> Row:
@@ -89,13 +90,21 @@ async def delete(call: Call) -> Row:
 async def preview(call: Call) -> Row:
     """The partitions that lose records, and the groups that have not read them."""
     asked: Any = call.body
+    groups = await _groups(call)
     try:
-        return _shown(await call.kafka(_preview, call.path["topic"], asked.before, asked.partitions))
+        return _shown(await call.kafka(_preview, call.path["topic"], asked.before, asked.partitions, groups))
     except PositionWrong as wrong:
         raise bad_request(str(wrong)) from wrong
 
 
-def _preview(client: Client, topic: str, before: str, numbers: Sequence[int] | None) -> ChangePlan:
+async def _groups(call: Call) -> frozenset[str]:
+    """Those that this login may describe."""
+    return await call.seen_groups([row["group"] for row in await call.kafka(list_all_groups)])
+
+
+def _preview(
+    client: Client, topic: str, before: str, numbers: Sequence[int] | None, groups: Collection[str]
+) -> ChangePlan:
     position = parse_position(before, now_ms())
     (found,) = find_topics(client, [topic])
     wanted = chosen(
@@ -103,7 +112,7 @@ def _preview(client: Client, topic: str, before: str, numbers: Sequence[int] | N
     )
     logs = located(client, [(topic, number) for number in wanted], position)
     return deletion_of_records(
-        client, topic, {place: log for place, log in logs.items() if log.at > log.start}
+        client, topic, {place: log for place, log in logs.items() if log.at > log.start}, groups
     )
 
 

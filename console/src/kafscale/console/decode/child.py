@@ -65,11 +65,6 @@ def answers(job: Job) -> list[Answer]:
                 decoders[item.schema] = make(given.text, given.references)
             text, name = decoders[item.schema](item.data)
             found.append(Answer(text[: job.chars_max + 1], name))
-        except ModuleNotFoundError as missing:
-            package = (missing.name or "").partition(".")[0]
-            found.append(
-                Answer(reason=f"the console has no {package}: pip install 'kafscale-console[registry]'")
-            )
         except Exception as wrong:  # noqa: BLE001 -- of libraries that decode hostile bytes; each has its own kinds
             found.append(Answer(reason=f"{str(wrong)[:300] or type(wrong).__name__}"))
     return found

@@ -1,7 +1,9 @@
-"""Protobuf to JSON: `.proto` texts are compiled by grpcio-tools. Only `child.py` imports it."""
+"""Protobuf to JSON: `.proto` texts and descriptors are compiled by grpcio-tools. Only `child.py` imports it."""
 
 from __future__ import annotations
 
+import re
+from base64 import b64decode
 from collections.abc import Callable, Sequence
 from importlib import resources
 from pathlib import Path, PurePosixPath
@@ -13,6 +15,9 @@ from google.protobuf.descriptor import Descriptor
 
 Decoder = Callable[[bytes], tuple[str, str]]
 _MAIN: Final = "kafscale_schema_of_this_record.proto"
+_DESCRIPTOR: Final = re.compile(r"[A-Za-z0-9+/]+=*")
+"""A FileDescriptorProto in base64, which Confluent's client for Python registers in place of a text. Registries other
+than Confluent's give it back as it is. A text with a message has other characters."""
 _INDEXES_MAX: Final = 32
 
 
@@ -78,17 +83,24 @@ def _message(top: Sequence[Descriptor], path: Sequence[int]) -> Descriptor:
 def _compiled(text: str, references: Sequence[tuple[str, str]]) -> descriptor_pb2.FileDescriptorSet:
     from grpc_tools import protoc
 
+    described = descriptor_pb2.FileDescriptorSet()
     with TemporaryDirectory(prefix="kafscale-console-") as folder:
         for name, content in (*references, (_MAIN, text)):
+            if _DESCRIPTOR.fullmatch(content.strip()) is not None:
+                described.file.add().MergeFromString(b64decode(content))
+                described.file[-1].name = name  # the subject's may be another one
+                continue
             parts = PurePosixPath(name)
             if parts.is_absolute() or ".." in parts.parts:
                 raise ValueError("a reference is outside the schema's folder")
             place = Path(folder, name)
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_text(content, encoding="utf-8")
-        out = Path(folder, "set")
+        given, out = Path(folder, "given"), Path(folder, "set")
+        given.write_bytes(described.SerializeToString())
         known = resources.files("grpc_tools") / "_proto"
-        options = [f"-I{folder}", f"-I{known}", "--include_imports", f"--descriptor_set_out={out}"]
+        options = [f"-I{folder}", f"-I{known}", f"--descriptor_set_in={given}"]
+        options += ["--include_imports", f"--descriptor_set_out={out}"]
         if protoc.main(["protoc", *options, _MAIN]) != 0:
             raise ValueError("the registry's schema is no valid .proto")
         return descriptor_pb2.FileDescriptorSet.FromString(out.read_bytes())

@@ -5,7 +5,7 @@ Law: a group that may lose records is in the plan, as far as the login may see g
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from kafscale.client.admin_client import Client, KafkaTrouble, before_deletion
 from kafscale.client.groups import offsets_to_delete, readers_of
@@ -18,9 +18,11 @@ from kafscale.operations.sentences import counted
 RESET_COLUMNS = ("topic", "partition", "before", "after")
 
 
-def deletion_of_topics(client: Client, names: Sequence[str]) -> ChangePlan:
+def deletion_of_topics(
+    client: Client, names: Sequence[str], groups: Collection[str] | None = None
+) -> ChangePlan:
     """Raises KafkaTrouble for a topic that does not exist. If the records or the groups cannot be read, the plan says
-    so: a damaged topic can be deleted too."""
+    so: a damaged topic can be deleted too. `groups`: looks only at these."""
 
     with before_deletion():
         topics = find_topics(client, names)
@@ -33,7 +35,7 @@ def deletion_of_topics(client: Client, names: Sequence[str]) -> ChangePlan:
         going = bounds_of(client, places)
         for row in rows:
             row["records"] = sum(each.end - each.start for each in going if each.topic == row["topic"])
-        losses = unread(going, readers_of(client, places))
+        losses = unread(going, readers_of(client, places, groups))
         known = counted(sum(row["records"] for row in rows), "record")
     except KafkaTrouble as trouble:
         known = f"records or groups that cannot be read ({trouble})"
@@ -47,8 +49,11 @@ def deletion_of_topics(client: Client, names: Sequence[str]) -> ChangePlan:
     )
 
 
-def deletion_of_records(client: Client, topic: str, going: Mapping[TopicPart, Log]) -> ChangePlan:
-    """`records` of a row: the number of offsets. A compacted topic may have fewer records."""
+def deletion_of_records(
+    client: Client, topic: str, going: Mapping[TopicPart, Log], groups: Collection[str] | None = None
+) -> ChangePlan:
+    """`records` of a row: the number of offsets. A compacted topic may have fewer records. `groups`: looks only at
+    these."""
 
     parts = [
         Going(topic=topic, partition=number, start=log.start, end=log.at)
@@ -69,7 +74,7 @@ def deletion_of_records(client: Client, topic: str, going: Mapping[TopicPart, Lo
         question="Delete them? This cannot be undone.",
         columns=("topic", "partition", "start", "start_after", "records"),
         rows=rows,
-        losses=unread(parts, readers_of(client, list(going))) if going else [],
+        losses=unread(parts, readers_of(client, list(going), groups)) if going else [],
         nobody=SEEN_BY_CLIENT,
     )
 
