@@ -28,7 +28,7 @@ from kafscale.console.guard import MARK, MARKER
 from kafscale.runtime.ports import free_port
 
 from bench.big_cluster import READ_TOPICS, TOPICS, WIDE, build
-from bench.cpu import TICKS_PER_S
+from bench.spent import TICKS_PER_S
 from e2e.harness.cluster import Cluster
 
 SERVICES: Final = ("frontdoor", "produce", "fetch", "coordinator", "admin", "upkeep", "etcd")
@@ -64,7 +64,8 @@ def cpu_of(pid: int) -> float:
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     except (FileNotFoundError, ProcessLookupError):
         return 0.0  # it ended, and its parent counts it
-    return sum(map(int, fields[11:15])) / TICKS_PER_S + sum(cpu_of(int(child)) for child in children)
+    own_s: float = sum(map(int, fields[11:15])) / TICKS_PER_S
+    return own_s + sum(cpu_of(int(child)) for child in children)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,6 @@ MEMORY_SENTENCE: Final = (
     "this needs more memory than one question may take; ask for less: fewer columns, a shorter time"
 )
 CPU_S: Final = 30
-NICE: Final = 10
-"""Of the processes that read etcd and the store: the services of the same machine come first."""
 ROWS_MAX: Final = 10_000
 RESULT_BYTES_MAX: Final = 5 << 20
 
