@@ -128,8 +128,9 @@ def test_shares_follow_the_weights() -> None:
 
 LIMITED = """
 import resource, sys
-from kafscale.console.direct.child_process import limit_self
-limit_self(7)
+from kafscale.console.child import limit_self
+from kafscale.console.direct.questions import MEMORY_BYTES
+limit_self(MEMORY_BYTES, cpu_s=7, writes=False)
 assert resource.getrlimit(resource.RLIMIT_CPU) == (7, 8)
 try:
     bytearray(2 << 30)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,6 +25,7 @@ from kafscale.console import logins
 from kafscale.console.answers import Problem
 from kafscale.console.api import groups as screen
 from kafscale.console.api.groups import SHOWN, merged
+from kafscale.console.child import give
 from kafscale.console.direct.lag import NONE_YET, LagReports
 from kafscale.console.direct.lag_process import Reports, answering
 from kafscale.console.logins import Entrance, Login
@@ -163,7 +165,10 @@ async def test_the_front_door_is_asked_about_listed_groups_that_acls_may_allow_a
 
 async def test_requests_are_answered_with_their_id_until_the_input_ends() -> None:
     lines, said = asyncio.StreamReader(), list[dict[str, Any]]()
-    lines.feed_data(b'{"id":4,"groups":[],"topics":[]}\n{"id":5,"groups":[],"topics":[],"group":"g"}\n')
+    with BytesIO() as sent:
+        give(sent, b'{"id":4,"groups":[],"topics":[]}')
+        give(sent, b'{"id":5,"groups":[],"topics":[],"group":"g"}')
+        lines.feed_data(sent.getvalue())
     lines.feed_eof()
 
     async def read() -> Facts:

@@ -30,7 +30,7 @@ from kafscale.console.direct.stores import Stores
 from kafscale.console.guard import LOOPBACK, Door, answer_headers, refusal
 from kafscale.console.logins import CALLS_MAX, Entrance, Login, Logins
 from kafscale.console.rights import Admits, Needs
-from kafscale.console.routes import API, Call, Route, Site, decoded
+from kafscale.console.routes import API, Call, Route, Site, check_names, decoded
 from kafscale.console.settings import ConsoleSettings
 from kafscale.console.table import served
 from kafscale.operations.sentences import Trouble
@@ -122,6 +122,7 @@ class Server:
     def _handler(self, row: Route) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
         async def handle(request: web.Request) -> web.StreamResponse:
             call = self._call(request)
+            check_names([*call.path.values(), *call.query.values()])
             login = call.person
             if row.needs is not Admits.ANYBODY and login is None:
                 raise Problem(HTTPStatus.UNAUTHORIZED, "no_login", "log in first")
@@ -130,7 +131,7 @@ class Server:
                     if isinstance(row.needs, Needs):
                         await admit(row.needs, call)
                     if row.body is not None:
-                        call.body = decoded(await self._body(request, row), row.body)
+                        call.body = decoded(await self._body(request, row), row.body, row.body_has_names)
                     answer = await row.handler(call)
                     said = None if row.audit is None else row.audit(call)
                     if said is not None:  # before the first byte of the answer is sent

@@ -104,5 +104,6 @@ ROUTES: Final[Sequence[Route]] = (
         changes=True,
         body=GivenRecord,
         body_bytes_max=SENT_BYTES_MAX,
+        body_has_names=False,
     ),
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from typing import Any, Final
 
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, Producer
 from kafscale.client.admin_client import Client, KafkaTrouble, Refusal, trouble_of
 from kafscale.client.json_lines import Record
 from kafscale.client.topics import of_topic
@@ -39,7 +39,7 @@ def send(client: Client, topic: str, record: Record) -> tuple[int, int]:
     )
     said: list[tuple[KafkaError | None, Any]] = []
     headers: list[tuple[str, str | bytes | None]] = list(record.headers)
-    try:
+    with client.failing(of_topic(topic)):
         producer.produce(
             topic,
             record.value,
@@ -52,8 +52,6 @@ def send(client: Client, topic: str, record: Record) -> tuple[int, int]:
         deadline = time.monotonic() + DELIVERY_TIMEOUT_S + 1
         while producer.flush(_POLL_S) and time.monotonic() < deadline:
             refused.check()
-    except KafkaException as exception:
-        raise trouble_of(of_topic(topic), exception.args[0]) from exception
     if not said or (said[0][0] is not None and said[0][0].code() in _UNKNOWN):
         raise KafkaTrouble(
             f"no answer within {DELIVERY_TIMEOUT_S:.0f} s: the record may have been written or not; "

@@ -5,6 +5,7 @@ import { Link, setQuery } from "../router.js";
 import { Failure } from "./failure.js";
 import { count, counted, time } from "./format.js";
 import { useLines } from "./lines.js";
+import { useMe } from "./me.js";
 import { preview } from "./record.js";
 import { useSettings } from "./settings.js";
 
@@ -12,6 +13,7 @@ const HINT = { text: "part of a key or a value", where: "value ->> '$.country' =
 
 /** `query`: of the screen; it has `text` or `where`, and `partition`, `since`. */
 export function Search({ topic, query }) {
+  const { direct } = useMe();
   const [kind, setKind] = useState(query.where ? "where" : "text");
   const { data, error, busy, stopped, run, stop } = useLines(take);
   const sought = query.where || query.text || "";
@@ -30,7 +32,7 @@ export function Search({ topic, query }) {
   const goOn = () => start({ where: query.where, text: query.text, partition: query.partition, since: query.since, cursor: data.cursor }, { hits: data.hits });
   return html`<form class="tools" onSubmit=${submit} role="search">
       <label>Search by <select value=${kind} onChange=${(event) => setKind(event.target.value)}>
-        <option value="text">text</option><option value="where">SQL condition</option></select></label>
+        <option value="text">text</option>${(direct || query.where) && html`<option value="where">SQL condition</option>`}</select></label>
       <input class="wide-input mono" name="sought" required aria-label=${kind === "text" ? "Text" : "SQL condition"} placeholder=${HINT[kind]} value=${sought} />
       <label>Since <select name="since" value=${query.since ?? ""}>
         <option value="">the beginning</option><option value="-15m">15 minutes ago</option><option value="-1h">an hour ago</option><option value="-1d">a day ago</option><option value="-7d">7 days ago</option></select></label>
@@ -43,8 +45,11 @@ export function Search({ topic, query }) {
       ${!busy && data.cursor && data.end !== "end" && html` <button type="button" onClick=${goOn}>Continue</button>`}</p>
     ${data.records > 0 && html`<progress max=${data.records} value=${data.read} aria-label="Read"></progress>`}
     ${data.hits?.length > 0 && html`<${Hits} topic=${topic} hits=${data.hits} />`}
-    <p class="hint">Newest first, from the segments in the object store: no broker works for it. A condition has the columns of <code>records</code>:
-      key, value, key_text, value_text, headers, partition, "offset", timestamp. A record for which it fails (no JSON, for example) is no hit.</p>`;
+    ${direct
+      ? html`<p class="hint">Newest first, from the segments in the object store: no broker works for it. A condition has the columns of <code>records</code>:
+      key, value, key_text, value_text, headers, partition, "offset", timestamp. A record for which it fails (no JSON, for example) is no hit.</p>`
+      : html`<p class="hint">Newest first, by a text only: this console does not read the object store (<code>--no-direct</code>), so a consumer reads the records from the brokers.
+      It ends at 500 hits, 55 s or 256 MiB; "Continue" goes on there.</p>`}`;
 }
 
 function take(data, item) {
@@ -59,6 +64,7 @@ function said(data, busy, stopped) {
   if (busy) return `${read}…`;
   if (data.end === "end") return `${read}: all of them.`;
   if (data.end === "hits") return `${read}; ended at 500 hits.`;
+  if (data.end === "bytes") return `${read}; one search reads 256 MiB at most.`;
   if (data.end === "time") return `${read}; the time of one search is over.`;
   return stopped ? `${read}; stopped.` : `${read}.`;
 }
