@@ -41,6 +41,7 @@ lint:
 	$(BIN)/ruff check -q .
 	@test -z "$$(find libs services cli spark -path '*/src/kafscale/__init__.py')" || { echo 'a src/kafscale/__init__.py breaks the namespace of all members'; exit 1; }
 	@$(BIN)/python tools/module_sizes.py
+	@$(BIN)/python tools/one_clock.py
 	@$(BIN)/python tools/mutants.py --fit
 	@$(BIN)/python -m tools.vendor --check
 types:
