@@ -13,6 +13,7 @@ import msgspec
 from kafscale.access.acl import Operation, ResourceType
 from kafscale.console.answers import bad_request
 from kafscale.console.audit import Audit
+from kafscale.console.records.scan import Scans
 from kafscale.console.records.tail import Tails
 from kafscale.console.rights import Admits, Needs, Resource
 
@@ -67,6 +68,7 @@ class Site:
     schemas: Schemas | None = None
     """None without --schema-registry."""
     tails: Tails = field(default_factory=Tails)
+    scans: Scans = field(default_factory=Scans)
     audit: Audit = field(default_factory=Audit)
 
 

@@ -60,6 +60,9 @@ class Log:
     meta_revision: int = 0
     head_created: int = 0
     committed_only: bool = True  # what its readers see: nothing open or aborted, or all
+    marked_later: tuple[
+        Aborted, ...
+    ] = ()  # aborted by markers above, in segments that a part of a log leaves out
 
     @property
     def name(self) -> str:
@@ -78,7 +81,7 @@ class Log:
     @property
     def aborted(self) -> tuple[Aborted, ...]:
         """The aborted transactions, which its readers pass over. The segment with the marker lists the transaction."""
-        return aborted_in(self.segments) if self.committed_only else ()
+        return (*self.marked_later, *aborted_in(self.segments)) if self.committed_only else ()
 
     def between(self, first: int, end: int) -> tuple[Seg, ...]:
         """The segments that contain any of these offsets."""
