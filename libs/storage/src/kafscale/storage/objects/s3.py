@@ -8,7 +8,6 @@ server's host acknowledges (`progress`); any other request has it for the whole.
 """
 
 import asyncio
-import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Final, TypeVar
@@ -51,6 +50,7 @@ from kafscale.storage.objects.s3_xml import (
     parse_page,
     quoted,
 )
+from kafscale.storage.system import random_uuid
 
 T = TypeVar("T")
 
@@ -214,7 +214,7 @@ class S3Store:
         if not self._config.probe_writes:
             return
         store: ObjectStore = self
-        key = f"{PROBE_PREFIX}{uuid.uuid4().hex}"
+        key = f"{PROBE_PREFIX}{random_uuid().hex}"
         self.conditional_delete = await probe_conditions(store, key)
         self.batches = await probe_batches(store, key, self._delete_together)
         await self._probe_encryption(key)
