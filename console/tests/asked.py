@@ -64,13 +64,14 @@ async def here(work: Work, cluster: Cluster, question: Row) -> list[Row]:
     return lines
 
 
-def sql(text: str, *topics: str) -> Row:
+def sql(text: str, *topics: str, parquet: bool = False) -> Row:
     """What a login asks that may read these topics."""
     readable = list(topics or ("orders",))
     return {
         "kind": "sql",
         "text": text,
         "isolation": "committed",
+        "parquet": parquet,
         "topics": readable,
         "configs": readable,
         "groups": [],

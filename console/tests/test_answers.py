@@ -5,9 +5,10 @@ from __future__ import annotations
 from http import HTTPStatus
 
 import pytest
+from confluent_kafka import KafkaError
 from hypothesis import given
 from hypothesis import strategies as st
-from kafscale.client.admin_client import KafkaTrouble, failure
+from kafscale.client.admin_client import KafkaTrouble, failure, trouble_of
 from kafscale.console.answers import PAGE_ROWS, Problem, Row, page_of, problem_of
 from kafscale.wire.errors import ErrorCode
 
@@ -75,6 +76,25 @@ def test_a_wrong_query_is_said(query: dict[str, str]) -> None:
 )
 def test_a_refusal_of_the_front_door_has_its_status(code: ErrorCode, status: int) -> None:
     assert problem_of(failure("it", code)).status == status
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [
+        (KafkaError._INVALID_ARG, 400),
+        (KafkaError._UNSUPPORTED_FEATURE, 400),
+        (KafkaError._UNKNOWN_TOPIC, 404),
+        (KafkaError._UNKNOWN_PARTITION, 404),
+        (KafkaError._AUTHENTICATION, 401),
+        (KafkaError._TIMED_OUT, 503),
+        (KafkaError._TRANSPORT, 503),
+        (KafkaError._SSL, 503),
+    ],
+)
+def test_a_refusal_of_the_client_library_has_its_status_and_no_answer_is_503(code: int, status: int) -> None:
+    problem = problem_of(trouble_of("it", KafkaError(code)))
+    assert problem.status == status
+    assert problem.sentence.endswith("try again in a moment") == (status == 503)
 
 
 def test_no_answer_is_503() -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,6 +26,7 @@ from kafscale.console import logins
 from kafscale.console.answers import Problem
 from kafscale.console.api import groups as screen
 from kafscale.console.api.groups import SHOWN, merged
+from kafscale.console.child import give
 from kafscale.console.direct.lag import NONE_YET, LagReports
 from kafscale.console.direct.lag_process import Reports, answering
 from kafscale.console.logins import Entrance, Login
@@ -163,7 +166,10 @@ async def test_the_front_door_is_asked_about_listed_groups_that_acls_may_allow_a
 
 async def test_requests_are_answered_with_their_id_until_the_input_ends() -> None:
     lines, said = asyncio.StreamReader(), list[dict[str, Any]]()
-    lines.feed_data(b'{"id":4,"groups":[],"topics":[]}\n{"id":5,"groups":[],"topics":[],"group":"g"}\n')
+    with BytesIO() as sent:
+        give(sent, b'{"id":4,"groups":[],"topics":[]}')
+        give(sent, b'{"id":5,"groups":[],"topics":[],"group":"g"}')
+        lines.feed_data(sent.getvalue())
     lines.feed_eof()
 
     async def read() -> Facts:
@@ -183,4 +189,34 @@ async def test_a_cluster_that_does_not_run_is_a_sentence_and_the_process_is_gone
         await reports.ask([], [])
     with pytest.raises(Problem, match="no cluster runs"):
         await reports.ask([], [])
+    await reports.close()
+
+
+REPORTING = """
+import json, sys
+from kafscale.console.child import give, take
+take(sys.stdin.buffer)
+while (asked := take(sys.stdin.buffer)) is not None:
+    answer = {"id": json.loads(asked)["id"], "at_ms": 7, "making": False}
+    give(sys.stdout.buffer, json.dumps(answer).encode())
+"""
+
+
+async def test_a_page_that_had_a_report_waits_for_it_again_however_slow_the_next_reading_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = asyncio.create_subprocess_exec
+
+    async def reporting(*_: str, **more: Any) -> asyncio.subprocess.Process:
+        return await start(sys.executable, "-c", REPORTING, **more)
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", reporting)
+    monkeypatch.setattr("kafscale.console.direct.lag.PATIENCE_S", 0.0)
+    monkeypatch.setattr("kafscale.console.direct.lag.LATER_S", DONE_S)
+    reports = LagReports(Target(tmp_path, None))
+    assert (await reports.ask([], []))["making"], "nobody waits for the first report"
+    async with asyncio.timeout(DONE_S):
+        while (await reports.ask([], []))["at_ms"] is None:
+            await asyncio.sleep(0)
+    assert (await reports.ask([], []))["at_ms"] == 7
     await reports.close()

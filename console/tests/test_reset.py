@@ -14,6 +14,7 @@ from kafscale.console.reset import (
     moved,
     parse_csv,
     planned,
+    time_of,
     wishes,
 )
 
@@ -64,6 +65,15 @@ def test_a_shift_needs_an_offset_and_stays_in_the_chosen_partitions() -> None:
     assert wishes(Aim(to="shift", by=-4), before, [ORDERS, ("orders", 1)]) == {ORDERS: 6}
     with pytest.raises(AimWrong, match="number of records"):
         wishes(Aim(to="shift"), before, [ORDERS])
+
+
+def test_a_duration_ends_now_and_begins_in_1970_at_the_earliest() -> None:
+    assert time_of(Aim(to="duration", ago_ms=400), 1_000) == 600
+    assert time_of(Aim(to="duration", ago_ms=4_000), 1_000) == 0
+    assert time_of(Aim(to="time", at_ms=7), 1_000) == 7
+    for aim in (Aim(to="duration", at_ms=7), Aim(to="time", ago_ms=7)):
+        with pytest.raises(AimWrong, match="give"):
+            time_of(aim, 1_000)
 
 
 def test_exact_offsets_are_lines_as_kafka_exports_them() -> None:

@@ -15,13 +15,14 @@ from kafscale.access.acl import Operation, ResourceType
 from kafscale.access.protocol import SecurityProtocol
 from kafscale.client.security import OPEN
 from kafscale.console import table
-from kafscale.console.answers import Lines, Row, bad_request
+from kafscale.console.answers import Lines, Problem, Row, bad_request
 from kafscale.console.logins import Entrance, Login
 from kafscale.console.rights import Admits, Resource, on_cluster, on_topic
-from kafscale.console.routes import API, Call, Route
+from kafscale.console.routes import API, Call, Route, check_names
 from kafscale.console.server import CALLS_MAX, serving
 from kafscale.console.settings import ConsoleSettings
 from kafscale.operations.target import Target
+from yarl import URL
 
 OPEN_CLUSTER = Entrance("127.0.0.1:1", OPEN)
 HELD: dict[Resource, frozenset[Operation]] = {
@@ -126,6 +127,21 @@ async def test_a_read_only_console_has_no_route_that_changes() -> None:
                     row.method, API + path, data=b"{}", headers=changing(session)
                 ) as answer:
                     assert answer.status == 404
+
+
+@pytest.mark.parametrize("path", ["/echo/a%00b", "/echo/orders?group=a%00b"])
+async def test_a_name_with_the_character_0_is_refused(path: str) -> None:
+    """confluent-kafka would end it there, and so delete another topic than the page names."""
+    async with console() as session, session.get(URL(API + path, encoded=True)) as answer:
+        assert answer.status == 400
+        assert "character 0" in (await answer.json())["sentence"]
+
+
+@pytest.mark.parametrize("body", ["a\0", ["x", "a\0"], {"a\0": 1}, {"x": [{"y": "\0"}]}])
+def test_a_name_in_a_body_has_no_character_0(body: object) -> None:
+    check_names({"x": [1, None, "a\\0"]})
+    with pytest.raises(Problem, match="character 0"):
+        check_names(body)
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,12 @@ from __future__ import annotations
 
 import asyncio
 import time
+from base64 import b64decode
+from io import BytesIO
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from kafscale.console.answers import Problem
 from kafscale.console.direct import questions as limits
@@ -17,7 +21,7 @@ from kafscale.lake.sources import TABLES
 from kafscale.lake.sql import TEXTS
 from kafscale.operations.clusters import Cluster
 
-from .asked import SECRET, asked, children, cluster, here, rows, sql
+from .asked import SECRET, Row, asked, children, cluster, here, rows, sql
 
 __all__ = ["children", "cluster"]
 
@@ -30,6 +34,57 @@ async def test_a_query_is_answered_with_columns_rows_and_an_end(children: Childr
     assert lines[1] == {"columns": [{"name": "partition", "type": "int32"}, {"name": "n", "type": "int64"}]}
     assert rows(lines) == [[0, 300]]
     assert lines[-1] == {"end": {"rows": 1, "cut": None, "notices": []}}
+
+
+def file_of(lines: list[Row]) -> pa.Table:
+    return pq.read_table(BytesIO(b"".join(b64decode(line["parquet"]) for line in lines if "parquet" in line)))
+
+
+async def test_a_result_as_parquet_has_the_types_and_values_of_the_query(children: Children) -> None:
+    huge = 2**127 - 1
+    text = f'select "offset", value, {huge}::hugeint as huge from records order by 1'
+    lines = await asked(children, sql(text, parquet=True))
+    assert lines[-1] == {"end": {"rows": 300, "cut": None, "notices": []}}
+    assert rows(lines) == []
+    table = file_of(lines)
+    assert table.column("offset").to_pylist() == list(range(300))
+    assert table.column("value")[7].as_py() == b"order-0-7"
+    assert str(table.schema.field("offset").type) == "int64"
+    assert str(table.schema.field("huge").type) == "decimal128(38, 0)"
+
+
+@pytest.mark.parametrize(
+    ("text", "cut"),
+    [
+        ("select range as n from range(1000000)", "10,000 rows"),
+        ("select repeat('x', 100000) || range as big from range(1000)", "5 MiB"),
+    ],
+)
+async def test_a_parquet_file_ends_at_the_bounds_and_says_so(cluster: Cluster, text: str, cut: str) -> None:
+    lines = await here(answer_sql, cluster, sql(text, parquet=True))
+    end = lines[-1]["end"]
+    assert end["cut"] == cut
+    assert file_of(lines).num_rows == end["rows"] > 0
+    assert sum(len(line.get("parquet", "")) for line in lines) < limits.OUTPUT_BYTES_MAX
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("select 1 as a, 2 as a", 'two columns have the name "a"'),
+        ("select interval 1 day as age", "cast the column"),
+        ("select union_value(num := 1) as u", "cast the column"),
+    ],
+)
+async def test_what_parquet_does_not_have_is_a_sentence(cluster: Cluster, text: str, why: str) -> None:
+    lines = await here(answer_sql, cluster, sql(text, parquet=True))
+    assert (lines[-1]["error"], why in lines[-1]["sentence"]) == ("bad_query", True)
+    assert not any("parquet" in line for line in lines)
+
+
+async def test_an_empty_result_is_a_file_with_its_columns(cluster: Cluster) -> None:
+    text = "select partition from records where false"
+    assert file_of(await here(answer_sql, cluster, sql(text, parquet=True))).schema.names == ["partition"]
 
 
 @pytest.mark.parametrize(

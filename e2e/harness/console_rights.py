@@ -48,6 +48,9 @@ class Person:
     def ask(self, method: str, path: str) -> Answer:
         return self._ask(method, path, {})[0]
 
+    def change(self, method: str, path: str, body: object) -> Answer:
+        return self._ask(method, path, body)[0]
+
     def _ask(self, method: str, path: str, body: object) -> tuple[Answer, str]:
         connection = http.client.HTTPConnection(urlsplit(self._url).netloc, timeout=ANSWER_TIMEOUT_S)
         headers = {"Cookie": self._cookie}

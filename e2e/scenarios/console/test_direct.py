@@ -7,14 +7,15 @@ import json
 import re
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
-from playwright.sync_api import expect
+from playwright.sync_api import Browser, expect
 
 from e2e.harness.cluster import Cluster
-from e2e.harness.console_page import Visitor
+from e2e.harness.console_page import Visitor, console_of
 from e2e.harness.secured import done
 
 pytestmark = pytest.mark.timeout(600)
@@ -55,6 +56,10 @@ def test_a_person_asks_counts_by_a_field_and_takes_the_result_along(visitor: Vis
         page.get_by_role("button", name="Download JSON").click()
     download.value.save_as(tmp_path / "query.json")
     assert {"country": "NL", "records": 500} in json.loads((tmp_path / "query.json").read_text())
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Download Parquet").click()
+    download.value.save_as(tmp_path / "query.parquet")
+    assert {"country": "NL", "records": 500} in pq.read_table(tmp_path / "query.parquet").to_pylist()
 
 
 def test_a_mistake_is_a_sentence_and_a_query_can_be_cancelled(visitor: Visitor) -> None:
@@ -91,6 +96,43 @@ def test_a_record_is_found_by_a_field_of_its_json_and_more_hits_are_a_button_awa
     assert numbers == list(range(1_498, -1, -2))
     page.locator("tbody tr").first.get_by_role("link").click()
     expect(page.get_by_role("heading", level=1)).to_contain_text("1498")
+
+
+def test_without_direct_reads_a_consumer_searches_by_text_and_goes_on(
+    browser: Browser, cluster: Cluster
+) -> None:
+    with console_of(["--bootstrap-server", cluster.bootstrap, "--no-direct"]) as url:
+        context = browser.new_context(viewport={"width": 1280, "height": 800})
+        visitor = Visitor(context.new_page(), url)
+        page = visitor.page
+        visitor.go("/topics/orders")
+        page.get_by_role("link", name="Search").click()
+        expect(page.get_by_text("this console does not read the object store")).to_be_visible()
+        expect(page.get_by_role("option", name="SQL condition")).to_have_count(0)
+        page.get_by_label("Text", exact=True).fill("<B>1234</b>")
+        page.get_by_role("button", name="Search").click()
+        expect(page.get_by_role("status")).to_contain_text("1 hit; read 1,500 of 1,500 records: all of them.")
+        visitor.inspect("search-by-a-consumer")
+        page.get_by_label("Text", exact=True).fill('"country": "nl"')
+        page.get_by_role("button", name="Search").click()
+        expect(page.get_by_role("status")).to_contain_text(
+            "500 hits; read 1,500 of 1,500 records: all of them."
+        )
+        page.get_by_label("Text", exact=True).fill("country")
+        page.get_by_role("button", name="Search").click()
+        expect(page.get_by_role("status")).to_contain_text("ended at 500 hits")
+        page.get_by_role("button", name="Continue").click()
+        expect(page.get_by_role("status")).to_contain_text("1,000 hits; read")
+        expect(page.get_by_role("status")).to_contain_text("ended at 500 hits")
+        visitor.go("/topics/orders/search?text=%3Eb&since=-15m")
+        expect(page.get_by_role("status")).to_contain_text(
+            "0 hits; read 1,500 of 1,500 records: all of them."
+        )
+        visitor.expected.add("400")
+        visitor.go("/topics/orders/search?where=true")
+        expect(page.get_by_role("alert")).to_contain_text("so it searches by a text only")
+        context.close()
+        visitor.check()
 
 
 def test_storage_shows_what_is_stored_and_a_check_finds_it_whole(visitor: Visitor) -> None:

@@ -11,8 +11,17 @@ from socketserver import StreamRequestHandler, ThreadingTCPServer
 
 import pytest
 from kafscale.client.admin_client import Client, KafkaTrouble, Passing, failure, patiently
+from kafscale.client.groups import commit_offsets, committed_by_group, delete_offsets
 from kafscale.client.request import BadAnswer, request_metadata
-from kafscale.client.topics import list_topics
+from kafscale.client.topics import (
+    add_partitions,
+    create_topic,
+    delete_before,
+    find_topics,
+    list_topics,
+    offsets_at,
+)
+from kafscale.client.users import store_password
 from kafscale.runtime.ports import free_port
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.errors import ErrorCode
@@ -146,6 +155,38 @@ def test_where_no_server_is_the_sentence_says_what_to_do(
 def test_an_address_without_a_port_is_refused() -> None:
     with pytest.raises(KafkaTrouble, match="^--bootstrap-server: 'kafka' is not host:port, such as"):
         Client("kafka")
+
+
+HUGE = 1 << 40
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        lambda client: create_topic(client, "a\0b", 1, {}),
+        lambda client: create_topic(client, "new", 1 << 20, {}),
+        lambda client: add_partitions(client, "orders", 0),
+        lambda client: find_topics(client, [""]),
+        lambda client: offsets_at(client, [("orders", HUGE)], -1),
+        lambda client: delete_before(client, {("orders", -7): 1}),
+        lambda client: committed_by_group(client, [""]),
+        lambda client: commit_offsets(client, "g", {("orders", 0): 1 << 70}),
+        lambda client: commit_offsets(client, "g", {}),
+        lambda client: delete_offsets(client, "g", [("orders", HUGE)]),
+        lambda client: store_password(client, "", "secret", ["SCRAM-SHA-256"], 4096),
+        lambda client: store_password(client, "alice", "", ["SCRAM-SHA-256"], 4096),
+    ],
+)
+def test_what_the_client_itself_refuses_is_a_sentence_with_the_code_of_a_wrong_request(
+    work: Callable[[Client], object],
+) -> None:
+    with server(two_topics) as there:
+        client = Client(there, connect_timeout_s=1.0)
+        with pytest.raises(KafkaTrouble) as trouble:
+            work(client)
+    assert trouble.value.code == ErrorCode.INVALID_REQUEST
+    assert "secret" not in str(trouble.value)
+    assert not str(trouble.value).endswith("try again in a moment")
 
 
 def test_a_request_by_hand_refuses_an_answer_that_is_not_kafkas() -> None:

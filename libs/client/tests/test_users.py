@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from confluent_kafka.admin import UserScramCredentialUpsertion
@@ -20,7 +22,11 @@ class FakeClient:
     def alter_user_scram_credentials(self, alterations: list[UserScramCredentialUpsertion]) -> None:
         self.sent += alterations
 
-    def ask_one(self, *_: object) -> None: ...
+    def ask_one(self, _: object, send: Callable[[], None]) -> None:
+        send()
+
+    def failing(self, _: object) -> AbstractContextManager[None]:
+        return nullcontext()
 
 
 def made_with(salt: bytes) -> ScramCredential:

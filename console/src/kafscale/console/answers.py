@@ -52,18 +52,23 @@ _STATUS: Final[Mapping[int, tuple[HTTPStatus, str]]] = {
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: (HTTPStatus.FORBIDDEN, "forbidden"),
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: (HTTPStatus.FORBIDDEN, "forbidden"),
     ErrorCode.SASL_AUTHENTICATION_FAILED: (HTTPStatus.UNAUTHORIZED, "no_login"),
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: (HTTPStatus.NOT_FOUND, "not_found"),
+    ErrorCode.BROKER_ID_NOT_REGISTERED: (HTTPStatus.NOT_FOUND, "not_found"),
     ErrorCode.GROUP_ID_NOT_FOUND: (HTTPStatus.NOT_FOUND, "not_found"),
     ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: (HTTPStatus.NOT_FOUND, "not_found"),
     ErrorCode.RESOURCE_NOT_FOUND: (HTTPStatus.NOT_FOUND, "not_found"),
     ErrorCode.TOPIC_ALREADY_EXISTS: (HTTPStatus.CONFLICT, "conflict"),
     ErrorCode.NON_EMPTY_GROUP: (HTTPStatus.CONFLICT, "conflict"),
     ErrorCode.UNKNOWN_MEMBER_ID: (HTTPStatus.CONFLICT, "conflict"),
+    ErrorCode.INVALID_TXN_STATE: (HTTPStatus.CONFLICT, "conflict"),
+    ErrorCode.TRANSACTION_COORDINATOR_FENCED: (HTTPStatus.CONFLICT, "conflict"),
     ErrorCode.THROTTLING_QUOTA_EXCEEDED: (HTTPStatus.TOO_MANY_REQUESTS, "throttled"),
 }
 
 
 def problem_of(trouble: KafkaTrouble) -> Problem:
-    """The front door's answer as one of the console. No answer at all is 503, another refusal 400."""
+    """The front door's answer, or the client's own refusal, as one of the console. No answer at all is 503, another
+    refusal 400."""
     if isinstance(trouble, NoTopic):
         return not_found(str(trouble))
     if trouble.code is None or trouble.passes:

@@ -204,14 +204,15 @@ def operations_on(client: Client, resources: Iterable[Resource]) -> dict[Resourc
     topics = [name for kind, name in found if kind is ResourceType.TOPIC]
     groups = [name for kind, name in found if kind is ResourceType.GROUP]
     futures: dict[Resource, Any] = {}
-    if topics:
-        asked = client.admin.describe_topics(
-            TopicCollection(topics), include_authorized_operations=True, request_timeout=ANSWER_TIMEOUT_S
-        )
-        futures |= {(ResourceType.TOPIC, name): future for name, future in asked.items()}
-    for resource in found:
-        if resource[0] is ResourceType.CLUSTER:
-            futures[resource] = client.admin.describe_cluster(include_authorized_operations=True)
+    with client.failing("the rights of this login"):
+        if topics:
+            asked = client.admin.describe_topics(
+                TopicCollection(topics), include_authorized_operations=True, request_timeout=ANSWER_TIMEOUT_S
+            )
+            futures |= {(ResourceType.TOPIC, name): future for name, future in asked.items()}
+        for resource in found:
+            if resource[0] is ResourceType.CLUSTER:
+                futures[resource] = client.admin.describe_cluster(include_authorized_operations=True)
     return found | _said(futures) | _of_groups(client, groups)
 
 

@@ -24,12 +24,14 @@ Offset = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class Aim(msgspec.Struct, forbid_unknown_fields=True):
-    """Where the offsets go. `time`: the first record at or after `at_ms`, else the end. `shift`: by `by` records,
+    """Where the offsets go. `time`: the first record at or after `at_ms`, else the end. `duration`: the same at a time
+    `ago_ms` before now. `shift`: by `by` records,
     forwards or back. `group`: to those of another group. `csv`: exact offsets, in lines of topic,partition,offset, as
     kafka-consumer-groups exports them."""
 
-    to: Literal["earliest", "latest", "time", "shift", "group", "csv"]
+    to: Literal["earliest", "latest", "time", "duration", "shift", "group", "csv"]
     at_ms: Offset | None = None
+    ago_ms: Offset | None = None
     by: int | None = None
     group: str | None = None
     csv: str = ""
@@ -73,6 +75,17 @@ def wishes(aim: Aim, before: Mapping[Place, int], chosen: Iterable[Place]) -> di
         case _:
             return {}
     return {place: offset for place, offset in found.items() if place in places}
+
+
+def time_of(aim: Aim, now_ms: int) -> int:
+    """Of `time` and `duration`, in ms since 1970. Raises AimWrong."""
+    if aim.to == "duration":
+        if aim.ago_ms is None:
+            raise AimWrong("give how long ago")
+        return max(now_ms - aim.ago_ms, 0)
+    if aim.at_ms is None:
+        raise AimWrong("give a time")
+    return aim.at_ms
 
 
 def planned(

@@ -13,6 +13,7 @@ import msgspec
 from kafscale.access.acl import Operation, ResourceType
 from kafscale.console.answers import bad_request
 from kafscale.console.audit import Audit
+from kafscale.console.records.scan import Scans
 from kafscale.console.records.tail import Tails
 from kafscale.console.rights import Admits, Needs, Resource
 
@@ -45,6 +46,8 @@ class Route:
     direct: bool = False
     body: type[msgspec.Struct] | None = None
     body_bytes_max: int = 2 * 1024 * 1024
+    body_has_names: bool = True
+    """False: the texts of the body are not names, so they may have every character."""
     audit: Callable[[Call], dict[str, str] | None] | None = None
     """What a line of the audit log says of a read, beside who asked and from where (law S8). Each route that is
     `direct` has it. None: this request has read neither etcd nor the store."""
@@ -65,6 +68,7 @@ class Site:
     schemas: Schemas | None = None
     """None without --schema-registry."""
     tails: Tails = field(default_factory=Tails)
+    scans: Scans = field(default_factory=Scans)
     audit: Audit = field(default_factory=Audit)
 
 
@@ -119,9 +123,29 @@ class Call:
         return self.site.stores
 
 
-def decoded(body: bytes, kind: type[msgspec.Struct]) -> msgspec.Struct:
+def check_names(texts: Any) -> None:
+    """Raises Problem if one of the texts in a dict or list, at any depth, has the character 0.
+
+    confluent-kafka ends some names there: a deletion of the topic `a\\0b` would delete the topic `a`.
+    """
+    match texts:
+        case str() if "\0" in texts:
+            raise bad_request("a name has the character 0, which no name in Kafka has; leave it out")
+        case dict():
+            for key, value in texts.items():
+                check_names(key)
+                check_names(value)
+        case list():
+            for each in texts:
+                check_names(each)
+
+
+def decoded(body: bytes, kind: type[msgspec.Struct], has_names: bool = True) -> msgspec.Struct:
     """Structs have `forbid_unknown_fields=True`. Raises Problem."""
     try:
-        return msgspec.json.decode(body, type=kind)
+        found = msgspec.json.decode(body, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as wrong:
         raise bad_request(f"the body is wrong: {wrong}") from wrong
+    if has_names:
+        check_names(msgspec.to_builtins(found))
+    return found

@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -30,7 +31,7 @@ from kafscale.console.direct.stores import Stores
 from kafscale.console.guard import LOOPBACK, Door, answer_headers, refusal
 from kafscale.console.logins import CALLS_MAX, Entrance, Login, Logins
 from kafscale.console.rights import Admits, Needs
-from kafscale.console.routes import API, Call, Route, Site, decoded
+from kafscale.console.routes import API, Call, Route, Site, check_names, decoded
 from kafscale.console.settings import ConsoleSettings
 from kafscale.console.table import served
 from kafscale.operations.sentences import Trouble
@@ -58,7 +59,9 @@ class _Strangers:
 
 class Server:
     def __init__(self, site: Site, door: Door, assets: Assets) -> None:
-        self._site, self._door, self._assets = site, door, assets
+        self._site, self._assets = site, assets
+        self.door = door
+        """A renewed certificate changes its names, and nothing else of it."""
         self._headers = answer_headers(door, assets.csp)
         self._cookie = COOKIE_TLS if door.encrypted else COOKIE
         self._calls, self._strangers = 0, _Strangers()
@@ -69,6 +72,8 @@ class Server:
             connections=lambda: len(self.connections or ()),
             sessions=lambda: len(site.logins.sessions),
             calls=lambda: self._calls,
+            tails=lambda: site.tails.count,
+            decoded={} if site.schemas is None else site.schemas.outcomes,
         )
 
     def application(self) -> web.Application:
@@ -99,7 +104,7 @@ class Server:
     async def _guarded(
         self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
-        if (refused := refusal(self._door, request.method, request.headers)) is not None:
+        if (refused := refusal(self.door, request.method, request.headers)) is not None:
             return failure(Problem(refused.status, refused.error, refused.sentence))
         try:
             return await handler(request)
@@ -122,6 +127,7 @@ class Server:
     def _handler(self, row: Route) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
         async def handle(request: web.Request) -> web.StreamResponse:
             call = self._call(request)
+            check_names([*call.path.values(), *call.query.values()])
             login = call.person
             if row.needs is not Admits.ANYBODY and login is None:
                 raise Problem(HTTPStatus.UNAUTHORIZED, "no_login", "log in first")
@@ -130,7 +136,7 @@ class Server:
                     if isinstance(row.needs, Needs):
                         await admit(row.needs, call)
                     if row.body is not None:
-                        call.body = decoded(await self._body(request, row), row.body)
+                        call.body = decoded(await self._body(request, row), row.body, row.body_has_names)
                     answer = await row.handler(call)
                     said = None if row.audit is None else row.audit(call)
                     if said is not None:  # before the first byte of the answer is sent
@@ -186,7 +192,7 @@ class Server:
             who.calls -= 1
 
     def _set_cookie(self, response: web.Response, session_id: str | None) -> None:
-        secure = self._door.encrypted
+        secure = self.door.encrypted
         if session_id:
             response.set_cookie(
                 self._cookie, session_id, httponly=True, samesite="Strict", path="/", secure=secure
@@ -333,7 +339,10 @@ async def _listening(
     if certificate is not None:
         tls = {"ssl": certificate.context, "ssl_handshake_timeout": HEAD_S}
     loop = asyncio.get_running_loop()
-    watch = None if certificate is None else loop.create_task(certificate.watch())
+    watch = None
+    if certificate is not None:
+        renewed = partial(_rename, server, settings, certificate)
+        watch = loop.create_task(certificate.watch(renewed))
     try:
         try:
             listener = await loop.create_server(connections, settings.listen, settings.port, **tls)
@@ -348,6 +357,11 @@ async def _listening(
             watch.cancel()
         connections.close()
         await runner.cleanup()
+
+
+def _rename(server: Server, settings: ConsoleSettings, certificate: Certificate) -> None:
+    """A renewed certificate may have other names."""
+    server.door = door_of(settings, certificate.names)
 
 
 def _taken(settings: ConsoleSettings, error: OSError) -> str:

@@ -25,10 +25,12 @@ from kafscale.console.reset import (
     commands,
     moved,
     planned,
+    time_of,
     wishes,
 )
 from kafscale.console.rights import on_group
 from kafscale.console.routes import Call, Route
+from kafscale.operations.positions import now_ms
 
 FIRST_MAX: Final = 20
 FIRST_TIMEOUT_S: Final = 3.0
@@ -106,10 +108,8 @@ def _wishes(
             return {place: log.start for place, log in bounds.items()}
         case "latest":
             return {place: log.end for place, log in bounds.items()}
-        case "time":
-            if aim.at_ms is None:
-                raise AimWrong("give a time")
-            found = offsets_at(client, bounds, aim.at_ms)
+        case "time" | "duration":
+            found = offsets_at(client, bounds, time_of(aim, now_ms()))
             return {
                 place: log.end if found[place].offset == NO_OFFSET else found[place].offset
                 for place, log in bounds.items()

@@ -3,21 +3,19 @@
 Law S6: bytes and schemas are not trusted. A few bytes may claim 2^40 elements, and a schema may nest without end. So
 this process has little memory, its parent ends it when it is late, and its end is only the end of these views.
 
-Messages in both directions are a length (4 bytes) and MessagePack: a Job, and a list of Answers in the order of items.
+Messages (`console.child`) are MessagePack: a Job, and a list of Answers in the order of items.
 """
 
 from __future__ import annotations
 
 import os
-import resource
-import struct
 import sys
-from typing import IO, Any, Final
+from typing import Any, Final
 
 import msgspec
+from kafscale.console.child import give, limit_self, take
 
 MEMORY_BYTES: Final = 1 << 30
-LENGTH: Final = struct.Struct(">I")
 
 
 class Item(msgspec.Struct, array_like=True):
@@ -70,21 +68,14 @@ def answers(job: Job) -> list[Answer]:
     return found
 
 
-def serve(read: IO[bytes], write: IO[bytes]) -> None:
-    while len(head := read.read(LENGTH.size)) == LENGTH.size:
-        job = msgspec.msgpack.decode(read.read(*LENGTH.unpack(head)), type=Job)
-        body = msgspec.msgpack.encode(answers(job))
-        write.write(LENGTH.pack(len(body)) + body)
-        write.flush()
-
-
 def main() -> None:
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    limit_self(MEMORY_BYTES, writes=True)  # protoc reads and writes files
     with os.fdopen(os.dup(1), "wb") as write, open(os.devnull, "wb") as nothing:
         os.dup2(nothing.fileno(), 1)  # protoc writes to both
         os.dup2(nothing.fileno(), 2)
-        serve(sys.stdin.buffer, write)
+        while (message := take(sys.stdin.buffer)) is not None:
+            job = msgspec.msgpack.decode(message, type=Job)
+            give(write, msgspec.msgpack.encode(answers(job)))
 
 
 if __name__ == "__main__":

@@ -6,14 +6,14 @@ Law R7 holds here too: if such bytes cannot be decoded they are shown as any oth
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
-from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
-from kafscale.console.decode.child import LENGTH, Answer, Given, Item, Job
+from kafscale.console.child import Kept, TooLong
+from kafscale.console.decode.child import Answer, Given, Item, Job
 from kafscale.console.decode.plain import Format, Unfit, View, json_of, view_of
 from kafscale.console.decode.registry import Registry, RegistryTrouble, Schema
 
@@ -21,7 +21,7 @@ JOB_TIMEOUT_S: Final = 10.0
 TRY_TIMEOUT_S: Final = 5.0
 ONE_TIMEOUT_S: Final = 2.0
 """Of an item alone, after a job that was too much. It includes the start of the child."""
-IDLE_S: Final = 300.0
+MODULE: Final = "kafscale.console.decode.child"
 SCHEMAS_MAX: Final = 50
 """Of one page of records."""
 _HEADER_BYTES: Final = 5
@@ -40,13 +40,14 @@ def schema_id_of(data: bytes | None) -> int | None:
 
 
 class Schemas:
-    """The registry, and the child process that decodes; the process ends when it was idle for IDLE_S."""
+    """The registry, and the child process that decodes."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
-        self._child: Process | None = None
+        self._kept = Kept(MODULE, _ANSWER_BYTES_MAX, quiet=True)
         self._turn = asyncio.Lock()
-        self._idle: asyncio.TimerHandle | None = None
+        self.outcomes: Counter[tuple[str, str]] = Counter()
+        """How many fields by format (a kind of schema, or unknown) and outcome (decoded or failed)."""
 
     async def views(self, fields: Iterable[bytes | None], chars_max: int) -> Views:
         """Of those with a header."""
@@ -66,7 +67,11 @@ class Schemas:
             else:
                 binary.append(data)
         known = {number: each for number, each in schemas.items() if isinstance(each, Schema)}
-        return found | await self._decoded(binary, known, chars_max)
+        found |= await self._decoded(binary, known, chars_max)
+        for data, view in found.items():
+            kind = known[framed[data]].kind.lower() if framed[data] in known else "unknown"
+            self.outcomes[kind, "failed" if "reason" in view else "decoded"] += 1
+        return found
 
     async def _schema(self, schema_id: int) -> Schema | str:
         """Or why there is none."""
@@ -105,16 +110,11 @@ class Schemas:
         """One job at a time. If it ends the child, its items are tried one by one, so that only those that do harm are
         without an answer."""
         async with self._turn:
-            if self._idle is not None:
-                self._idle.cancel()
             until_s = time.monotonic() + JOB_TIMEOUT_S
-            try:
-                found = await self._tried(job, TRY_TIMEOUT_S)
-                if found is None and len(job.items) > 1:
-                    found = [await self._one(job, item, until_s) for item in job.items]
-                return found or [Answer(reason=_CUT_OFF)] * len(job.items)
-            finally:
-                self._idle = asyncio.get_running_loop().call_later(IDLE_S, self._kill)
+            found = await self._tried(job, TRY_TIMEOUT_S)
+            if found is None and len(job.items) > 1:
+                found = [await self._one(job, item, until_s) for item in job.items]
+            return found or [Answer(reason=_CUT_OFF)] * len(job.items)
 
     async def _one(self, job: Job, item: Item, until_s: float) -> Answer:
         limit_s = min(ONE_TIMEOUT_S, until_s - time.monotonic())
@@ -125,49 +125,23 @@ class Schemas:
     async def _tried(self, job: Job, limit_s: float) -> list[Answer] | None:
         """None if the child was late or ended. The next job has a new child then."""
         try:
-            async with asyncio.timeout(limit_s):
-                return await self._exchange(job)
-        except (TimeoutError, OSError, EOFError, msgspec.MsgspecError):
-            await self._end_child()
-            return None
+            async with asyncio.timeout(limit_s), self._kept.use() as child:
+                await child.send(msgspec.msgpack.encode(job))
+                message = await child.receive()
+            if message is not None:
+                found = msgspec.msgpack.decode(message, type=list[Answer])
+                if len(found) == len(job.items):
+                    return found
+        except (TimeoutError, OSError, TooLong, msgspec.MsgspecError):
+            pass
         except asyncio.CancelledError:
-            await self._end_child()  # its answer would be taken for that of the next job
+            await self._kept.end()  # its answer would be taken for that of the next job
             raise
-
-    async def _exchange(self, job: Job) -> list[Answer]:
-        if self._child is None or self._child.returncode is not None:
-            module = "kafscale.console.decode.child"
-            self._child = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", module, stdin=PIPE, stdout=PIPE, stderr=DEVNULL
-            )
-        stdin, stdout = self._child.stdin, self._child.stdout
-        assert stdin is not None
-        assert stdout is not None
-        body = msgspec.msgpack.encode(job)
-        stdin.write(LENGTH.pack(len(body)) + body)
-        await stdin.drain()
-        (length,) = LENGTH.unpack(await stdout.readexactly(LENGTH.size))
-        if length > _ANSWER_BYTES_MAX:
-            raise OSError("the answer is too long")
-        found = msgspec.msgpack.decode(await stdout.readexactly(length), type=list[Answer])
-        if len(found) != len(job.items):
-            raise OSError("the answer is of another job")
-        return found
-
-    def _kill(self) -> None:
-        if self._child is not None and self._child.returncode is None:
-            self._child.kill()
-
-    async def _end_child(self) -> None:
-        self._kill()
-        if self._child is not None:
-            await self._child.wait()
-            self._child = None
+        await self._kept.end()
+        return None
 
     async def close(self) -> None:
-        if self._idle is not None:
-            self._idle.cancel()
-        await self._end_child()
+        await self._kept.close()
         await self._registry.close()
 
 

@@ -3,41 +3,27 @@
 Law S6: what a person asks (SQL) and what clients wrote (records) is read here, not in the console. If this process
 dies, only that answer is lost.
 
-The question is a JSON object on a line of standard input; the answer is JSON objects on lines of standard output. When
-the input ends, the console has gone or nobody waits any more, so the process ends too.
+The question is a JSON object, the answer several: messages of `console.child`. When the input ends, the console has
+gone or nobody waits any more, so the process ends too.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-import resource
 import sys
 import threading
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 import orjson
+from kafscale.console.child import give, limit_self, take
 from kafscale.console.direct.questions import MEMORY_BYTES, MEMORY_SENTENCE, Row, Say, target_of_json
 
 if TYPE_CHECKING:
     from kafscale.operations.clusters import Cluster
 
 Work = Callable[["Cluster", Row, Say], Awaitable[None]]
-
-
-def limit_self(cpu_s: int) -> None:
-    """Address space, processor time, no file, no core dump."""
-    for kind, soft, hard in (
-        (resource.RLIMIT_AS, MEMORY_BYTES, MEMORY_BYTES),
-        (resource.RLIMIT_CPU, cpu_s, cpu_s + 1),  # at the first the kernel says why it ends the process
-        (resource.RLIMIT_FSIZE, 0, 0),
-        (resource.RLIMIT_CORE, 0, 0),
-    ):
-        _, most = resource.getrlimit(kind)
-        if most != resource.RLIM_INFINITY:
-            soft, hard = min(soft, most), min(hard, most)
-        resource.setrlimit(kind, (soft, hard))
 
 
 def work_of(kind: str) -> Work:
@@ -51,6 +37,10 @@ def work_of(kind: str) -> Work:
             from kafscale.console.direct.search import answer_search
 
             return answer_search
+        case "batch":
+            from kafscale.console.direct.batch import answer_batch
+
+            return answer_batch
         case "storage":
             from kafscale.console.direct.storage import answer_storage
 
@@ -106,8 +96,11 @@ def _end_with_input() -> None:
 
 
 def main() -> None:
-    question = orjson.loads(sys.stdin.buffer.readline())
-    limit_self(question["cpu_s"])
+    asked = take(sys.stdin.buffer)
+    if asked is None:
+        return
+    question = orjson.loads(asked)
+    limit_self(MEMORY_BYTES, cpu_s=question["cpu_s"], writes=False)
     threading.Thread(target=_end_with_input, daemon=True).start()
 
     saying = threading.Lock()
@@ -115,8 +108,7 @@ def main() -> None:
     def say(row: Row) -> None:
         """Threads that read for a query say it too."""
         with saying:
-            sys.stdout.buffer.write(orjson.dumps(row) + b"\n")
-            sys.stdout.buffer.flush()
+            give(sys.stdout.buffer, orjson.dumps(row))
 
     asyncio.run(run(question, say))
     os._exit(0)  # threads of libraries may still wait

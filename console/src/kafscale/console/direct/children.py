@@ -8,15 +8,14 @@ OUTPUT_BYTES_MAX.
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
-import sys
 from collections.abc import AsyncGenerator
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 from kafscale.console.answers import Problem
+from kafscale.console.child import Child, TooLong
 from kafscale.console.direct.questions import (
     AT_ONCE_MAX,
     CPU_S,
@@ -89,18 +88,8 @@ class Children:
     async def _answer(self, question: Row, wall_s: float, lines: asyncio.Queue[Any]) -> None:
         """Puts all lines, or a problem after them."""
         try:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-P",  # the folder in which the console was started has no modules of it
-                "-m",
-                MODULE,
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.DEVNULL,  # the text of a person's query must not be in the log
-                limit=OUTPUT_BYTES_MAX,
-                env={**os.environ, **_SMALL},
-                start_new_session=True,  # Ctrl-C is for the console, which ends it
-            )
+            # Quiet: the text of a person's query must not be in the log.
+            child = await Child.start(MODULE, OUTPUT_BYTES_MAX, quiet=True, env=_SMALL)
         except OSError as failed:
             sentence = f"no process could be started: {failed.strerror}; try again in a moment"
             lines.put_nowait(Problem(HTTPStatus.SERVICE_UNAVAILABLE, "no_answer", sentence))
@@ -108,35 +97,30 @@ class Children:
         problem = None
         try:
             async with asyncio.timeout(wall_s):
-                problem = await self._take(process, question, lines)
+                problem = await self._take(child, question, lines)
         except TimeoutError:
             problem = _too_much(
                 f"stopped after {wall_s:.0f} s; ask for less: a shorter time, fewer partitions"
             )
         finally:
-            if process.returncode is None:
-                process.kill()
-            await process.communicate()  # closes the pipes
+            await child.gone()
         if problem is not None:  # not before: its receiver may cancel this task
             lines.put_nowait(problem)
 
-    async def _take(
-        self, process: asyncio.subprocess.Process, question: Row, lines: asyncio.Queue[Any]
-    ) -> Problem | None:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        try:
-            process.stdin.write(orjson.dumps(question) + b"\n")
-            await process.stdin.drain()
-        except ConnectionError:
-            return _of_exit(await process.wait(), question["cpu_s"])
+    async def _take(self, child: Child, question: Row, lines: asyncio.Queue[Any]) -> Problem | None:
         taken = 0
-        while line := await process.stdout.readline():
-            taken += len(line)
-            if taken > OUTPUT_BYTES_MAX:
-                return _too_much("the answer is too large; ask for less")
-            lines.put_nowait(orjson.loads(line))
-        code = await process.wait()
+        try:
+            await child.send(orjson.dumps(question))
+            while (line := await child.receive()) is not None:
+                taken += len(line)
+                if taken > OUTPUT_BYTES_MAX:
+                    raise TooLong
+                lines.put_nowait(orjson.loads(line))
+        except ConnectionError:  # it ended before it read the question
+            pass
+        except TooLong:
+            return _too_much("the answer is too large; ask for less")
+        code = await child.exit_code()
         return None if code == 0 else _of_exit(code, question["cpu_s"])
 
 

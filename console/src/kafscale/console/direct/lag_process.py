@@ -1,13 +1,14 @@
 """The process that makes lag reports for the console. It has Arrow and DuckDB, so the console itself stays small.
 
-It reads requests from its standard input and answers on its standard output, a JSON object on each line, and ends when
-its input ends. A request: `id`, and the `groups` and `topics` that the login may see; `group` asks for one in detail.
-The answer has the same `id`. A last line without `id` says why the process ends.
+Messages (`console.child`) are JSON objects. The first one is the target. A request: `id`, and the `groups` and `topics`
+that the login may see; `group` asks for one in detail. The answer has the same `id`. A last one without `id` says why
+the process ends.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import time
 from collections import OrderedDict
@@ -15,7 +16,8 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 import orjson
-from kafscale.console.direct.lag import LINE_BYTES_MAX, NONE_YET
+from kafscale.console.child import NICE, give, received
+from kafscale.console.direct.lag import NONE_YET, REPORT_BYTES_MAX
 from kafscale.console.direct.lag_rows import group_rows, history, partition_rows
 from kafscale.console.direct.questions import Row, Say, target_of_json
 from kafscale.lake.catalog import Lake
@@ -25,7 +27,6 @@ from kafscale.lake.lag.report import Facts, Report, cut, make_report
 from kafscale.lake.lag.sampler import Reader
 from kafscale.operations.clusters import opened_running
 from kafscale.operations.sentences import Trouble
-from kafscale.operations.target import Target
 from kafscale.runtime.settings_load import BadSettings
 from kafscale.storage.etcd.client import EtcdError
 from kafscale.storage.history.history import History
@@ -78,31 +79,38 @@ class Reports:
 
 
 async def answering(
-    lines: asyncio.StreamReader, answer: Callable[[Row], Awaitable[Row]], say: Say, tasks: asyncio.TaskGroup
+    requests: asyncio.StreamReader,
+    answer: Callable[[Row], Awaitable[Row]],
+    say: Say,
+    tasks: asyncio.TaskGroup,
 ) -> None:
     """Until the input ends."""
 
     async def one(request: Row) -> None:
         say(await answer(request))
 
-    while line := await lines.readline():
-        tasks.create_task(one(orjson.loads(line)))
+    while (message := await received(requests, REPORT_BYTES_MAX)) is not None:
+        tasks.create_task(one(orjson.loads(message)))
 
 
-async def run(target: Target, say: Say) -> None:
-    lines = asyncio.StreamReader(limit=LINE_BYTES_MAX)
+async def run(say: Say) -> None:
+    requests = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(lines), sys.stdin.buffer
+        lambda: asyncio.StreamReaderProtocol(requests), sys.stdin.buffer
     )
+    first = await received(requests, REPORT_BYTES_MAX)
+    if first is None:
+        return
+    target = target_of_json(orjson.loads(first))
     async with opened_running(target) as cluster:
         lake = Lake(
             cluster.etcd, cluster.keys, cluster.store, History(cluster.etcd, cluster.keys, cluster.store)
         )
-        reader = Reader(lake)
+        reader = Reader(lake, unread_topics=False)
         try:
             async with asyncio.TaskGroup() as tasks:
                 live = LiveFacts(lambda: reader.facts(int(time.time() * 1000)), EVERY_S, tasks)
-                await answering(lines, Reports(live).answer, say, tasks)
+                await answering(requests, Reports(live).answer, say, tasks)
                 raise _InputEnded
         except* _InputEnded:
             pass
@@ -114,14 +122,13 @@ class _InputEnded(Exception):
 
 def say_on_stdout(found: Row) -> None:
     """The console reads all the time, so this does not wait."""
-    sys.stdout.buffer.write(orjson.dumps(found) + b"\n")
-    sys.stdout.buffer.flush()
+    give(sys.stdout.buffer, orjson.dumps(found))
 
 
 def main() -> None:
-    target = target_of_json(orjson.loads(sys.argv[1]))
+    os.nice(NICE)
     try:
-        asyncio.run(run(target, say_on_stdout))
+        asyncio.run(run(say_on_stdout))
     except (Trouble, BadSettings, EtcdError, StoreError, CorruptSegment, WentBack) as trouble:
         say_on_stdout({"trouble": str(trouble)})
     except ExceptionGroup as group:

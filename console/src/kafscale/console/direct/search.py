@@ -8,12 +8,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from kafscale.console.decode.plain import view_of
 from kafscale.console.direct.questions import QUERY_MEMORY_BYTES
 from kafscale.console.direct.search_plan import Chunk, chunks
 from kafscale.console.records import cursor
+from kafscale.console.records.hits import HITS_MAX, TIMEOUT_S, hit_row
 from kafscale.lake.catalog import Lake, Log, read_lake, uncommitted
 from kafscale.lake.sources import Seen
 from kafscale.lake.sql import QueryFailed, stream
@@ -22,11 +23,6 @@ if TYPE_CHECKING:
     from kafscale.console.direct.questions import Row, Say
     from kafscale.operations.clusters import Cluster
 
-HITS_MAX: Final = 500
-TEXT_CHARS_MAX: Final = 2_048
-"""Of a key or a value in a hit. The record's own page has all of it."""
-TIMEOUT_S: Final = 55.0
-"""Before the process is stopped, so that the last line says where to go on."""
 NOTHING: Final = Seen(frozenset(), frozenset())
 
 
@@ -77,18 +73,35 @@ class Search:
         """The newest of the chunk, and whether there are more than the search may still find."""
         left = HITS_MAX - self._found
         text = f"{SELECT} where {self._condition}{ORDER} limit {left + 1}"
+        rows = await self._rows(chunk.log, text)
+        states = await self._states(chunk, [row["offset"] for row in rows[:left]])
+        return [hit_row(**row, state=states.get(row["offset"])) for row in rows[:left]], len(rows) > left
+
+    async def _states(self, chunk: Chunk, offsets: Sequence[int]) -> dict[int, str]:
+        """`open` or `aborted` of those that readers of committed records do not get (R3)."""
+        if chunk.log.committed_only:
+            return {}
+        log = replace(chunk.log, committed_only=True)
+        found = {offset: "open" for offset in offsets if offset >= log.lso}
+        stable = [offset for offset in offsets if offset < log.lso]
+        if stable and log.aborted:
+            text = f"{OFFSETS} in ({', '.join(map(str, stable))})"
+            committed = {row["offset"] for row in await self._rows(log, text)}
+            found |= {offset: "aborted" for offset in stable if offset not in committed}
+        return found
+
+    async def _rows(self, log: Log, text: str) -> list[Row]:
         rows: list[Row] = []
         async with aclosing(
-            stream(self._lake, [chunk.log], text, memory_bytes=QUERY_MEMORY_BYTES, seen=NOTHING)
+            stream(self._lake, [log], text, memory_bytes=QUERY_MEMORY_BYTES, seen=NOTHING)
         ) as parts:
             async for part in parts:
                 rows += part.to_pylist(maps_as_pydicts="lossy")
-        return [hit(row) for row in rows[:left]], len(rows) > left
+        return rows
 
 
-SELECT: Final = (
-    'select partition, "offset", epoch_ms(timestamp) as timestamp_ms, key, value, headers from records'
-)
+SELECT: Final = 'select partition, "offset", epoch_ms(timestamp) as timestamp_ms, key, value from records'
+OFFSETS: Final = 'select "offset" from records where "offset"'
 ORDER: Final = ' order by "offset" desc'
 
 
@@ -110,19 +123,6 @@ def condition(question: Row) -> str:
     if question["until_ms"] is not None:
         parts.append(f"timestamp < make_timestamptz({int(question['until_ms'])} * 1000)")
     return " and ".join(parts) or "true"
-
-
-def hit(row: Row) -> Row:
-    """As a row of the records page."""
-    return {
-        "id": f"{row['partition']}/{row['offset']}",
-        "partition": row["partition"],
-        "offset": row["offset"],
-        "timestamp_ms": row["timestamp_ms"],
-        "key": view_of(row["key"], chars_max=TEXT_CHARS_MAX),
-        "value": view_of(row["value"], chars_max=TEXT_CHARS_MAX),
-        "bytes": len(row["key"] or b"") + len(row["value"] or b""),
-    }
 
 
 async def answer_search(cluster: Cluster, question: Row, say: Say) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from confluent_kafka import Consumer, IsolationLevel
+from confluent_kafka import IsolationLevel
 from kafscale.client.admin_client import Client
 from kafscale.client.topics import EARLIEST, LATEST, NO_OFFSET, find_topics, of_topic, offsets_at
 from kafscale.console.answers import bad_request, not_found
@@ -56,8 +56,7 @@ def page_of_records(client: Client, ask: Ask) -> Page:
     budget = Budget()
     merge: Merge[Record] = Merge(ask.walk, logs, wanted, ask.limit)
     begin = merge.cut()
-    with consumer_of(client, committed=ask.committed) as consumer:
-        _walk(consumer, ask.topic, merge, budget)
+    walked(client, ask.topic, merge, budget, committed=ask.committed)
     stopped = budget.spent if merge.wanted() else None
     deleted = sum(max(logs[number].start - at, 0) for number, at in wanted.items() if number in logs)
     page = Page(
@@ -69,7 +68,7 @@ def page_of_records(client: Client, ask: Ask) -> Page:
         deleted=deleted,
     )
     if not ask.committed:
-        page.states = _states(client, ask.topic, page.records)
+        page.states = states_of(client, ask.topic, page.records)
     return page
 
 
@@ -120,18 +119,19 @@ def _begin(client: Client, ask: Ask, logs: Mapping[int, Span]) -> Cut:
     return {number: log.end if ask.walk is Walk.OLDER else log.start for number, log in logs.items()}
 
 
-def _walk(consumer: Consumer, topic: str, merge: Merge[Record], budget: Budget) -> None:
+def walked(client: Client, topic: str, merge: Merge[Record], budget: Budget, *, committed: bool) -> None:
     """Until the page is full, the logs are at their ends, or the budget is spent. Raises KafkaTrouble."""
-    while budget.spent is None and (windows := merge.wanted()):
-        for partition, found in read(consumer, topic, windows, budget).items():
-            window = windows[partition]
-            if found.whole or merge.walk is Walk.NEWER:
-                merge.give(partition, Span(window.start, found.end), found.records)
-            else:  # what was read is not next to the cut
-                merge.shrink(partition)
+    with consumer_of(client, committed=committed) as consumer:
+        while budget.spent is None and (windows := merge.wanted()):
+            for partition, found in read(consumer, topic, windows, budget).items():
+                window = windows[partition]
+                if found.whole or merge.walk is Walk.NEWER:
+                    merge.give(partition, Span(window.start, found.end), found.records)
+                else:  # what was read is not next to the cut
+                    merge.shrink(partition)
 
 
-def _states(client: Client, topic: str, records: Sequence[Record]) -> dict[tuple[int, int], str]:
+def states_of(client: Client, topic: str, records: Sequence[Record]) -> dict[tuple[int, int], str]:
     """Of those that a consumer with read_committed does not get. Within a second read of the same offsets; if that is
     cut off, records are without a state. Raises KafkaTrouble."""
     offsets: dict[int, list[int]] = {}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from concurrent.futures import Future
+from functools import partial
 
 from confluent_kafka import admin
 from kafscale.access.acl import AclBinding, AclFilter, Operation, PatternType, Permission, ResourceType
@@ -16,30 +18,40 @@ def list_acls(client: Client, filters: Iterable[AclFilter]) -> list[AclBinding]:
     """The ACLs that one of the filters selects, each once, in the order of their fields."""
     found: set[AclBinding] = set()
     for wanted in filters:
-        found.update(map(_binding, client.ask_one(_WHAT, {"": client.admin.describe_acls(_filter(wanted))})))
+        found.update(map(_binding, client.ask_one(_WHAT, partial(_describing, client, wanted))))
     return in_order(found)
+
+
+def _describing(client: Client, wanted: AclFilter) -> dict[str, Future[Iterable[admin.AclBinding]]]:
+    return {"": client.admin.describe_acls(_filter(wanted))}
 
 
 def create_acls(client: Client, acls: Sequence[AclBinding]) -> None:
     """Those that exist already are left as they are."""
-    theirs = [
-        admin.AclBinding(
-            admin.ResourceType(int(acl.resource_type)),
-            acl.resource_name,
-            admin.ResourcePatternType(int(acl.pattern_type)),
-            acl.principal,
-            acl.host,
-            admin.AclOperation(int(acl.operation)),
-            admin.AclPermissionType(int(acl.permission)),
-        )
-        for acl in acls
-    ]
-    client.ask(lambda acl: f"the ACL of {acl.principal} on '{acl.name}'", client.admin.create_acls(theirs))
+    client.ask(
+        lambda acl: f"the ACL of {acl.principal} on '{acl.name}'",
+        lambda: client.admin.create_acls(list(map(_theirs, acls))),
+        _WHAT,
+    )
+
+
+def _theirs(acl: AclBinding) -> admin.AclBinding:
+    return admin.AclBinding(
+        admin.ResourceType(int(acl.resource_type)),
+        acl.resource_name,
+        admin.ResourcePatternType(int(acl.pattern_type)),
+        acl.principal,
+        acl.host,
+        admin.AclOperation(int(acl.operation)),
+        admin.AclPermissionType(int(acl.permission)),
+    )
 
 
 def delete_acls(client: Client, filters: Sequence[AclFilter]) -> list[AclBinding]:
     """The ACLs that were deleted."""
-    answers = client.ask(lambda _: _WHAT, client.admin.delete_acls(list(map(_filter, filters))))
+    answers = client.ask(
+        lambda _: _WHAT, lambda: client.admin.delete_acls(list(map(_filter, filters))), _WHAT
+    )
     return in_order({_binding(acl) for deleted in answers.values() for acl in deleted})
 
 

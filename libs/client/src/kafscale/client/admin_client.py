@@ -23,7 +23,7 @@ from kafscale.client.security import OPEN, ClientSecurity
 from kafscale.lake.unknown import NO_GROUP, NO_TOPIC
 from kafscale.runtime.addresses import join_address, split_address
 from kafscale.storage.backoff import Backoff
-from kafscale.wire.errors import ErrorCode
+from kafscale.wire.errors import ErrorCode, WireError
 
 CLIENT_ID: Final = "kafscale-cli"
 CONNECT_TIMEOUT_S: Final = 5.0
@@ -71,6 +71,15 @@ _LOCAL: Final[Mapping[int, str]] = {
     KafkaError._ALL_BROKERS_DOWN: "no server can be reached any more",
 }
 """Errors that librdkafka finds itself."""
+_LOCAL_REFUSALS: Final[Mapping[int, ErrorCode]] = {
+    KafkaError._INVALID_ARG: ErrorCode.INVALID_REQUEST,
+    KafkaError._INVALID_TYPE: ErrorCode.INVALID_REQUEST,
+    KafkaError._UNSUPPORTED_FEATURE: ErrorCode.UNSUPPORTED_VERSION,
+    KafkaError._NOT_IMPLEMENTED: ErrorCode.UNSUPPORTED_VERSION,
+    KafkaError._UNKNOWN_GROUP: ErrorCode.GROUP_ID_NOT_FOUND,
+    KafkaError._AUTHENTICATION: ErrorCode.SASL_AUTHENTICATION_FAILED,
+}
+"""Those with which it refuses what it was asked: another try ends the same."""
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
@@ -79,10 +88,14 @@ T = TypeVar("T")
 class KafkaTrouble(Exception):
     """The request was not executed, or its outcome is unknown. The text is a sentence for the user.
 
-    `code`: Kafka's error code; None if no server answered. `passes`: a later try may not meet it."""
+    `code`: Kafka's error code. If the client itself refuses, it is the code with which a server would. None if no
+    server answered. `passes`: a later try may not meet it."""
 
-    code: int | None = None
     passes: bool = False
+
+    def __init__(self, sentence: str, code: int | None = None) -> None:
+        super().__init__(sentence)
+        self.code = code
 
 
 class Passing(KafkaTrouble):
@@ -100,16 +113,13 @@ def failure(what: str, code: int, message: str | None = None) -> KafkaTrouble:
     try:
         error = ErrorCode(code)
     except ValueError:
-        return KafkaTrouble(f"{what}: error {code}, which Kafka does not know")
+        return KafkaTrouble(f"{what}: error {code}, which Kafka does not know", code)
     if error in _KNOWN:
         known = NoTopic if _KNOWN[error] is NO_TOPIC else KafkaTrouble
-        trouble = known(f"{what} {_KNOWN[error]}")
-    else:
-        kind = Passing if error in _PASSING else KafkaTrouble
-        again = "; try again in a moment" if error.retriable else ""
-        trouble = kind(f"{what}: {(message or error.message).rstrip('.')} ({error.name}){again}")
-    trouble.code = code
-    return trouble
+        return known(f"{what} {_KNOWN[error]}", code)
+    kind = Passing if error in _PASSING else KafkaTrouble
+    again = "; try again in a moment" if error.retriable else ""
+    return kind(f"{what}: {(message or error.message).rstrip('.')} ({error.name}){again}", code)
 
 
 def trouble_of(what: str, error: KafkaError) -> KafkaTrouble:
@@ -118,10 +128,12 @@ def trouble_of(what: str, error: KafkaError) -> KafkaTrouble:
     if code >= 0 or code == ErrorCode.UNKNOWN_SERVER_ERROR:
         return failure(what, code, None if text.startswith(_GENERIC) else text)
     if code == KafkaError._UNKNOWN_TOPIC:
-        return NoTopic(f"{what} {NO_TOPIC}")
+        return NoTopic(f"{what} {NO_TOPIC}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if code == KafkaError._UNKNOWN_PARTITION:
-        return KafkaTrouble(f"{what} has no such partition")
+        return KafkaTrouble(f"{what} has no such partition", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     why = _LOCAL.get(code, text.removeprefix("Local: "))
+    if (refused := _LOCAL_REFUSALS.get(code)) is not None:
+        return KafkaTrouble(f"{what}: {why}", refused)
     return KafkaTrouble(f"{what}: {why}; try again in a moment")
 
 
@@ -145,7 +157,7 @@ def before_deletion() -> Iterator[None]:
     try:
         yield
     except KafkaTrouble as trouble:
-        raise KafkaTrouble(f"{trouble}; nothing was deleted") from trouble
+        raise KafkaTrouble(f"{trouble}; nothing was deleted", trouble.code) from trouble
 
 
 def one_by_one(names: Sequence[str], delete: Callable[[str], None]) -> Iterator[str]:
@@ -155,17 +167,16 @@ def one_by_one(names: Sequence[str], delete: Callable[[str], None]) -> Iterator[
             delete(name)
         except KafkaTrouble as trouble:
             left = ", ".join(f"'{each}'" for each in names[at + 1 :])
-            raise KafkaTrouble(f"{trouble}; not deleted: {left}" if left else str(trouble)) from trouble
+            sentence = f"{trouble}; not deleted: {left}" if left else str(trouble)
+            raise KafkaTrouble(sentence, trouble.code) from trouble
         yield name
 
 
-def refusal(bootstrap: str, reason: str) -> str:
-    """The sentence for a server that does not let this client in, or that this client does not trust.
-
-    `reason` is librdkafka's text of an error of REFUSALS.
-    """
-    why = reason.partition(" (after ")[0]
-    return f"{bootstrap} and this client do not agree ({why}); look at the file of --command-config"
+def refusal(bootstrap: str, error: KafkaError) -> KafkaTrouble:
+    """For a server that does not let this client in, or that this client does not trust. `error`: one of REFUSALS."""
+    why = error.str().partition(" (after ")[0]
+    sentence = f"{bootstrap} and this client do not agree ({why}); look at the file of --command-config"
+    return KafkaTrouble(sentence, _LOCAL_REFUSALS.get(error.code()))
 
 
 class _Reasons(logging.Handler):
@@ -176,7 +187,7 @@ class _Reasons(logging.Handler):
         self._security = security
         self.last = ""
         self.all_down_at: float | None = None
-        self.refused: str | None = None
+        self.refused: KafkaError | None = None
         """Why the server does not let this client in: another try with the same settings ends the same."""
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -186,13 +197,16 @@ class _Reasons(logging.Handler):
 
     def on_error(self, error: KafkaError) -> None:
         if error.code() in REFUSALS:
-            self.refused = error.str()
+            self.refused = error
         elif error.code() == KafkaError._ALL_BROKERS_DOWN and self.all_down_at is None:
             self.all_down_at = time.monotonic()
 
-    def sentence(self, bootstrap: str) -> str:
+    def trouble(self, bootstrap: str) -> KafkaTrouble:
         if self.refused is not None:
             return refusal(bootstrap, self.refused)
+        return KafkaTrouble(self._sentence(bootstrap))
+
+    def _sentence(self, bootstrap: str) -> str:
         if "Disconnected" in self.last:
             why = "it closed the connection"
             if self._security.protocol is SecurityProtocol.PLAINTEXT:
@@ -219,17 +233,17 @@ class Refusal:
 
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap
-        self._reason: str | None = None
+        self._reason: KafkaError | None = None
 
     def on_error(self, error: KafkaError) -> None:
         """The `error_cb`. Lost connections show as a failed delivery or an empty poll."""
         if error.code() in REFUSALS and self._reason is None:
-            self._reason = error.str()
+            self._reason = error
 
     def check(self) -> None:
         """Raises KafkaTrouble."""
         if self._reason is not None:
-            raise KafkaTrouble(refusal(self._bootstrap, self._reason))
+            raise refusal(self._bootstrap, self._reason)
 
 
 class Client:
@@ -291,18 +305,23 @@ class Client:
             down_at = self._reasons.all_down_at
             down = down_at is not None and time.monotonic() > down_at + _OTHER_ADDRESSES_S
             if down or self._reasons.refused is not None:
-                raise KafkaTrouble(self._reasons.sentence(self.bootstrap))
+                raise self._reasons.trouble(self.bootstrap)
         with self.failing("the cluster"):
             found: DescribeClusterResult = cluster.result()
         return found
 
-    def ask(self, what: Callable[[K], str], futures: Mapping[K, Future[T]]) -> dict[K, T]:
-        """The results of futures, each done within ANSWER_TIMEOUT_S. `what` names a key in a sentence."""
+    def ask(
+        self, what: Callable[[K], str], send: Callable[[], Mapping[K, Future[T]]], whole: str = "the request"
+    ) -> dict[K, T]:
+        """The results of the futures that `send` makes, each done within ANSWER_TIMEOUT_S. `what` names a key in a
+        sentence, `whole` all. `send` also builds what AdminClient gets, because both check it."""
+        with self.failing(whole):
+            futures = send()
         return {key: self._result(what(key), future) for key, future in futures.items()}
 
-    def ask_one(self, what: str, futures: Mapping[Any, Future[T]]) -> T:
+    def ask_one(self, what: str, send: Callable[[], Mapping[Any, Future[T]]]) -> T:
         """The result of the only future."""
-        (found,) = self.ask(lambda _: what, futures).values()
+        (found,) = self.ask(lambda _: what, send, what).values()
         return found
 
     def _result(self, what: str, future: Future[T]) -> T:
@@ -311,11 +330,14 @@ class Client:
 
     @contextmanager
     def failing(self, what: str) -> Iterator[None]:
-        """Raises KafkaTrouble for a KafkaException; `what` is the subject of the sentence."""
+        """Raises KafkaTrouble for a KafkaException, and for an argument that confluent-kafka does not take; `what` is
+        the subject of the sentence."""
         try:
             yield
         except KafkaException as exception:
             raise trouble_of(what, exception.args[0]) from exception
+        except (ValueError, OverflowError) as wrong:  # UnicodeEncodeError is a ValueError
+            raise KafkaTrouble(f"{what}: {wrong}", ErrorCode.INVALID_REQUEST) from wrong
 
 
 def asked(client: Client, what: str, api: Api[Q, A], message: Q, version: int) -> A:
@@ -350,3 +372,5 @@ def _asked(
         where = ", ".join(join_address(*broker) for broker in brokers)
         why = "no answer in time" if isinstance(error, TimeoutError) else error
         raise KafkaTrouble(f"{what} of {where}: {why}; try again in a moment") from error
+    except WireError as wrong:  # of the request: one of the answer is a BadAnswer
+        raise KafkaTrouble(f"{what}: {wrong}", ErrorCode.INVALID_REQUEST) from wrong

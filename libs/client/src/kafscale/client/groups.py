@@ -7,6 +7,7 @@ neither protocol types nor the states of KIP-848. So ListGroups is sent by hand 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 
 from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, TopicPartition
 from confluent_kafka.admin import MemberDescription
@@ -131,7 +132,9 @@ def _lag(at: int | None, end: int | None) -> int | None:
 
 def _readers(client: Client, name: str) -> dict[TopicPart, MemberDescription]:
     """The member that reads each partition."""
-    found = patiently(lambda: client.ask_one(of_group(name), client.admin.describe_consumer_groups([name])))
+    found = patiently(
+        lambda: client.ask_one(of_group(name), lambda: client.admin.describe_consumer_groups([name]))
+    )
     return {
         (part.topic, part.partition): member
         for member in found.members
@@ -171,17 +174,19 @@ def committed_by_group(
     client: Client, names: Sequence[str], places: Sequence[TopicPart] | None = None
 ) -> dict[str, dict[TopicPart, int]]:
     """The committed offsets of these groups, in these partitions or in all. The requests are sent at once."""
-    parts = None if places is None else [TopicPartition(topic, number) for topic, number in places]
 
-    def ask() -> dict[str, dict[TopicPart, int]]:
-        futures = {
+    def send() -> dict[str, Future[ConsumerGroupTopicPartitions]]:
+        parts = None if places is None else [TopicPartition(topic, number) for topic, number in places]
+        return {
             name: future
             for name in names
             for future in client.admin.list_consumer_group_offsets(
                 [ConsumerGroupTopicPartitions(name, parts)]
             ).values()
         }
-        return {name: _offsets(name, found) for name, found in client.ask(of_group, futures).items()}
+
+    def ask() -> dict[str, dict[TopicPart, int]]:
+        return {name: _offsets(name, found) for name, found in client.ask(of_group, send).items()}
 
     return patiently(ask)
 
@@ -200,7 +205,7 @@ def _check(name: str, answered: ConsumerGroupTopicPartitions) -> None:
 
 
 def delete_group(client: Client, name: str) -> None:
-    patiently(lambda: client.ask_one(of_group(name), client.admin.delete_consumer_groups([name])))
+    patiently(lambda: client.ask_one(of_group(name), lambda: client.admin.delete_consumer_groups([name])))
 
 
 def delete_offsets(client: Client, name: str, places: Iterable[TopicPart]) -> None:
@@ -253,11 +258,9 @@ def planned_offsets(
 
 def commit_offsets(client: Client, name: str, offsets: Mapping[TopicPart, int]) -> None:
     """For a group without members; the coordinator refuses it for others."""
-    parts = [TopicPartition(topic, partition, offset) for (topic, partition), offset in offsets.items()]
 
-    def ask() -> None:
-        wanted = [ConsumerGroupTopicPartitions(name, parts)]
-        found = client.ask_one(of_group(name), client.admin.alter_consumer_group_offsets(wanted))
-        _check(name, found)
+    def send() -> dict[str, Future[ConsumerGroupTopicPartitions]]:
+        parts = [TopicPartition(topic, partition, offset) for (topic, partition), offset in offsets.items()]
+        return client.admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(name, parts)])
 
-    patiently(ask)
+    patiently(lambda: _check(name, client.ask_one(of_group(name), send)))

@@ -69,6 +69,7 @@ def remove_quotas(client: Client, entity: Entity, keys: list[str]) -> list[str]:
     found = [str(row["quota"]) for row in rows if all(row[kind] == wanted[kind] for kind in KINDS)]
     removed = [key for key in found if not keys or key in keys]
     if not removed:
-        raise KafkaTrouble(f"{sentence_of(entity)} has no such quota; `kafscale quotas list` shows all")
+        sentence = f"{sentence_of(entity)} has no such quota; `kafscale quotas list` shows all"
+        raise KafkaTrouble(sentence, ErrorCode.RESOURCE_NOT_FOUND)
     alter_quotas(client, entity, dict.fromkeys(removed))
     return removed

@@ -68,13 +68,14 @@ def _hex(topic: TopicDescription) -> str:
 
 def existing_topics(client: Client, names: Iterable[str]) -> list[TopicDescription]:
     """Without those that do not exist (any more)."""
-    futures = _describing(client, names)
+    with client.failing("the topics"):
+        futures = _describing(client, names)
     return [future.result() for future in futures.values() if future.exception() is None]
 
 
 def find_topics(client: Client, names: Iterable[str]) -> list[TopicDescription]:
     """Raises KafkaTrouble for a topic that does not exist."""
-    return list(client.ask(of_topic, _describing(client, names)).values())
+    return list(client.ask(of_topic, lambda: _describing(client, names), "the topics").values())
 
 
 def _describing(client: Client, names: Iterable[str]) -> Mapping[str, Future[TopicDescription]]:
@@ -122,11 +123,14 @@ def offsets_at(
     """The first offset at or after a time, or EARLIEST or LATEST. The offset is NO_OFFSET if no record is so late. The
     latest of READ_COMMITTED is the last stable offset."""
     spec = _SPECS.get(time_ms) or OffsetSpec.for_timestamp(time_ms)
-    wanted = {TopicPartition(topic, number): spec for topic, number in places}
+    asked = list(places)
+
+    def send() -> Mapping[TopicPartition, Future[ListOffsetsResultInfo]]:
+        wanted = {TopicPartition(topic, number): spec for topic, number in asked}
+        return client.admin.list_offsets(wanted, isolation_level=isolation) if wanted else {}
 
     def ask() -> dict[TopicPart, ListOffsetsResultInfo]:
-        futures = client.admin.list_offsets(wanted, isolation_level=isolation) if wanted else {}
-        found = client.ask(lambda part: f"partition {part.topic}/{part.partition}", futures)
+        found = client.ask(lambda part: f"partition {part.topic}/{part.partition}", send, "the partitions")
         return {(part.topic, part.partition): info for part, info in found.items()}
 
     return patiently(ask)
@@ -135,26 +139,30 @@ def offsets_at(
 def create_topic(client: Client, name: str, partitions: int | None, configs: Mapping[str, str]) -> int | None:
     """The number of partitions; None if Metadata does not have the topic yet."""
     count = SERVERS_CHOICE if partitions is None else partitions
-    topic = NewTopic(name, count, SERVERS_CHOICE, config=dict(configs))
-    client.ask_one(of_topic(name), client.admin.create_topics([topic]))
+
+    def send() -> Mapping[str, Future[Any]]:
+        return client.admin.create_topics([NewTopic(name, count, SERVERS_CHOICE, config=dict(configs))])
+
+    client.ask_one(of_topic(name), send)
     if partitions is not None:
         return partitions
     return next((len(found.partitions) for found in existing_topics(client, [name])), None)
 
 
 def delete_topic(client: Client, name: str) -> None:
-    client.ask_one(of_topic(name), client.admin.delete_topics([name]))
+    client.ask_one(of_topic(name), lambda: client.admin.delete_topics([name]))
 
 
 def add_partitions(client: Client, name: str, partitions: int) -> None:
     """`partitions` is the new total."""
-    client.ask_one(of_topic(name), client.admin.create_partitions([NewPartitions(name, partitions)]))
+    client.ask_one(of_topic(name), lambda: client.admin.create_partitions([NewPartitions(name, partitions)]))
 
 
 def describe_topic_configs(client: Client, name: str) -> list[Row]:
     """By key: key, value, source (topic, broker or default), read_only."""
-    resource = ConfigResource(ResourceType.TOPIC, name)
-    found: dict[str, ConfigEntry] = client.ask_one(of_topic(name), client.admin.describe_configs([resource]))
+    found: dict[str, ConfigEntry] = client.ask_one(
+        of_topic(name), lambda: client.admin.describe_configs([ConfigResource(ResourceType.TOPIC, name)])
+    )
     return [
         {
             "key": key,
@@ -168,20 +176,27 @@ def describe_topic_configs(client: Client, name: str) -> list[Row]:
 
 def alter_topic_configs(client: Client, name: str, configs: Mapping[str, str | None]) -> None:
     """Sets each key to its value, or unsets it if the value is None. Other keys do not change."""
-    entries = [
-        ConfigEntry(
-            key,
-            value or "",
-            incremental_operation=AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET,
-        )
-        for key, value in configs.items()
-    ]
-    resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
-    client.ask_one(of_topic(name), client.admin.incremental_alter_configs([resource]))
+
+    def send() -> Mapping[ConfigResource, Future[Any]]:
+        entries = [
+            ConfigEntry(
+                key,
+                value or "",
+                incremental_operation=AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET,
+            )
+            for key, value in configs.items()
+        ]
+        resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
+        return client.admin.incremental_alter_configs([resource])
+
+    client.ask_one(of_topic(name), send)
 
 
 def delete_before(client: Client, offsets: Mapping[TopicPart, int]) -> None:
     """Moves the first offset of each partition. Raises KafkaTrouble; other partitions may have changed then."""
-    wanted = [TopicPartition(topic, number, offset) for (topic, number), offset in offsets.items()]
-    futures = client.admin.delete_records(wanted) if wanted else {}
-    client.ask(lambda part: f"partition {part.topic}/{part.partition}", futures)
+
+    def send() -> Mapping[TopicPartition, Future[Any]]:
+        wanted = [TopicPartition(topic, number, offset) for (topic, number), offset in offsets.items()]
+        return client.admin.delete_records(wanted) if wanted else {}
+
+    client.ask(lambda part: f"partition {part.topic}/{part.partition}", send, "the partitions")

@@ -202,7 +202,8 @@ def _leaders(client: Client, topics: Sequence[str], partition: int | None) -> di
                 raise failure(of_partition(place), ErrorCode.LEADER_NOT_AVAILABLE)
             found[place] = part.leader.host, part.leader.port
     if partition is not None and not found:
-        raise KafkaTrouble(f"{of_topic(topics[0])} has no partition {partition}")
+        sentence = f"{of_topic(topics[0])} has no partition {partition}"
+        raise KafkaTrouble(sentence, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     return found
 
 
@@ -210,7 +211,8 @@ def _address_of(client: Client, broker_id: int) -> Address:
     for node in client.cluster.nodes:
         if node.id == broker_id:
             return node.host, node.port
-    raise KafkaTrouble(f"there is no broker {broker_id}; `kafscale brokers` shows all")
+    sentence = f"there is no broker {broker_id}; `kafscale brokers` shows all"
+    raise KafkaTrouble(sentence, ErrorCode.BROKER_ID_NOT_REGISTERED)
 
 
 def _producers(client: Client, leaders: Mapping[TopicPart, Address]) -> list[Row]:
@@ -353,7 +355,8 @@ def transaction_at(client: Client, topic: str, partition: int, start_offset: int
             )
     raise KafkaTrouble(
         f"{of_partition((topic, partition))} has no open transaction that begins at offset {start_offset}; "
-        "`kafscale transactions describe-producers` shows those that it has"
+        "`kafscale transactions describe-producers` shows those that it has",
+        ErrorCode.INVALID_TXN_STATE,
     )
 
 
@@ -378,7 +381,7 @@ def abort_transaction(client: Client, transaction: OpenTransaction) -> None:
         for result in answer.markers:
             for part in (part for topic in result.topics for part in topic.partitions):
                 if part.error_code == ErrorCode.TRANSACTION_COORDINATOR_FENCED:
-                    raise KafkaTrouble(f"{what}: {_FENCED}")
+                    raise KafkaTrouble(f"{what}: {_FENCED}", part.error_code)
                 if part.error_code != ErrorCode.NONE:
                     raise failure(what, part.error_code)
 
@@ -409,7 +412,8 @@ def transaction_under_way(client: Client, name: str, now_ms: int) -> Row:
     row = describe_transaction(client, name, now_ms)
     if row["transaction_state"] != ONGOING:
         raise KafkaTrouble(
-            f"{of_id(name)} has no transaction under way; its state is {row['transaction_state']}"
+            f"{of_id(name)} has no transaction under way; its state is {row['transaction_state']}",
+            ErrorCode.INVALID_TXN_STATE,
         )
     return row
 
@@ -422,9 +426,10 @@ def _check_served(client: Client, wanted: Mapping[ModuleType, int]) -> None:
     for api, version in wanted.items():
         offer = served.get(api.API_KEY)
         if offer is None or offer.max_version < 0:
-            raise KafkaTrouble(OFF)
+            raise KafkaTrouble(OFF, ErrorCode.UNSUPPORTED_VERSION)
         if not offer.min_version <= version <= offer.max_version:
             raise KafkaTrouble(
                 f"this cluster has {api.NAME} in versions {offer.min_version} to {offer.max_version}, "
-                f"and this needs version {version}"
+                f"and this needs version {version}",
+                ErrorCode.UNSUPPORTED_VERSION,
             )

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Final
 
-from confluent_kafka import KafkaException
 from confluent_kafka.admin import (
     ScramCredentialInfo,
     ScramMechanism,
     UserScramCredentialAlteration,
     UserScramCredentialDeletion,
+    UserScramCredentialsDescription,
     UserScramCredentialUpsertion,
 )
 from kafscale.access.scram_credentials import SALT_BITS, salt_of
@@ -67,12 +68,18 @@ def list_users(client: Client) -> Users:
 
 def mechanisms_of(client: Client, name: str) -> list[str]:
     """The mechanisms of which the user has a credential; empty for a user who does not exist."""
-    futures = client.admin.describe_user_scram_credentials([name])
-    assert isinstance(futures, dict), "with names there is an answer for each"
-    error = futures[name].exception()
-    if isinstance(error, KafkaException) and error.args[0].code() == ErrorCode.RESOURCE_NOT_FOUND:
-        return []
-    found = client.ask_one(of_user(name), futures)
+
+    def send() -> dict[str, Future[UserScramCredentialsDescription]]:
+        futures = client.admin.describe_user_scram_credentials([name])
+        assert isinstance(futures, dict), "with names there is an answer for each"
+        return futures
+
+    try:
+        found = client.ask_one(of_user(name), send)
+    except KafkaTrouble as trouble:
+        if trouble.code == ErrorCode.RESOURCE_NOT_FOUND:
+            return []
+        raise
     return sorted(_NAMES[info.mechanism] for info in found.scram_credential_infos)
 
 
@@ -84,9 +91,11 @@ def store_password(
     With salts as Kafka's own tools draw them: the 64 bytes of librdkafka would show every client who used this library.
     """
     for mechanism in mechanisms:
-        info = ScramCredentialInfo(_MECHANISMS[mechanism], iterations)
         salt = salt_of(secrets.randbits(SALT_BITS))
-        _alter(client, UserScramCredentialUpsertion(name, info, password.encode(), salt))
+        with client.failing(of_user(name)):
+            info = ScramCredentialInfo(_MECHANISMS[mechanism], iterations)
+            alteration = UserScramCredentialUpsertion(name, info, password.encode(), salt)
+        _alter(client, alteration)
 
 
 def remove_user(client: Client, name: str, mechanisms: Iterable[str]) -> list[str]:
@@ -94,11 +103,12 @@ def remove_user(client: Client, name: str, mechanisms: Iterable[str]) -> list[st
     wanted = set(mechanisms)
     found = [mechanism for mechanism in mechanisms_of(client, name) if mechanism in wanted]
     if not found:
-        raise KafkaTrouble(f"{of_user(name)} does not exist; `kafscale users list` shows who does")
+        sentence = f"{of_user(name)} does not exist; `kafscale users list` shows who does"
+        raise KafkaTrouble(sentence, ErrorCode.RESOURCE_NOT_FOUND)
     for mechanism in found:
         _alter(client, UserScramCredentialDeletion(name, _MECHANISMS[mechanism]))
     return found
 
 
 def _alter(client: Client, alteration: UserScramCredentialAlteration) -> None:
-    client.ask_one(of_user(alteration.user), client.admin.alter_user_scram_credentials([alteration]))
+    client.ask_one(of_user(alteration.user), lambda: client.admin.alter_user_scram_credentials([alteration]))

@@ -1,16 +1,18 @@
 // A result as a file. The browser makes it from what the page has; nothing is asked again.
 import { html } from "../html.js";
 
-export function Downloads({ name, columns, rows }) {
+/** `more`: other buttons. */
+export function Downloads({ name, columns, rows, more }) {
   return html`<div class="tools">
-    <button type="button" onClick=${() => save(`${name}.csv`, "text/csv", csv(columns, rows))}>Download CSV</button>
-    <button type="button" onClick=${() => save(`${name}.json`, "application/json", json(columns, rows))}>Download JSON</button>
+    <button type="button" onClick=${() => save(`${name}.csv`, "text/csv", [csv(columns, rows)])}>Download CSV</button>
+    <button type="button" onClick=${() => save(`${name}.json`, "application/json", [json(columns, rows)])}>Download JSON</button>
+    ${more}
   </div>`;
 }
 
-function save(name, type, text) {
+export function save(name, type, parts) {
   const link = document.createElement("a");
-  link.href = URL.createObjectURL(new Blob([text], { type }));
+  link.href = URL.createObjectURL(new Blob(parts, { type }));
   link.download = name;
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 60_000);

@@ -13,6 +13,7 @@ const AIMS = [
   ["earliest", "the first stored record"],
   ["latest", "the end"],
   ["time", "a time"],
+  ["duration", "a time ago"],
   ["shift", "some records back or forwards"],
   ["group", "where another group is"],
   ["csv", "exact offsets"],
@@ -60,7 +61,7 @@ function Form({ name, data, query }) {
         ${topics.length === 1 && html`<label>Partitions <input name="partitions" placeholder="all, or 0,2,5-7" value=${query.partitions ?? ""} pattern="[0-9, \\-]*" onChange=${(event) => set({ partitions: event.target.value })} /></label>`}
       </fieldset>
       <fieldset><legend>2. To</legend>
-        <div class="choices">${AIMS.map(([aim, words]) => html`<label key=${aim}><input type="radio" name="to" value=${aim} checked=${to === aim} onChange=${() => set({ to: aim })} /> ${words}</label>`)}</div>
+        <div class="choices">${AIMS.map(([aim, words]) => html`<label key=${aim}><input type="radio" name="to" value=${aim} checked=${to === aim} onChange=${() => set({ to: aim, at: "" })} /> ${words}</label>`)}</div>
         <${Value} key=${to} to=${to} data=${data} topics=${topics} utc=${utc} query=${query} set=${set} />
       </fieldset>
       <div class="tools"><button class="primary" disabled=${busy}>${busy ? "Looking…" : "Preview"}</button><span class="hint">The preview changes nothing.</span></div>
@@ -72,6 +73,7 @@ function Form({ name, data, query }) {
 function Value({ to, data, topics, utc, query, set }) {
   const keep = (event) => set({ at: event.target.value });
   if (to === "time") return html`<label>Time (${utc ? "UTC" : "local"}) <input name="at" type="datetime-local" step="0.001" required value=${query.at ?? ""} onChange=${keep} /></label>`;
+  if (to === "duration") return html`<label>How long ago <input name="ago" required pattern="[0-9]+(\\.[0-9]+)?(s|m|h|d)" title="a number and s, m, h or d, such as 90m" value=${query.at ?? "1h"} onChange=${keep} /></label>`;
   if (to === "shift") return html`<label>Records; below zero is back <input name="by" type="number" required value=${query.at ?? "-100"} onChange=${keep} /></label>`;
   if (to === "group") return html`<label>Group <input name="group" required value=${query.at ?? ""} onChange=${keep} /></label>`;
   if (to !== "csv") return null;
@@ -79,8 +81,11 @@ function Value({ to, data, topics, utc, query, set }) {
   return html`<label>topic,partition,offset on each line; filled with the present offsets <textarea name="csv" rows=${Math.min(12, present.length + 1)} required onInput=${() => set({})}>${present.join("\n")}</textarea></label>`;
 }
 
+const UNITS_MS = { s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 };
+
 function aimOf(to, given, utc) {
   if (to === "time") return { to, at_ms: new Date(given.get("at") + (utc ? "Z" : "")).getTime() };
+  if (to === "duration") return { to, ago_ms: Math.round(parseFloat(given.get("ago")) * UNITS_MS[given.get("ago").slice(-1)]) };
   if (to === "shift") return { to, by: Number(given.get("by")) };
   if (to === "group") return { to, group: given.get("group") };
   return to === "csv" ? { to, csv: given.get("csv") } : { to };

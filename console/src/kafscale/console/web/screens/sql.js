@@ -1,10 +1,10 @@
 // SQL over the stored logs. The query is in the fragment of the address, so no server's log of requests has it.
-import { html, useMemo, useRef, useState } from "../html.js";
+import { html, useEffect, useMemo, useRef, useState } from "../html.js";
 import { Failure } from "../parts/failure.js";
 import { useLines } from "../parts/lines.js";
 import { Loaded } from "../parts/load.js";
 import { count, counted, duration } from "../parts/format.js";
-import { Downloads } from "../parts/download.js";
+import { Downloads, save } from "../parts/download.js";
 
 const EXAMPLES = [
   ["Records per topic", "select topic, count(*) as records\nfrom records\ngroup by 1 order by 2 desc"],
@@ -19,9 +19,11 @@ export default function Sql() {
   const [text, setText] = useState(() => fromFragment() || EXAMPLES[0][1]);
   const answer = useLines(take);
   const began = useRef(0);
+  const ran = useRef(""); // the text may have been edited since
   const start = () => {
     history.replaceState(history.state, "", `#${encodeURIComponent(text)}`);
     began.current = performance.now();
+    ran.current = text;
     answer.run("/sql", { body: { text } });
   };
   const pressed = (event) => {
@@ -29,7 +31,7 @@ export default function Sql() {
     event.preventDefault();
     if (!answer.busy) start();
   };
-  const result = useMemo(() => answer.data.columns && html`<${Result} answer=${answer.data} />`, [answer.data]);
+  const result = useMemo(() => answer.data.columns && html`<${Result} answer=${answer.data} text=${ran.current} />`, [answer.data]);
   return html`<h1>SQL</h1>
     <div class="split">
       <aside aria-label="Tables and examples">
@@ -78,7 +80,7 @@ function said({ data, busy, stopped }, tookMs) {
   return `${counted(data.end.rows, "row")} in ${duration(tookMs)}`;
 }
 
-function Result({ answer }) {
+function Result({ answer, text }) {
   const { columns, rows = [], end } = answer;
   const numeric = columns.map((column) => /^(u?int|float|double|decimal)/.test(column.type));
   return html`
@@ -90,7 +92,23 @@ function Result({ answer }) {
       <tbody>${rows.slice(0, SHOWN).map((row, y) => html`<tr key=${y}>${row.map((value, x) => html`<td key=${x} class=${numeric[x] ? "number" : "cell"}>${shown(value)}</td>`)}</tr>`)}</tbody>
     </table></div>
     ${rows.length > SHOWN && html`<p class="hint">The first ${count(SHOWN)} rows are shown; the files have all ${count(rows.length)}.</p>`}
-    ${end && html`<${Downloads} name="query" columns=${columns.map((each) => each.name)} rows=${rows} />`}`;
+    ${end && html`<${Downloads} name="query" columns=${columns.map((each) => each.name)} rows=${rows} more=${html`<${Parquet} text=${text} />`} />`}`;
+}
+
+/** The file is made where the types are: the query runs again. */
+function Parquet({ text }) {
+  const { data, error, busy, run } = useLines(takeParts);
+  useEffect(() => {
+    if (data.end && data.parts) save("query.parquet", "application/vnd.apache.parquet", data.parts);
+  }, [data.end]);
+  return html`<button type="button" disabled=${busy} onClick=${() => run("/sql", { body: { text, format: "parquet" } })}>${busy ? "Running again…" : "Download Parquet"}</button>
+    ${data.end?.cut && html`<span class="hint warn-text">The Parquet file has the first ${count(data.end.rows)} rows: it is cut at ${data.end.cut}.</span>`}
+    ${error && html`<${Failure} error=${error} />`}`;
+}
+
+function takeParts(data, item) {
+  if (!item.parquet) return { ...data, ...item };
+  return { ...data, parts: [...(data.parts ?? []), Uint8Array.from(atob(item.parquet), (letter) => letter.charCodeAt(0))] };
 }
 
 const SHOWN = 1_000;

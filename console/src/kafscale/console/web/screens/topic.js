@@ -3,11 +3,10 @@ import { html, useEffect, useState } from "../html.js";
 import { path } from "../api.js";
 import { Link } from "../router.js";
 import { Failure } from "../parts/failure.js";
-import { useMe } from "../parts/me.js";
 
 const TABS = [
   { tab: "records", title: "Records", load: () => import("./topic_records.js") },
-  { tab: "search", title: "Search", direct: true, load: () => import("./topic_search.js") },
+  { tab: "search", title: "Search", load: () => import("./topic_search.js") },
   { tab: "partitions", title: "Partitions", load: () => import("./topic_partitions.js") },
   { tab: "configs", title: "Configs", load: () => import("./topic_configs.js") },
   { tab: "groups", title: "Groups", load: () => import("./topic_groups.js") },
@@ -16,14 +15,12 @@ const TABS = [
 
 export default function Topic({ params, query }) {
   const { topic } = params;
-  const { direct } = useMe();
-  const tabs = TABS.filter((each) => direct || !each.direct);
-  const chosen = tabs.find((each) => each.tab === params.tab) ?? (params.tab ? null : tabs[0]);
+  const chosen = TABS.find((each) => each.tab === params.tab) ?? (params.tab ? null : TABS[0]);
   return html`
     <p class="crumbs"><${Link} href="/topics">Topics</${Link}></p>
     <h1>${topic}</h1>
     <nav class="tabs" aria-label=${`Topic ${topic}`}>
-      ${tabs.map((each, at) => html`<${Link} key=${each.tab} aria-current=${each === chosen ? "page" : undefined}
+      ${TABS.map((each, at) => html`<${Link} key=${each.tab} aria-current=${each === chosen ? "page" : undefined}
         href=${at === 0 ? path`/topics/${topic}` : path`/topics/${topic}/${each.tab}`}>${each.title}</${Link}>`)}
     </nav>
     ${chosen ? html`<${Tab} key=${`${topic} ${chosen.tab}`} load=${chosen.load} topic=${topic} query=${query} />` : html`<p>A topic has no such tab.</p>`}

@@ -2,7 +2,7 @@
 
 An object is the plain file `{root}/{key}`. Writes and reads have separate threads, so that a read never queues
 behind an fsync. Only the page-cache part of a small create is done on the event loop. Requests cost nothing, so
-there is no linger and no budget.
+there is no budget.
 """
 
 import itertools
@@ -48,7 +48,6 @@ class DirectoryStore:
         attributes: bool = True,
         kept_bytes: int = 0,
     ) -> None:
-        self.linger_min_ms = 0
         self.bills_requests = False
         self.puts_at_once_max: int | None = None
         self.conditional_delete = True
@@ -86,8 +85,9 @@ class DirectoryStore:
         up to 5 ms each time to get it back. So the steps that do not wait for the disk run on the loop
         (measured: 0.3 ms for 100 KB), and threads only sync. Opening the next files ahead in threads was tried;
         the thread switches cost more than they saved."""
-        tree, writers = self._tree, self._writers
-        return tree.one_fsync_is_enough and not writers.full and sum(map(len, body)) <= SHOW_HERE_BYTES_MAX
+        size = sum(map(len, body))
+        fits = size <= SHOW_HERE_BYTES_MAX and not self._writers.full
+        return fits and self._tree.waits_only_for_fsync(size)
 
     async def get(
         self, key: str, *, if_match: str | None = None, start: int = 0, end: int | None = None
