@@ -36,12 +36,13 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Faults until `seconds` are over and each of `kinds` has had its turn."""
+    """Faults for `seconds`, and with `each_kind` until each of `kinds` has had its turn."""
 
     seed: int
     seconds: float
     instances: int = 2
     """Of each service."""
+    each_kind: bool = False
     kinds: Sequence[Fault] = field(default_factory=lambda: faults(ORDERS))
     copies: Sequence[Copying] = ALL
 
@@ -82,7 +83,7 @@ class Run:
     def _storm(self) -> None:
         end_s = self.work.now_s() + self.plan.seconds
         pack = self._cards()
-        while self.work.now_s() < end_s or self._turns < len(self.plan.kinds):
+        while self.work.now_s() < end_s or self._has_kinds_left():
             first = next(pack)
             self._strike(first)
             if first.part != EVERYTHING and self.chance.random() < TWO_AT_ONCE:
@@ -91,7 +92,12 @@ class Run:
                 self._strike(second)
             self._until_mended()
             self.work.goes_on()
+            for fault in self.timeline.faults:
+                fault.over_s = fault.over_s or self.work.now_s()
             self._wait(self.chance.uniform(*PAUSE_S))
+
+    def _has_kinds_left(self) -> bool:
+        return self.plan.each_kind and self._turns < len(self.plan.kinds)
 
     def _cards(self) -> Iterator[Fault]:
         pack = list(self.plan.kinds)
@@ -150,7 +156,7 @@ class Run:
             self.timeline.violations.append(f"roll-forward: exit {code}: {said[-2000:]}")
         self.site.start_services()
         self.work.goes_on()
-        happened.end_s = self.work.now_s()
+        happened.end_s = happened.over_s = self.work.now_s()
 
     def _at_rest(self) -> None:
         """Every slice is settled, the sweep has left no bundle, and fsck finds etcd and the store in agreement."""

@@ -1,7 +1,7 @@
 """What happened in a run: faults with their times, silences of clients, counts. Pure; all times are seconds of a run.
 
 A *silence* is a time without an acknowledgement for one client on one partition, or for one member of a group. It
-belongs to the last fault that had begun when it ended, and that had not ended long before it began.
+belongs to the fault that it overlaps: from its begin until everybody goes on.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ from typing import Final
 
 SILENCE_MIN_S: Final = 0.5
 """Shorter ones happen without a fault on a busy machine, and are not kept."""
-AFTERMATH_S: Final = 15.0
-"""A silence that begins later after the end of a fault is not of that fault."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +27,13 @@ class Silence:
 
 @dataclass(slots=True)
 class Happened:
-    """A fault that took place. `end_s` is None while it lasts."""
+    """A fault that took place. `end_s` is None while it lasts, `over_s` until everybody goes on again."""
 
     kind: str
     words: str
     begin_s: float
     end_s: float | None = None
+    over_s: float | None = None
 
 
 @dataclass(slots=True)
@@ -72,7 +71,7 @@ class Timeline:
 
     def _near(self, silence: Silence) -> Iterator[Happened]:
         for fault in self.faults:
-            over_s = silence.end_s if fault.end_s is None else fault.end_s + AFTERMATH_S
+            over_s = silence.begin_s if fault.over_s is None else fault.over_s
             if fault.begin_s <= silence.end_s and silence.begin_s <= over_s:
                 yield fault
 
