@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -37,21 +38,24 @@ class Certificate:
             if stamp == self._seen:
                 return None
             self._seen = stamp
+            names = names_of(self._chain.read_bytes())
             self._loaded(
                 ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
             )  # a context keeps half of a bad pair
             self._loaded(self.context)
-        except OSError as wrong:
+        except (OSError, ValueError) as wrong:
             log.error("the changed certificate %s is not used, the one before stays: %s", self._chain, wrong)
             return False
+        self.names = names
         log.info("the changed certificate %s is used", self._chain)
         return True
 
-    async def watch(self) -> None:
-        """Until cancelled."""
+    async def watch(self, renewed: Callable[[], None]) -> None:
+        """Until cancelled. Calls `renewed` when changed files are used."""
         while True:
             await asyncio.sleep(LOOK_S)
-            self.reload()
+            if self.reload():
+                renewed()
 
 
 def names_of(certificate: bytes) -> set[str]:

@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -58,7 +59,9 @@ class _Strangers:
 
 class Server:
     def __init__(self, site: Site, door: Door, assets: Assets) -> None:
-        self._site, self._door, self._assets = site, door, assets
+        self._site, self._assets = site, assets
+        self.door = door
+        """A renewed certificate changes its names, and nothing else of it."""
         self._headers = answer_headers(door, assets.csp)
         self._cookie = COOKIE_TLS if door.encrypted else COOKIE
         self._calls, self._strangers = 0, _Strangers()
@@ -101,7 +104,7 @@ class Server:
     async def _guarded(
         self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
-        if (refused := refusal(self._door, request.method, request.headers)) is not None:
+        if (refused := refusal(self.door, request.method, request.headers)) is not None:
             return failure(Problem(refused.status, refused.error, refused.sentence))
         try:
             return await handler(request)
@@ -189,7 +192,7 @@ class Server:
             who.calls -= 1
 
     def _set_cookie(self, response: web.Response, session_id: str | None) -> None:
-        secure = self._door.encrypted
+        secure = self.door.encrypted
         if session_id:
             response.set_cookie(
                 self._cookie, session_id, httponly=True, samesite="Strict", path="/", secure=secure
@@ -336,7 +339,10 @@ async def _listening(
     if certificate is not None:
         tls = {"ssl": certificate.context, "ssl_handshake_timeout": HEAD_S}
     loop = asyncio.get_running_loop()
-    watch = None if certificate is None else loop.create_task(certificate.watch())
+    watch = None
+    if certificate is not None:
+        renewed = partial(_rename, server, settings, certificate)
+        watch = loop.create_task(certificate.watch(renewed))
     try:
         try:
             listener = await loop.create_server(connections, settings.listen, settings.port, **tls)
@@ -351,6 +357,11 @@ async def _listening(
             watch.cancel()
         connections.close()
         await runner.cleanup()
+
+
+def _rename(server: Server, settings: ConsoleSettings, certificate: Certificate) -> None:
+    """A renewed certificate may have other names."""
+    server.door = door_of(settings, certificate.names)
 
 
 def _taken(settings: ConsoleSettings, error: OSError) -> str:

@@ -137,7 +137,7 @@ class ProduceService:
         now_ms = runtime.clock.now_ms()
         heads = settings.head_commits_per_s
         gather: Gather[Bundled] = Gather(
-            gather_limits(settings, runtime.store),
+            gather_limits(settings),
             bundles=TokenBucket(bundles_per_s(settings, runtime.store), BUNDLES_BURST, now_ms),
             heads=TokenBucket(heads, heads, now_ms),
             markers=TokenBucket(marker_bundles_per_s(settings, runtime.store), BUNDLES_BURST, now_ms),

@@ -65,7 +65,6 @@ class S3Store:
     """Connects with its first request. `conditional_delete` and `batches` are known after `probe`."""
 
     def __init__(self, config: S3Config) -> None:
-        self.linger_min_ms = config.linger_min_ms
         self.bills_requests = True
         of, share = _CONNECTIONS_FOR_PUTS
         self.puts_at_once_max: int | None = max(1, config.connections_max * of // share)

@@ -164,6 +164,9 @@ class Bundler:
         self._own.sealed(bundle_id, built.entries)
         for each in members:
             self._undecided[each.partition][bundle_id] = sealing.number
+        self._metrics.bundle_requests.observe(sealing.requests)
+        self._metrics.gather_seconds.observe(sealing.waited.ms / 1000)
+        self._metrics.gathers_in_vain.inc(sealing.waited.in_vain)
         for span in _traced(members):
             span.event("sealed")
         self._begin(self._upload(members, built, now.mono_ms))
