@@ -168,7 +168,7 @@ def test_the_end_of_a_transaction_waits_for_no_other_request_and_none_waits_for_
     gathered = patient()
     gathered.want("a", want(10, requests=3))
     number, _ = sealed(gathered, 10)
-    gathered.want("b", want(10, markers=True))
+    gathered.want("b", want(10, requests=2, markers=True))
     ended, keys = sealed(gathered, 10)
     assert keys == ["b"]
     gathered.decided(number, "a", 13)
