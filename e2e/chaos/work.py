@@ -37,6 +37,8 @@ from e2e.harness.transactional import COMMITTED, read, stable_end
 
 ORDERS: Final = "orders"
 COPIED: Final = "copied"
+COPIED_PARTITIONS: Final = 2
+"""Of it and of each copy."""
 WHOLE: Final = "whole"
 """Of the transactions that are committed or aborted by chance."""
 WRITERS: Final = 2
@@ -67,6 +69,7 @@ class Work:
     readers: list[ReaderBehind] = field(default_factory=list)
     writers: list[Writer] = field(default_factory=list)
     creator: Creator = field(init=False)
+    _living: list[Member] = field(default_factory=list)
     _listening: dict[str, Listening] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -78,7 +81,7 @@ class Work:
             per_s=ORDERS_PER_S,
             on_ack=partial(self._heard, "write"),
         )
-        self.copied = Load(self.bootstrap, COPIED, PARTITIONS, History(), per_s=COPIED_PER_S)
+        self.copied = Load(self.bootstrap, COPIED, COPIED_PARTITIONS, History(), per_s=COPIED_PER_S)
         self.creator = Creator(self.bootstrap, "made", pause_s=CREATE_EVERY_S)
 
     def now_s(self) -> float:
@@ -116,16 +119,19 @@ class Work:
             for member in self.members:
                 member.on_ack = partial(self._heard, "commit", member.name, member.index)
             stack.enter_context(_committing(self.members))
+            self._living = self.members
             stack.enter_context(self.creator.working())
             yield
+            self._living = []
             self.copied.stop()
-            self.timeline.violations += copied(self.bootstrap, COPIED, PARTITIONS, self.copies)
+            self.timeline.violations += copied(self.bootstrap, COPIED, COPIED_PARTITIONS, self.copies)
 
     def _create_topics(self) -> None:
-        names = [ORDERS, COPIED, WHOLE, *map(copy_of, self.copies)]
+        topics = {ORDERS: PARTITIONS, WHOLE: PARTITIONS, COPIED: COPIED_PARTITIONS}
+        topics |= {copy_of(copy): COPIED_PARTITIONS for copy in self.copies}
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
-        made = admin.create_topics([NewTopic(name, PARTITIONS) for name in names])
-        for name in names:
+        made = admin.create_topics([NewTopic(name, count) for name, count in topics.items()])
+        for name in topics:
             made[name].result(CREATE_S)
 
     @contextmanager
@@ -155,8 +161,8 @@ class Work:
         }
 
     def goes_on(self) -> None:
-        """Until every producer and every member has an acknowledgement that it had not before."""
-        writes, commits = self.orders.going_on(), [member.acknowledged for member in self.members]
+        """Until every producer, and every member that lives, has an acknowledgement that it had not before."""
+        writes, commits = self.orders.going_on(), [member.acknowledged for member in self._living]
         pairs = [(name, part) for name in self.orders.names() for part in range(PARTITIONS)]
 
         def stuck() -> list[str]:
@@ -170,7 +176,7 @@ class Work:
                 ),
                 *(
                     f"{member.name}: {member.errors[-3:]}"
-                    for member, before in zip(self.members, commits, strict=True)
+                    for member, before in zip(self._living, commits, strict=True)
                     if member.acknowledged <= before
                 ),
             ]
