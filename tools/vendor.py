@@ -26,7 +26,6 @@ from tools.generated import ROOT
 WEB: Final = ROOT / "console" / "src" / "kafscale" / "console" / "web"
 VENDOR: Final = WEB / "vendor"
 LIST: Final = VENDOR / "vendor.json"
-ASSET_BYTES_MAX: Final = 300_000
 BANNED: Final = re.compile(
     r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|createContextualFragment|DOMParser|\beval\b|new Function"
     r"|srcdoc|https?://(?!www\.w3\.org/2000/svg)"
@@ -50,11 +49,6 @@ def complaints() -> Iterator[str]:
         for number, line in enumerate(path.read_text().splitlines(), 1):
             if (banned := BANNED.search(line)) is not None:
                 yield f"{path}:{number}: {banned[0]} is banned: texts are text nodes, and no other host is asked"
-    size = sum(
-        path.stat().st_size for path in WEB.rglob("*.*") if path.suffix in (".js", ".mjs", ".css", ".html")
-    )
-    if size > ASSET_BYTES_MAX:
-        yield f"{WEB}: {size} bytes of assets, {ASSET_BYTES_MAX} at most"
 
 
 def fetch(package: dict[str, Any]) -> None:

@@ -20,6 +20,7 @@ import pytest
 from kafscale.cli.forked import ForkClient, ForkServerGone
 from kafscale.cli.supervisor import Child, ChildSpec, ChildState, Supervisor
 from kafscale.cli.up import CannotStart, check_port_free
+from kafscale.runtime.memory_tuning import MALLOC_ENV
 
 SERVER = """
 import gc, socket, sys
@@ -69,7 +70,7 @@ class Server:
         path = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
         self.process = subprocess.Popen(
             [sys.executable, "-c", SERVER, str(theirs.fileno()), *PROGRAMS],
-            env={**os.environ, "PYTHONPATH": path, "GIVEN": "before"},
+            env={"REPLACED": "before", **os.environ, "PYTHONPATH": path, "GIVEN": "before"},
             pass_fds=[theirs.fileno()],
         )
         theirs.close()
@@ -197,7 +198,11 @@ async def test_ctrl_c_at_the_terminal_does_not_reach_a_child(server: Server, tmp
 
 async def test_a_forked_process_is_what_a_started_one_would_be(server: Server, tmp_path: Path) -> None:
     for name in ("one", "two"):
-        process = await server.client.start(name, "shows", {"WANTED": name}, tmp_path / name)
+        env = {
+            "WANTED": name,
+            "REPLACED": name,
+        }  # setproctitle once failed if the first variable was replaced
+        process = await server.client.start(name, "shows", env, tmp_path / name)
         assert await process.wait() == 0
     shown = {name: (tmp_path / name).read_text().splitlines() for name in ("one", "two")}
     assert [(lines[0], lines[2:]) for lines in shown.values()] == [("up", ["at exit"])] * 2
@@ -267,6 +272,31 @@ def supervise(channel):
     while True: signal.pause()
 sys.exit(run_forked(supervise, ["json"], shared="signal"))
 """
+
+
+IMPORTED = """
+import os, sys
+from kafscale.cli.fork_server import run_forked
+run_forked(lambda channel: 0, ["imported"], shared="signal")
+"""
+
+
+async def test_programs_are_imported_with_the_variables_that_grpc_reads_only_then(tmp_path: Path) -> None:
+    """What the user has set stays."""
+    (tmp_path / "imported.py").write_text(
+        "import json, os\nprint(json.dumps(dict(os.environ)), flush=True)\n"
+    )
+    given = {name: value for name, value in os.environ.items() if name not in MALLOC_ENV}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-c",
+        IMPORTED,
+        env={**given, "PYTHONPATH": str(tmp_path), "GRPC_VERBOSITY": "INFO"},
+        stdout=asyncio.subprocess.PIPE,
+    )
+    shown, _ = await asyncio.wait_for(process.communicate(), 30)
+    found = json.loads(shown)
+    assert {name: found.get(name) for name in MALLOC_ENV} == {**MALLOC_ENV, "GRPC_VERBOSITY": "INFO"}
 
 
 async def running() -> tuple[asyncio.subprocess.Process, int]:

@@ -8,6 +8,7 @@ import sys
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kafscale.console.direct.batch import answer_batch
 from kafscale.console.direct.cost import cost_rows, shares
 from kafscale.console.direct.damage import answer_damage
 from kafscale.console.direct.health import answer_health
@@ -43,6 +44,19 @@ async def test_storage_names_only_the_topics_that_are_seen_and_sums_the_others(c
     families = {row["family"]: row["keys"] for row in found["etcd"]["families"]}
     assert (families["heads of partitions"], families["topics"]) == (2, 2)
     assert found["upkeep"] == {"jobs": [], "answers": False}
+
+
+async def test_a_batch_is_shown_with_its_object(cluster: Cluster) -> None:
+    place = {"topic": "orders", "partition": 0, "offset": 150}
+    (line,) = await here(answer_batch, cluster, place)
+    batch = line["batch"]
+    assert (batch["base_offset"], batch["last_offset"], batch["records"]) == (100, 199, 100)
+    assert (batch["codec"], batch["producer_id"], batch["is_transactional"]) == ("none", None, False)
+    assert batch["object_kind"] == "segment"
+    stored = {info.key: info.size async for info in cluster.store.list(cluster.keys.topic_prefix("orders"))}
+    assert stored[batch["object"]] == batch["object_bytes"]
+    for missing in ({"offset": 300}, {"partition": 1}, {"topic": "none"}):
+        assert await here(answer_batch, cluster, place | missing) == [{"batch": None}]
 
 
 async def test_damage_in_one_value_is_counted_and_the_rest_is_shown(cluster: Cluster) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from io import BytesIO
@@ -188,4 +189,34 @@ async def test_a_cluster_that_does_not_run_is_a_sentence_and_the_process_is_gone
         await reports.ask([], [])
     with pytest.raises(Problem, match="no cluster runs"):
         await reports.ask([], [])
+    await reports.close()
+
+
+REPORTING = """
+import json, sys
+from kafscale.console.child import give, take
+take(sys.stdin.buffer)
+while (asked := take(sys.stdin.buffer)) is not None:
+    answer = {"id": json.loads(asked)["id"], "at_ms": 7, "making": False}
+    give(sys.stdout.buffer, json.dumps(answer).encode())
+"""
+
+
+async def test_a_page_that_had_a_report_waits_for_it_again_however_slow_the_next_reading_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = asyncio.create_subprocess_exec
+
+    async def reporting(*_: str, **more: Any) -> asyncio.subprocess.Process:
+        return await start(sys.executable, "-c", REPORTING, **more)
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", reporting)
+    monkeypatch.setattr("kafscale.console.direct.lag.PATIENCE_S", 0.0)
+    monkeypatch.setattr("kafscale.console.direct.lag.LATER_S", DONE_S)
+    reports = LagReports(Target(tmp_path, None))
+    assert (await reports.ask([], []))["making"], "nobody waits for the first report"
+    async with asyncio.timeout(DONE_S):
+        while (await reports.ask([], []))["at_ms"] is None:
+            await asyncio.sleep(0)
+    assert (await reports.ask([], []))["at_ms"] == 7
     await reports.close()

@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
+from confluent_kafka import Producer
 from hypothesis import given
 from hypothesis import strategies as st
+from kafscale.client.admin_client import Client, KafkaTrouble
+from kafscale.client.json_lines import Record, to_line
 from kafscale.console.answers import Problem
-from kafscale.console.api.produce import HEADERS_MAX, GivenHeader, GivenRecord, record_of
+from kafscale.console.api.produce import (
+    HEADERS_MAX,
+    LINES_MAX,
+    GivenHeader,
+    GivenRecord,
+    lines_of,
+    record_of,
+)
 from kafscale.console.decode.plain import Format, view_of
+from kafscale.console.records import sending
+from kafscale.console.records.sending import send, send_all
 from kafscale.console.routes import decoded
+from kafscale.testkit.mock_kafka import mock_broker
+
+DONE_S = 60
 
 
 def given_record(form: str, text: str) -> GivenRecord:
@@ -66,3 +83,63 @@ def test_a_mistyped_field_is_refused() -> None:
         decoded(b'{"key": null, "value": null, "valeu": null}', GivenRecord)
     with pytest.raises(Problem, match="value"):
         decoded(b'{"key": null}', GivenRecord)
+
+
+def test_lines_are_the_records_that_consume_prints() -> None:
+    record = Record(partition=2, key=b"\xff", value=None, headers=(("h", b"x"),), timestamp_ms=7)
+    text = f"\n{to_line(record).decode()}\r\n\n" + '{"value": "a"}'
+    assert lines_of(text) == [(2, record), (4, Record(value=b"a"))]
+
+
+def test_one_wrong_line_is_named_and_nothing_is_sent() -> None:
+    good = '{"value": "a"}'
+    with pytest.raises(
+        Problem, match="nothing is sent: line 2: the record has the unknown field valeu"
+    ) as refused:
+        lines_of(f'{good}\n{{"valeu": "a"}}\n{good}')
+    assert refused.value.status == 400
+    with pytest.raises(Problem, match="line 10: .*; and 20 more lines"):
+        lines_of("\n".join(["x"] * 30))
+    headers = [{"key": "a", "value": None}] * (HEADERS_MAX + 1)
+    with pytest.raises(Problem, match="more than 256 headers"):
+        lines_of(json.dumps({"value": "a", "headers": headers}))
+
+
+def test_the_bounds_of_lines() -> None:
+    good = '{"value": "a"}\n'
+    assert len(lines_of(good * LINES_MAX)) == LINES_MAX
+    with pytest.raises(Problem, match="1,000 records are sent at once"):
+        lines_of(good * (LINES_MAX + 1))
+    with pytest.raises(Problem, match="no record"):
+        lines_of("\n \n")
+
+
+def test_each_record_has_its_place_or_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    with mock_broker(monkeypatch) as bootstrap:
+        client = Client(bootstrap)
+        writer = Producer({"bootstrap.servers": bootstrap})
+        writer.produce("orders", b"first", partition=3)
+        assert writer.flush(DONE_S) == 0
+        given = [
+            Record(value=b"a", partition=1),
+            Record(value=b"\0" * (17 << 20)),
+            Record(value=b"b", partition=1),
+        ]
+        first, refused, last = send_all(client, "orders", given)
+        assert (first, last) == ((1, 0), (1, 1))
+        assert isinstance(refused, KafkaTrouble)
+        assert "too large" in str(refused).lower()
+        with pytest.raises(Problem, match="has no partition 9"):
+            send_all(client, "orders", [*given, Record(value=b"c", partition=9)])
+        assert send(client, "orders", given[0]) == (1, 2)
+        with pytest.raises(KafkaTrouble):
+            send(client, "orders", given[1])
+
+
+def test_a_record_without_an_answer_may_have_been_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sending, "DELIVERY_TIMEOUT_S", 0.001)  # librdkafka gives up before it has sent
+    with mock_broker(monkeypatch) as bootstrap:
+        client = Client(bootstrap)
+        monkeypatch.setattr(sending, "numbers_of", lambda *_: [0])
+        (found,) = send_all(client, "orders", [Record(value=b"a")])
+        assert "may have been written or not" in str(found)

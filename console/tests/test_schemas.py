@@ -238,10 +238,16 @@ async def test_hostile_bytes_end_only_their_own_views(monkeypatch: pytest.Monkey
     nested = framed(NESTED, b"\x00" + deep)
     good = framed(PROTOBUF, b"\x00\x0a\x01x")
     async with schemas() as decoder:
-        found = await decoder.views([good, nested, claim], 1_000)
+        found = await decoder.views([good, nested, claim, framed(99, b"x"), b"no header"], 1_000)
     assert found[good]["format"] == "protobuf"
     assert found[nested]["reason"].startswith("not decoded by schema 5: ")
     assert found[claim]["reason"].startswith("not decoded by schema 4: ")
+    assert decoder.outcomes == {
+        ("protobuf", "decoded"): 1,
+        ("protobuf", "failed"): 1,
+        ("avro", "failed"): 1,
+        ("unknown", "failed"): 1,
+    }
 
 
 async def test_a_registry_that_redirects_hangs_floods_or_talks_nonsense_is_a_reason(

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kafscale.console.direct import search as searching
+from kafscale.console.direct import search_plan
 from kafscale.console.direct.search import answer_search, condition
 from kafscale.console.direct.search_plan import Chunk, chunks
 from kafscale.console.records import cursor
@@ -18,6 +19,7 @@ from kafscale.log.heads import Seg
 from kafscale.operations.clusters import Cluster
 from kafscale.storage.keys import TopicId
 from kafscale.storage.topics import Topic, TopicState
+from kafscale.testkit.logbuilder import LogBuilder, create_topic, marker, records, transactional
 
 from .asked import SECRET, Row, cluster, here
 
@@ -137,6 +139,37 @@ async def test_a_time_skips_what_is_older(cluster: Cluster) -> None:
     lines = await here(answer_search, cluster, question(where="true", since_ms=20_000, until_ms=20_003))
     assert found(lines) == [202, 201, 200]
     assert lines[-1]["read"] == 300
+
+
+@pytest.mark.parametrize("segments", [1, 100])
+async def test_what_is_open_or_aborted_is_no_hit_or_is_marked(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, segments: int
+) -> None:
+    """Also if the marker of the abort is in another chunk."""
+    monkeypatch.setattr(search_plan, "CHUNK_SEGMENTS", segments)
+    paid = LogBuilder(
+        cluster.etcd, cluster.keys, cluster.store, await create_topic(cluster.etcd, cluster.keys, "paid")
+    )
+    for batch in (
+        transactional(7, records(2, label="aborted")),  # offsets 0 and 1
+        transactional(8, records(1, label="committed")),
+        marker(7, commit=False),
+        marker(8, commit=True),
+        transactional(9, records(1, label="open")),  # 5
+    ):
+        await paid.append_raw([batch])
+    await paid.append(records(1, label="behind"))
+    asked = question(topic="paid", where="true")
+    assert found(await here(answer_search, cluster, asked)) == [2]
+    lines = await here(answer_search, cluster, asked | {"isolation": "uncommitted"})
+    hits = [each for line in lines for each in line.get("hits", [])]
+    assert [(each["offset"], each["state"]) for each in hits] == [
+        (6, "open"),
+        (5, "open"),
+        (2, None),
+        (1, "aborted"),
+        (0, "aborted"),
+    ]
 
 
 async def test_a_record_for_which_the_condition_fails_is_no_hit(cluster: Cluster) -> None:

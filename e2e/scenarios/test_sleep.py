@@ -24,16 +24,13 @@ from e2e.harness.services import until
 
 ASLEEP_S: Final = 62.0
 """Longer than leases (8 s) and than the minute after which views are read again."""
-IDLE_MS: Final = 20_000
-"""After this the fetch service forgets a partition, and with the last one it ends its watch: in the same turn of its
-loop in which the minute of that watch is over."""
 
 pytestmark = pytest.mark.timeout(400)
 
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    cluster = Cluster(data_dir=tmp_path / "data", env={"KAFSCALE_FETCH_IDLE_TOPIC_MS": str(IDLE_MS)})
+    cluster = Cluster(data_dir=tmp_path / "data")
     cluster.start()
     yield cluster
     cluster.kill()

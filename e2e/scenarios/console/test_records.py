@@ -23,7 +23,7 @@ from e2e.harness.cluster import KAFSCALE, Cluster
 from e2e.harness.console_page import Visitor, console_of
 from e2e.harness.secured import done
 
-ONE = ("bytes", "money", "live", "sent", "avro")
+ONE = ("bytes", "money", "held", "live", "sent", "lines", "avro")
 RECORDS = 120
 FIRST_MS = 1_790_000_000_000
 HOSTILE = "<img src=x onerror=alert(1)>"
@@ -177,6 +177,40 @@ def test_records_of_an_aborted_transaction_are_shown_only_on_demand_and_marked(v
     expect(page.get_by_text("aborted")).to_be_visible()
     visitor.go("/topics/money/0/2")
     expect(page.get_by_role("alert")).to_contain_text("it belongs to a transaction that was aborted")
+    visitor.go("/topics/money/search?text=e&isolation=uncommitted")
+    expect(page.get_by_role("status")).to_contain_text("all of them.")
+    assert [row[4].split() for row in visitor.cells()] == [["aborted", "refused"]]
+    page.get_by_label("uncommitted").uncheck()
+    page.get_by_role("button", name="Search").click()
+    expect(page.get_by_role("status")).to_contain_text("0 hits")
+
+
+def test_records_of_an_open_transaction_are_marked_until_it_ends(visitor: Visitor, cluster: Cluster) -> None:
+    bank = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": "held"})
+    bank.init_transactions(60)
+    bank.begin_transaction()
+    bank.produce("held", "pending")
+    assert bank.flush(60) == 0
+    page = visitor.page
+    for screen in ("?", "/search?text=pending&"):
+        visitor.go(f"/topics/held{screen}isolation=uncommitted")
+        assert [row[4].split() for row in visitor.cells()] == [["open", "pending"]]
+    visitor.go("/topics/held")
+    expect(page.get_by_text("There is no record yet.")).to_be_visible()
+    bank.commit_transaction(60)
+    visitor.go("/topics/held?isolation=uncommitted")
+    assert [row[4] for row in visitor.cells()] == ["pending"]
+
+
+def test_a_record_shows_its_batch_and_the_object_of_it(visitor: Visitor) -> None:
+    page = visitor.page
+    visitor.go("/topics/money")
+    page.locator("button.open").first.click()
+    page.get_by_role("button", name="Show its batch").click()
+    batch = page.locator("dl.facts")
+    expect(batch).to_contain_text("epoch 0, first sequence number 0, in a transaction")
+    expect(batch).to_contain_text("bundle")
+    visitor.inspect("batch")
 
 
 def test_a_tail_shows_or_counts_what_comes_and_rests_while_nobody_looks(
@@ -240,6 +274,30 @@ def test_a_record_is_produced_and_produced_again_with_all_its_bytes(
     consumer.close()
     assert first.key() == (42).to_bytes(8, "big")
     assert (first.key(), first.value(), first.headers()) == (second.key(), second.value(), second.headers())
+
+
+def test_lines_of_json_become_records_and_one_wrong_line_sends_nothing(visitor: Visitor) -> None:
+    page = visitor.page
+    visitor.go("/topics/lines")
+    page.get_by_role("button", name="Produce lines…").click()
+    dialog = page.get_by_role("dialog")
+    good = '{"key": "a", "value": "1", "headers": [{"key": "h", "value": "x"}]}'
+    visitor.expected.add("400")
+    dialog.get_by_label("Lines", exact=True).fill(f'{good}\n{{"valeu": "2"}}')
+    dialog.get_by_role("button", name="Send").click()
+    expect(dialog.get_by_role("alert")).to_contain_text(
+        "nothing is sent: line 2: the record has the unknown field"
+    )
+    content = f'{good}\n\n{{"value": "2", "partition": 0}}\n'.encode()
+    dialog.get_by_label("File").set_input_files(
+        {"name": "records.jsonl", "mimeType": "application/x-ndjson", "buffer": content}
+    )
+    dialog.get_by_role("button", name="Send").click()
+    expect(dialog.get_by_role("status")).to_contain_text("Written: 2 of 2 records")
+    assert dialog.locator("tbody tr").all_inner_texts()[1].split("\t") == ["3", "partition 0, offset 1"]
+    visitor.inspect("produce-lines")
+    dialog.get_by_role("link", name="partition 0, offset 0").click()
+    expect(page.get_by_label("Value as text")).to_contain_text("1")
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from kafscale.storage.objects import (
 )
 from kafscale.storage.objects import disk_tree as disk_tree_module
 from kafscale.storage.objects.directory import DirectoryStore
+from kafscale.storage.objects.disk_direct import DIRECT_BYTES_MIN, DirectWrites
 from kafscale.storage.objects.disk_files import names_follow_fsync, write_body
 from kafscale.storage.objects.disk_pool import DiskPool
 from kafscale.storage.objects.disk_records import LinkRecords
@@ -188,8 +189,9 @@ async def test_a_put_makes_its_directories_again_when_a_deleter_took_them_away(
 
 
 @pytest.mark.parametrize("ordered", [True, False])
+@pytest.mark.parametrize("body", [b"x", b"x" * DIRECT_BYTES_MIN])
 async def test_every_put_is_synced_and_where_names_do_not_follow_so_are_the_directories(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ordered: bool, directory_attributes: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ordered: bool, directory_attributes: bool, body: bytes
 ) -> None:
     monkeypatch.setattr(disk_tree_module, "names_follow_fsync", lambda path: ordered)
     store = DirectoryStore(tmp_path, attributes=directory_attributes)
@@ -203,7 +205,7 @@ async def test_every_put_is_synced_and_where_names_do_not_follow_so_are_the_dire
         fsync(fd)
 
     monkeypatch.setattr(os, "fsync", record)
-    await store.put(KEY.replace("0.kfs", "1.kfs"), [b"x"], condition=IfAbsent(), metadata=METADATA)
+    await store.put(KEY.replace("0.kfs", "1.kfs"), [body], condition=IfAbsent(), metadata=METADATA)
     shown, recorded = str(tmp_path / "default/orders/0"), str(tmp_path / ".store/meta/default/orders/0")
     if ordered:
         assert synced == ["object"]
@@ -304,15 +306,15 @@ async def test_a_cancelled_call_still_ends_and_its_thread_serves_on() -> None:
 
 
 def test_the_kernels_short_writes_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    writev = os.writev
-    monkeypatch.setattr(os, "writev", lambda fd, parts: writev(fd, [parts[0][:3]]))
+    pwritev, direct = os.pwritev, DirectWrites(str(tmp_path))
+    monkeypatch.setattr(os, "pwritev", lambda fd, parts, at: pwritev(fd, [parts[0][:3]], at))
     fd = os.open(tmp_path / "f", os.O_CREAT | os.O_RDWR)
-    etag, size = write_body(fd, [b"abcdefgh", b"", b"ij", b"k"])
+    etag, size = write_body(fd, [b"abcdefgh", b"", b"ij", b"k"], direct)
     os.close(fd)
     assert ((tmp_path / "f").read_bytes(), size) == (b"abcdefghijk", 11)
     monkeypatch.undo()
     fd = os.open(tmp_path / "g", os.O_CREAT | os.O_RDWR)
-    assert write_body(fd, [b"abcdefghijk"]) == (etag, 11)
+    assert write_body(fd, [b"abcdefghijk"], direct) == (etag, 11)
     os.close(fd)
 
 

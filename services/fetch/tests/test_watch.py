@@ -7,7 +7,7 @@ import urllib.request
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kafscale.fetch.heads import Heads
+from kafscale.fetch.heads import FEW_PARTITIONS, Heads
 from kafscale.log.heads import Head, Meta, encode_head, encode_meta
 from kafscale.runtime.clock import SystemClock
 from kafscale.storage.etcd.client import (
@@ -21,6 +21,7 @@ from kafscale.storage.etcd.client import (
 )
 from kafscale.storage.keys import Keyspace, PartitionKey, TopicId
 from kafscale.storage.objects import MemoryStore
+from kafscale.testkit.clock import ManualClock
 from kafscale.testkit.logbuilder import LogBuilder, create_topic, records
 
 TOPICS = 300
@@ -94,6 +95,60 @@ async def test_an_instance_that_holds_nothing_has_no_watch(
             assert heads.reads == reads, "the watch woke the request"
             await until(lambda: heads._following is None, timeout_s=30)
             assert heads.partitions_held == 0
+
+
+async def test_an_instance_that_nobody_asks_ends_its_watch_long_before_partitions_are_idle(
+    etcd, keyspace, store, serve, until
+) -> None:
+    topic = await create_topic(etcd, keyspace, "t")
+    log = LogBuilder(etcd, keyspace, store, topic)
+    async with serve(etcd, keyspace, store, fetch_idle_topic_ms=600_000) as client:
+        heads = client.service.heads
+        await client.topics.refresh()
+        await log.append(records(1))
+        waiting = client.start_fetch(topic, 1, max_wait_ms=60_000)
+        await until(lambda: client.service.fetch.held_requests == 1 and heads._following is not None)
+        heads._asked_ms -= 60_000  # the request was held for so long
+        heads.drop_idle()
+        reads = heads.reads
+        await log.append(records(1))
+        async with asyncio.timeout(30):
+            answer = (await waiting.fetched()).responses[0].partitions[0]
+        assert answer.high_watermark == 2
+        assert heads.reads == reads, "the watch of a held request goes on"
+        await until(lambda: heads._following is None, timeout_s=60)
+        await log.append(records(1))
+        assert (await client.fetch(topic, 2)).high_watermark == 3, "what was committed meanwhile is read"
+
+
+FEW = [(TopicId(b"t" * 16), n) for n in range(FEW_PARTITIONS)]
+
+
+@pytest.mark.parametrize(
+    ("asked", "asked_later", "gone_at_1_s"),
+    [(FEW[:2], [], True), (FEW, [], True), (FEW[:2], FEW[1:2], False), ([*FEW, (FEW[0][0], -1)], [], False)],
+    ids=["nobody asks", "few at most", "somebody asks", "too many to read again"],
+)
+def test_partitions_are_dropped_early_if_they_are_few_and_nobody_asks_for_any(
+    asked: list[PartitionKey], asked_later: list[PartitionKey], gone_at_1_s: bool
+) -> None:
+    clock = ManualClock(now_ms=50)
+    heads = Heads(None, KEYSPACE, clock=clock, tasks=None)  # type: ignore[arg-type]
+    for key in asked:
+        heads.known(key)
+    clock.advance(999)
+    heads.drop_idle()
+    assert heads.partitions_held == len(asked)
+    for key in asked_later:
+        heads.known(key)
+    clock.advance(1)
+    heads.drop_idle()
+    assert (heads.partitions_held == 0) is gone_at_1_s
+    assert heads.partitions_held in (0, len(asked)), "all or none"
+    assert heads._needed.is_set() is not gone_at_1_s
+    clock.advance(9_999)
+    heads.drop_idle()
+    assert (heads.partitions_held, heads._needed.is_set()) == (0, False)
 
 
 async def test_an_instance_holds_only_the_partitions_that_it_was_asked_for(

@@ -24,6 +24,7 @@ class Source:
     facts: Facts = NOTHING
     trouble: Exception | None = None
     reads: int = 0
+    cpu_s: float = 0.0
     opened: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
@@ -44,7 +45,7 @@ class Source:
 async def living(source: Source, every_s: float = 0) -> AsyncIterator[LiveFacts]:
     """With 0 everybody who asks wants a new reading."""
     async with asyncio.timeout(DONE_S), asyncio.TaskGroup() as tasks:
-        yield LiveFacts(source.read, every_s, tasks)
+        yield LiveFacts(source.read, every_s, tasks, lambda: source.cpu_s)
         source.opened.set()
 
 
@@ -64,6 +65,17 @@ async def test_a_reading_is_made_again_when_it_is_old_and_somebody_asks() -> Non
         assert await cluster(facts) == "c"
         source.name("d")
         assert (await cluster(facts), source.reads) == ("c", 1)
+
+
+async def test_a_process_that_worked_much_for_a_reading_waits_long_with_the_next() -> None:
+    source = Source()
+    async with living(source) as facts:
+        assert await cluster(facts) == "c"
+        source.name("d")
+        source.cpu_s = 3_600.0
+        assert (await cluster(facts), source.reads) == ("c", 1)
+        source.cpu_s = 0.0
+        assert (await cluster(facts), source.reads) == ("d", 2)
 
 
 async def test_those_who_ask_at_once_share_a_reading() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from kafscale.lake.catalog import read_lake
+from kafscale.lake.catalog import read_lake, read_topics
 from kafscale.lake.lag.measure import measure
 from kafscale.lake.lag.outlines import Outlines
 from kafscale.lake.lag.positions import Commit
@@ -54,6 +54,25 @@ async def test_lag_is_the_same_as_over_all_segments(since_ms: int, start: int) -
         assert [(each.start, each.end) for each in found] == [(each.start, each.end) for each in logs]
         assert sum(s.size for s in found[0].segments) == sum(s.size for s in logs[0].segments)
         assert produced(found[0], since_ms) == produced(logs[0], since_ms)
+
+
+async def test_of_some_topics_only_the_logs_that_are_asked_for_are_read() -> None:
+    """A topic that no group reads costs a report of groups nothing."""
+    shop = Shop()
+    for name in ("t", "unread"):
+        log = await shop.topic(name)
+        await log.append(records(EACH))
+        await log.checkpoint()
+    death = Death()
+    lake = shop.lake(death)
+    assert [topic.name for topic in await read_topics(lake, ["t", "gone"])] == ["t"]
+    assert "prefix" not in death.calls, "the records of other topics are not read"
+    topics = await read_topics(lake)
+    assert "prefix" in death.calls
+    (found,) = await Outlines(lake).read({("t", 0): [3], ("gone", 0): [1]}, 2, topics)
+    assert (found.topic.name, found.end) == ("t", EACH)
+    assert len(await Outlines(lake).read({("t", 0): [3]}, 2)) == 2
+    assert await Outlines(lake).read({}, 2, topics) == []
 
 
 async def test_what_nobody_asks_for_is_one_segment_and_is_looked_at_once() -> None:

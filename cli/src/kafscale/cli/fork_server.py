@@ -28,7 +28,7 @@ from typing import Final, assert_never
 
 import msgspec
 from kafscale.cli.forked import PACKET_BYTES_MAX, Ended, Refused, Reply, Request, Signal, Start, Started
-from kafscale.runtime.memory_tuning import tune_allocator
+from kafscale.runtime.memory_tuning import MALLOC_ENV, tune_allocator
 from setproctitle import setproctitle
 
 PR_SET_PDEATHSIG: Final = 1
@@ -47,6 +47,8 @@ def run_forked(supervise: Callable[[socket.socket], int], programs: Sequence[str
     Returns once in each process: in this one, in the supervisor and in every child. The result is the exit code of
     what the process did. So the caller must do nothing but exit.
     """
+    for name, value in MALLOC_ENV.items():  # here, as gRPC reads its variables when it is imported
+        os.environ.setdefault(name, value)
     gc.disable()  # with `freeze` before each fork, as the documentation of gc says: a collector writes to shared memory
     with without_rich():
         importlib.import_module(shared)
@@ -213,11 +215,12 @@ def become(order: Start, parent: int) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     _redirect(os.devnull, os.O_RDONLY, 0)
     _redirect(order.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 1, 2)
+    # Before the environment changes: setproctitle finds its place by the variables with which this process started.
+    setproctitle(f"{order.program.removesuffix('.__main__')} ({order.name})")
     os.environ.update(order.env)
     tune_allocator(os.environ)
     gc.enable()
     sys.argv = [order.program]
-    setproctitle(f"{order.program.removesuffix('.__main__')} ({order.name})")
 
 
 def _redirect(path: str, flags: int, *descriptors: int) -> None:

@@ -42,7 +42,6 @@ from kafscale.operations.services import ROLES, SERVICES
 from kafscale.operations.target import StoreKind
 from kafscale.runtime.addresses import join_address
 from kafscale.runtime.etcd_binary import EtcdFailed, EtcdProcess
-from kafscale.runtime.memory_tuning import MALLOC_ENV
 from kafscale.storage.backoff import Backoff
 from kafscale.storage.etcd.client import EtcdClient, EtcdError
 from kafscale.storage.keys import Keyspace, prefix_end
@@ -253,7 +252,6 @@ class Up:
 
     def _spec(self, role: str, node_id: int, endpoint: str, etcd: EtcdClient) -> ChildSpec:
         env = {
-            **MALLOC_ENV,
             **self._common(endpoint),
             "KAFSCALE_NODE_ID": str(node_id),
             **self._tls.get(role, {}),

@@ -21,6 +21,8 @@ from contextlib import asynccontextmanager
 from typing import IO, Final
 
 IDLE_S: Final = 300.0
+NICE: Final = 10
+"""Services of the same machine come before the children."""
 _LENGTH: Final = struct.Struct(">I")
 
 
@@ -169,7 +171,9 @@ def give(into: IO[bytes], message: bytes) -> None:
 
 
 def limit_self(memory_bytes: int, *, cpu_s: int | None = None, writes: bool) -> None:
-    """In the child: address space, processor time, whether it may write files. There is never a core dump."""
+    """In the child: address space, processor time, whether it may write files. There is never a core dump. It gets a
+    lower priority (NICE)."""
+    os.nice(NICE)
     limits = [(resource.RLIMIT_AS, memory_bytes, memory_bytes), (resource.RLIMIT_CORE, 0, 0)]
     if cpu_s is not None:  # at the first the kernel says why it ends the process
         limits.append((resource.RLIMIT_CPU, cpu_s, cpu_s + 1))

@@ -6,7 +6,7 @@ shows no name of a topic or a group.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -28,8 +28,17 @@ class Counts:
         self._seconds = self.metrics.histograms("request_seconds")
 
     def watch(
-        self, *, connections: Callable[[], int], sessions: Callable[[], int], calls: Callable[[], int]
+        self,
+        *,
+        connections: Callable[[], int],
+        sessions: Callable[[], int],
+        calls: Callable[[], int],
+        tails: Callable[[], int],
+        decoded: Mapping[tuple[str, str], int],
     ) -> None:
+        """`decoded`: by format and outcome."""
+        self.metrics.watch("tails", tails)
+        self.metrics.watch_each("records_decoded_total", lambda: list(decoded.items()))
         self.metrics.watch("connections", connections)
         self.metrics.watch("sessions", sessions)
         self.metrics.watch("requests_in_progress", calls)

@@ -72,6 +72,8 @@ class Server:
             connections=lambda: len(self.connections or ()),
             sessions=lambda: len(site.logins.sessions),
             calls=lambda: self._calls,
+            tails=lambda: site.tails.count,
+            decoded={} if site.schemas is None else site.schemas.outcomes,
         )
 
     def application(self) -> web.Application:

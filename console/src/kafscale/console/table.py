@@ -7,6 +7,7 @@ from typing import Final
 
 from kafscale.console.api import (
     acls,
+    batch,
     cost,
     group_reset,
     groups,
@@ -32,6 +33,7 @@ ROUTES: Final[Sequence[Route]] = (
     *topics.ROUTES,
     *topic_changes.ROUTES,
     *records.ROUTES,
+    *batch.ROUTES,
     *tail.ROUTES,
     *produce.ROUTES,
     *groups.ROUTES,

@@ -1,4 +1,4 @@
-"""Sends one record, as a person wrote it or as another record has it."""
+"""Sends a record, as a person wrote it or as another record has it, and records from lines of JSON."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ from typing import Any, Final, Literal
 
 import msgspec
 from kafscale.access.acl import Operation
-from kafscale.client.json_lines import Record
+from kafscale.client.admin_client import KafkaTrouble
+from kafscale.client.json_lines import LineWrong, Record, from_line
 from kafscale.console.answers import Row, bad_request
-from kafscale.console.records.sending import SENT_BYTES_MAX, send
+from kafscale.console.records.sending import SENT_BYTES_MAX, send, send_all
 from kafscale.console.rights import on_topic
 from kafscale.console.routes import Call, Route
 
 HEADERS_MAX: Final = 256
+LINES_MAX: Final = 1_000
+WRONG_MAX: Final = 10
 _LONG: Final = 1 << 63
 
 
@@ -46,6 +49,55 @@ async def produce(call: Call) -> Row:
     record = record_of(call.body)
     partition, offset = await call.kafka(send, call.path["topic"], record)
     return {"partition": partition, "offset": offset}
+
+
+class GivenLines(msgspec.Struct, forbid_unknown_fields=True):
+    """Records as `kafscale consume --output json` prints them, one on a line."""
+
+    lines: str
+
+
+async def produce_lines(call: Call) -> Row:
+    """All lines are checked before the first is sent. `items`: of each record its `line`, and `partition` and `offset`
+    or `sentence`, why it has none; `written`: how many have a place."""
+    given = lines_of(call.body.lines)
+    sent = await call.kafka(send_all, call.path["topic"], [record for _, record in given])
+    items: list[Row] = []
+    for (line, _), outcome in zip(given, sent, strict=True):
+        if isinstance(outcome, KafkaTrouble):
+            items.append({"line": line, "partition": None, "offset": None, "sentence": str(outcome)})
+        else:
+            partition, offset = outcome
+            items.append({"line": line, "partition": partition, "offset": offset, "sentence": None})
+    return {"items": items, "written": sum(each["sentence"] is None for each in items)}
+
+
+def lines_of(text: str) -> list[tuple[int, Record]]:
+    """By the number of their lines, from 1. Empty lines are left out. Raises Problem, which names up to WRONG_MAX wrong
+    lines."""
+    found: list[tuple[int, Record]] = []
+    wrong: list[str] = []
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.strip():
+            continue
+        if len(found) == LINES_MAX:
+            raise bad_request(
+                f"{LINES_MAX:,} records are sent at once at most; `kafscale produce` has no such bound"
+            )
+        try:
+            record = from_line(line.encode())
+        except (LineWrong, UnicodeEncodeError) as why:
+            wrong.append(f"line {number}: {why}")
+            continue
+        if len(record.headers) > HEADERS_MAX:
+            wrong.append(f"line {number}: it has more than {HEADERS_MAX} headers")
+        found.append((number, record))
+    if wrong:
+        more = f"; and {len(wrong) - WRONG_MAX} more lines" if len(wrong) > WRONG_MAX else ""
+        raise bad_request(f"nothing is sent: {'; '.join(wrong[:WRONG_MAX])}{more}")
+    if not found:
+        raise bad_request("there is no record in it")
+    return found
 
 
 def record_of(given: GivenRecord) -> Record:
@@ -103,6 +155,16 @@ ROUTES: Final[Sequence[Route]] = (
         needs=on_topic(Operation.WRITE),
         changes=True,
         body=GivenRecord,
+        body_bytes_max=SENT_BYTES_MAX,
+        body_has_names=False,
+    ),
+    Route(
+        method="POST",
+        path="/topics/{topic}/records/lines",
+        handler=produce_lines,
+        needs=on_topic(Operation.WRITE),
+        changes=True,
+        body=GivenLines,
         body_bytes_max=SENT_BYTES_MAX,
         body_has_names=False,
     ),

@@ -27,7 +27,7 @@ DUMP_BYTES_MAX: Final = 64 * 1024
 PARTITION_MAX: Final = (1 << 31) - 1
 OFFSET_MAX: Final = (1 << 63) - 2
 _FROM: Final = ("newest", "oldest", "offset", "time")
-_ISOLATIONS: Final = ("committed", "uncommitted")
+ISOLATIONS: Final = ("committed", "uncommitted")
 
 
 async def records(call: Call) -> Row:
@@ -76,7 +76,7 @@ def cut_of(query: Mapping[str, str]) -> Cut | None:
 
 
 def _committed(query: Mapping[str, str]) -> bool:
-    return one_of(query, "isolation", _ISOLATIONS) == "committed"
+    return one_of(query, "isolation", ISOLATIONS) == "committed"
 
 
 def row_of(page: Page, walk: Walk, showing: Showing) -> Row:

@@ -9,8 +9,8 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Final
 
 from kafscale.access.acl import Operation
-from kafscale.console.answers import Lines, Row, bad_request, forbidden, whole
-from kafscale.console.api.records import PARTITION_MAX, cut_of
+from kafscale.console.answers import Lines, Row, bad_request, forbidden, one_of, whole
+from kafscale.console.api.records import ISOLATIONS, PARTITION_MAX, cut_of
 from kafscale.console.api.sql import session_of
 from kafscale.console.records.scan import Sought, bounds, scanned
 from kafscale.console.rights import on_topic
@@ -42,7 +42,7 @@ async def search(call: Call) -> Lines:
         "since_ms": _time(query, "since"),
         "until_ms": _time(query, "until"),
         "cut": {str(partition): offset for partition, offset in (cut_of(query) or {}).items()},
-        "isolation": "uncommitted" if query.get("isolation") == "uncommitted" else "committed",
+        "isolation": one_of(query, "isolation", ISOLATIONS),
     }
     call.login.rights.forget()  # much is read with one answer
     if topic not in await call.seen([topic], Operation.READ):

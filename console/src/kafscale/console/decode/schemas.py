@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
@@ -45,6 +46,8 @@ class Schemas:
         self._registry = registry
         self._kept = Kept(MODULE, _ANSWER_BYTES_MAX, quiet=True)
         self._turn = asyncio.Lock()
+        self.outcomes: Counter[tuple[str, str]] = Counter()
+        """How many fields by format (a kind of schema, or unknown) and outcome (decoded or failed)."""
 
     async def views(self, fields: Iterable[bytes | None], chars_max: int) -> Views:
         """Of those with a header."""
@@ -64,7 +67,11 @@ class Schemas:
             else:
                 binary.append(data)
         known = {number: each for number, each in schemas.items() if isinstance(each, Schema)}
-        return found | await self._decoded(binary, known, chars_max)
+        found |= await self._decoded(binary, known, chars_max)
+        for data, view in found.items():
+            kind = known[framed[data]].kind.lower() if framed[data] in known else "unknown"
+            self.outcomes[kind, "failed" if "reason" in view else "decoded"] += 1
+        return found
 
     async def _schema(self, schema_id: int) -> Schema | str:
         """Or why there is none."""

@@ -37,6 +37,10 @@ def work_of(kind: str) -> Work:
             from kafscale.console.direct.search import answer_search
 
             return answer_search
+        case "batch":
+            from kafscale.console.direct.batch import answer_batch
+
+            return answer_batch
         case "storage":
             from kafscale.console.direct.storage import answer_storage
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 MODULE: Final = "kafscale.console.direct.lag_process"
 PATIENCE_S: Final = 1.5
 """After that a page is shown without the report, and asks again."""
+LATER_S: Final = 10.0
+"""The same, once the process has made a report: it has an answer then, however slow the next reading is."""
 REPORT_BYTES_MAX: Final = 64 << 20
 _ENDED: Final = "the process that reads etcd and the store ended; try again, and look at the console's log"
 
@@ -41,6 +43,8 @@ class LagReports:
         self._of: Child | None = None
         """Whose answers `_reading` reads."""
         self._reading: asyncio.Task[None] | None = None
+        self._reported = False
+        """Whether the process has made a report."""
         self._waiting: dict[int, asyncio.Future[Row]] = {}
         self._numbers = itertools.count(1)
 
@@ -54,9 +58,10 @@ class LagReports:
             async with self._kept.use() as child:
                 if child is not self._of:
                     self._of, self._reading = child, asyncio.create_task(self._read(child))
+                    self._reported = False
                 request = {"id": number, "groups": list(groups), "topics": list(topics), "group": group}
                 await child.send(orjson.dumps(request))
-                async with asyncio.timeout(PATIENCE_S):
+                async with asyncio.timeout(LATER_S if self._reported else PATIENCE_S):
                     return await future
         except TimeoutError:
             return NONE_YET | {"making": True}
@@ -72,7 +77,9 @@ class LagReports:
             found: Row = orjson.loads(message)
             if "id" not in found:
                 why = found["trouble"]
-            elif (future := self._waiting.get(found["id"])) is not None and not future.done():
+                continue
+            self._reported = self._reported or found["at_ms"] is not None
+            if (future := self._waiting.get(found["id"])) is not None and not future.done():
                 future.set_result(found)
         await child.gone()
         if self._of is child:

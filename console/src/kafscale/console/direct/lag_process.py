@@ -8,6 +8,7 @@ the process ends.
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import time
 from collections import OrderedDict
@@ -15,7 +16,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 import orjson
-from kafscale.console.child import give, received
+from kafscale.console.child import NICE, give, received
 from kafscale.console.direct.lag import NONE_YET, REPORT_BYTES_MAX
 from kafscale.console.direct.lag_rows import group_rows, history, partition_rows
 from kafscale.console.direct.questions import Row, Say, target_of_json
@@ -105,7 +106,7 @@ async def run(say: Say) -> None:
         lake = Lake(
             cluster.etcd, cluster.keys, cluster.store, History(cluster.etcd, cluster.keys, cluster.store)
         )
-        reader = Reader(lake)
+        reader = Reader(lake, unread_topics=False)
         try:
             async with asyncio.TaskGroup() as tasks:
                 live = LiveFacts(lambda: reader.facts(int(time.time() * 1000)), EVERY_S, tasks)
@@ -125,6 +126,7 @@ def say_on_stdout(found: Row) -> None:
 
 
 def main() -> None:
+    os.nice(NICE)
     try:
         asyncio.run(run(say_on_stdout))
     except (Trouble, BadSettings, EtcdError, StoreError, CorruptSegment, WentBack) as trouble:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from kafscale.console.direct.questions import QUERY_MEMORY_BYTES
@@ -72,16 +73,35 @@ class Search:
         """The newest of the chunk, and whether there are more than the search may still find."""
         left = HITS_MAX - self._found
         text = f"{SELECT} where {self._condition}{ORDER} limit {left + 1}"
+        rows = await self._rows(chunk.log, text)
+        states = await self._states(chunk, [row["offset"] for row in rows[:left]])
+        return [hit_row(**row, state=states.get(row["offset"])) for row in rows[:left]], len(rows) > left
+
+    async def _states(self, chunk: Chunk, offsets: Sequence[int]) -> dict[int, str]:
+        """`open` or `aborted` of those that readers of committed records do not get (R3)."""
+        if chunk.log.committed_only:
+            return {}
+        log = replace(chunk.log, committed_only=True)
+        found = {offset: "open" for offset in offsets if offset >= log.lso}
+        stable = [offset for offset in offsets if offset < log.lso]
+        if stable and log.aborted:
+            text = f"{OFFSETS} in ({', '.join(map(str, stable))})"
+            committed = {row["offset"] for row in await self._rows(log, text)}
+            found |= {offset: "aborted" for offset in stable if offset not in committed}
+        return found
+
+    async def _rows(self, log: Log, text: str) -> list[Row]:
         rows: list[Row] = []
         async with aclosing(
-            stream(self._lake, [chunk.log], text, memory_bytes=QUERY_MEMORY_BYTES, seen=NOTHING)
+            stream(self._lake, [log], text, memory_bytes=QUERY_MEMORY_BYTES, seen=NOTHING)
         ) as parts:
             async for part in parts:
                 rows += part.to_pylist(maps_as_pydicts="lossy")
-        return [hit_row(**row) for row in rows[:left]], len(rows) > left
+        return rows
 
 
 SELECT: Final = 'select partition, "offset", epoch_ms(timestamp) as timestamp_ms, key, value from records'
+OFFSETS: Final = 'select "offset" from records where "offset"'
 ORDER: Final = ' order by "offset" desc'
 
 

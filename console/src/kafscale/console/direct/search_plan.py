@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from kafscale.lake.catalog import Log
-from kafscale.log.heads import Seg
+from kafscale.log.heads import Aborted, Seg
+from kafscale.log.isolation import aborted_in
 
 CHUNK_BYTES: Final = 8 << 20
 CHUNK_SEGMENTS: Final = 256
@@ -21,7 +22,8 @@ CHUNK_SEGMENTS: Final = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chunk:
-    """Offsets [start, end) of a log, which the log of the chunk has only. `records` is an upper bound."""
+    """Offsets [start, end) of a log, which the log of the chunk has only, and all transactions that were aborted in
+    them. `records` is an upper bound."""
 
     log: Log
     start: int
@@ -53,27 +55,31 @@ def chunks(
 def _of_log(log: Log, end: int, since_ms: int | None, chunk_bytes: int) -> Iterator[Chunk]:
     """Segments that are too old are chunks of their own kind, which nobody needs to read."""
     end = min(end, log.stable_end)
+    aborted = aborted_in(log.segments)
     some: list[Seg] = []
     for seg in reversed(log.between(log.start, end)):
         old = _is_old(seg, since_ms)
         full = len(some) == CHUNK_SEGMENTS or sum(each.size for each in some) + seg.size > chunk_bytes
         if some and (full or old is not _is_old(some[0], since_ms)):
-            chunk = _chunk(log, some, end, since_ms)
+            chunk = _chunk(log, some, end, since_ms, aborted)
             yield chunk
             end, some = chunk.start, []
         some.append(seg)
     if some:
-        yield _chunk(log, some, end, since_ms)
+        yield _chunk(log, some, end, since_ms, aborted)
 
 
 def _is_old(seg: Seg, since_ms: int | None) -> bool:
     return since_ms is not None and seg.max_ts < since_ms
 
 
-def _chunk(log: Log, newest_first: Sequence[Seg], end: int, since_ms: int | None) -> Chunk:
+def _chunk(
+    log: Log, newest_first: Sequence[Seg], end: int, since_ms: int | None, aborted: Sequence[Aborted]
+) -> Chunk:
     segments = tuple(reversed(newest_first))
     start = max(segments[0].base, log.start)
-    only = replace(log, start=start, end=end, segments=segments)
+    later = tuple(each for each in aborted if each.first < end <= each.last)
+    only = replace(log, start=start, end=end, segments=segments, marked_later=later)
     return Chunk(
         log=only,
         start=start,

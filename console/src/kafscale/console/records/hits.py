@@ -14,13 +14,19 @@ _CHARS_MAX: Final = 2_048
 
 
 def hit_row(
-    partition: int, offset: int, timestamp_ms: int, key: bytes | None, value: bytes | None
+    partition: int,
+    offset: int,
+    timestamp_ms: int | None,
+    key: bytes | None,
+    value: bytes | None,
+    state: str | None = None,
 ) -> dict[str, Any]:
     return {
         "id": f"{partition}/{offset}",
         "partition": partition,
         "offset": offset,
-        "timestamp_ms": timestamp_ms if timestamp_ms >= 0 else None,
+        "timestamp_ms": None if timestamp_ms is None or timestamp_ms < 0 else timestamp_ms,
+        "state": state,
         "key": view_of(key, chars_max=_CHARS_MAX),
         "value": view_of(value, chars_max=_CHARS_MAX),
         "bytes": len(key or b"") + len(value or b""),

@@ -68,7 +68,7 @@ def page_of_records(client: Client, ask: Ask) -> Page:
         deleted=deleted,
     )
     if not ask.committed:
-        page.states = _states(client, ask.topic, page.records)
+        page.states = states_of(client, ask.topic, page.records)
     return page
 
 
@@ -131,7 +131,7 @@ def walked(client: Client, topic: str, merge: Merge[Record], budget: Budget, *, 
                     merge.shrink(partition)
 
 
-def _states(client: Client, topic: str, records: Sequence[Record]) -> dict[tuple[int, int], str]:
+def states_of(client: Client, topic: str, records: Sequence[Record]) -> dict[tuple[int, int], str]:
     """Of those that a consumer with read_committed does not get. Within a second read of the same offsets; if that is
     cut off, records are without a state. Raises KafkaTrouble."""
     offsets: dict[int, list[int]] = {}

@@ -20,7 +20,7 @@ from kafscale.console.answers import Problem, Row
 from kafscale.console.records import cursor
 from kafscale.console.records.hits import HITS_MAX, TIMEOUT_S, hit_row
 from kafscale.console.records.merge import Cut, Merge, Span, Walk
-from kafscale.console.records.page import logs_of, walked
+from kafscale.console.records.page import logs_of, states_of, walked
 from kafscale.console.records.reading import Budget, Record
 
 SCANS_MAX: Final = 2
@@ -82,6 +82,8 @@ class Step:
     newest_ms: int | None = None
     bytes: int = 0
     full: bool = False
+    states: Mapping[tuple[int, int], str] = field(default_factory=dict)
+    """Of hits: open or aborted."""
 
 
 def bounds(client: Client, sought: Sought) -> dict[int, Span]:
@@ -101,7 +103,10 @@ def step(client: Client, sought: Sought, logs: Mapping[int, Span], at: Cut, hits
     """Reads on from the cut `at`. Raises KafkaTrouble."""
     merge: Merge[Record] = Merge(Walk.OLDER, logs, at, STEP_RECORDS)
     walked(client, sought.topic, merge, Budget(), committed=sought.committed)
-    return chosen(sought, merge.shown, at, merge.cut(), hits_max)
+    done = chosen(sought, merge.shown, at, merge.cut(), hits_max)
+    if done.found and not sought.committed:
+        done.states = states_of(client, sought.topic, done.found)
+    return done
 
 
 def chosen(sought: Sought, records: Sequence[Record], begin: Cut, end: Cut, hits_max: int) -> Step:
@@ -148,7 +153,14 @@ async def scanned(
         if done.found:
             yield {
                 "hits": [
-                    hit_row(each.partition, each.offset, each.timestamp_ms, each.key, each.value)
+                    hit_row(
+                        each.partition,
+                        each.offset,
+                        each.timestamp_ms,
+                        each.key,
+                        each.value,
+                        done.states.get((each.partition, each.offset)),
+                    )
                     for each in done.found
                 ]
             }

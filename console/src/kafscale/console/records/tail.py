@@ -53,19 +53,20 @@ class Tails:
 
     def __init__(self) -> None:
         self.threads = ThreadPoolExecutor(TAILS_MAX, "tail")
-        self._count = 0
+        self.count = 0
+        """Of those that are open."""
 
     @contextmanager
     def room(self) -> Iterator[None]:
         """Raises Problem."""
-        if self._count == TAILS_MAX:
+        if self.count == TAILS_MAX:
             sentence = f"{TAILS_MAX} tails are open in this console; end one, or look at the newest records"
             raise Problem(HTTPStatus.TOO_MANY_REQUESTS, "busy", sentence)
-        self._count += 1
+        self.count += 1
         try:
             yield
         finally:
-            self._count -= 1
+            self.count -= 1
 
 
 def follow(

@@ -503,6 +503,13 @@ CONSOLE: Final = (
     gauge("requests_in_progress", "Requests of the API that are not answered yet"),
     gauge("connections", "Open connections of browsers"),
     gauge("sessions", "People who are logged in"),
+    gauge("tails", "Open tails of topics"),
+    counter(
+        "records_decoded_total",
+        "Keys and values that name a schema of the registry; unknown: the registry did not give the schema",
+        "format",
+        "outcome",
+    ),
 )
 """The console is no service: it has no loop of streams, and none of EVERY_SERVICE."""
 

@@ -4,7 +4,7 @@ A partition is held, that is its head and meta are known, from the first request
 for a while. One watch covers the heads and metas of the whole cluster, so an instance has one stream however many
 topics it reads. It delivers whole revisions in their order, so both halves of a checkpoint arrive together. A change
 of a partition that is not held is dropped, but its message costs CPU time. So an instance that holds nothing has no
-watch.
+watch, and an instance that nobody asks for anything soon holds nothing, if it holds few partitions.
 
 A watch may be late or dead without saying so; therefore nothing that a client would act on as "there is no more" or
 "this is wrong" is answered without `refresh`, which reads from etcd after it was called. Refreshes are coalesced: one
@@ -37,18 +37,21 @@ from kafscale.storage.views import WatchedRange
 PARTITIONS_PER_READ: Final = 60
 """Two ranges each, under etcd's default of 128 operations in a transaction."""
 READS_IN_FLIGHT_MAX: Final = 4
+FEW_PARTITIONS: Final = 10 * PARTITIONS_PER_READ
+"""Cheap to read again: ten transactions. More are held for `idle_ms` in any case."""
 
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeadTimes:
-    """Intervals and time limits."""
+    """Intervals and time limits. `idle_ms`: without requests for the partition; `quiet_ms`: for any partition."""
 
     refresh_window_ms: int = 5
     refresh_timeout_ms: int = 1_000
     reconcile_ms: int = 60_000
     idle_ms: int = 10_000
+    quiet_ms: int = 1_000
 
 
 class Wakeup:
@@ -107,6 +110,7 @@ class Heads(WatchedRange):
         self._needed.clear()  # nothing is held
         self._watched = 0  # every change of a partition that is held is known up to this revision
         self._heard_ms = 0  # when the watch last delivered a change
+        self._asked_ms = 0  # when a request last named a partition
         self._open: _Batch | None = None
         self._last_read_s = 0.0
         self._slots = asyncio.Semaphore(READS_IN_FLIGHT_MAX)
@@ -126,6 +130,7 @@ class Heads(WatchedRange):
 
     def _hold(self, key: PartitionKey, now_ms: int) -> None:
         self._table.hold(key, now_ms)
+        self._asked_ms = now_ms
         self._needed.set()
 
     def revision(self, key: PartitionKey) -> int:
@@ -243,12 +248,18 @@ class Heads(WatchedRange):
 
     async def _drop_idle(self) -> None:
         while True:
-            await asyncio.sleep(self._times.idle_ms / 1000 / 4)
+            await asyncio.sleep(min(self._times.idle_ms / 4, self._times.quiet_ms) / 1000)
             self.drop_idle()
 
     def drop_idle(self) -> None:
-        """Forgets partitions without requests for `idle_ms`, and ends the watch with the last of them."""
-        self._table.drop_unused(self._clock.now_ms() - self._times.idle_ms)
+        """Forgets partitions without requests for `idle_ms`, and ends the watch with the last of them.
+
+        Forgets a few sooner, once no request has named any partition for `quiet_ms`. The watch costs CPU time for each
+        commit of the cluster, which is more than a read of a few partitions when their consumers come back.
+        """
+        now_ms = self._clock.now_ms()
+        quiet = len(self._table) <= FEW_PARTITIONS and now_ms - self._asked_ms >= self._times.quiet_ms
+        self._table.drop_unused(now_ms - (self._times.quiet_ms if quiet else self._times.idle_ms))
         if not len(self._table):
             self._needed.clear()
             self._end_watch()

@@ -26,7 +26,10 @@ class FetchSettings(ServiceSettings):
         1_000, ge=1, description="Longest linearizable read of etcd before a retriable error is answered."
     )
     fetch_idle_topic_ms: int = Field(
-        10_000, ge=1_000, description="A partition's metadata is dropped after this time without requests."
+        10_000,
+        ge=1_000,
+        description="A partition's metadata is dropped after this time without requests. Of at most 600, it is dropped "
+        "after a second without requests for any.",
     )
     fetch_partitions: int = Field(
         20_000,

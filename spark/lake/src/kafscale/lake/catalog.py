@@ -17,7 +17,7 @@ from kafscale.log.isolation import aborted_in
 from kafscale.log.manifests import decode_manifest
 from kafscale.log.places import Place, place_of
 from kafscale.log.state import StoredState, read_state, state_reads
-from kafscale.storage.etcd.client import EtcdClient
+from kafscale.storage.etcd.client import EtcdClient, KeyValue, Range
 from kafscale.storage.history.history import History
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects import ObjectNotFound, ObjectStore
@@ -33,6 +33,8 @@ PassOver = Callable[[Topic, int, Exception], None]
 """Called for a partition that cannot be read, with the reason."""
 LOGS_PER_READ = 60
 """Partitions per transaction. Each needs two reads (head and meta); etcd's default limit is 128 operations."""
+NAMED_MAX = 120
+"""Topics that are read by their names, in one transaction; of more, all records are read."""
 MANIFESTS_AT_ONCE = 8
 NEVER = 1 << 62
 TRIES_MAX = 5
@@ -58,6 +60,9 @@ class Log:
     meta_revision: int = 0
     head_created: int = 0
     committed_only: bool = True  # what its readers see: nothing open or aborted, or all
+    marked_later: tuple[
+        Aborted, ...
+    ] = ()  # aborted by markers above, in segments that a part of a log leaves out
 
     @property
     def name(self) -> str:
@@ -76,7 +81,7 @@ class Log:
     @property
     def aborted(self) -> tuple[Aborted, ...]:
         """The aborted transactions, which its readers pass over. The segment with the marker lists the transaction."""
-        return aborted_in(self.segments) if self.committed_only else ()
+        return (*self.marked_later, *aborted_in(self.segments)) if self.committed_only else ()
 
     def between(self, first: int, end: int) -> tuple[Seg, ...]:
         """The segments that contain any of these offsets."""
@@ -145,15 +150,24 @@ async def read_topics(lake: Lake, names: Iterable[str] | None = None) -> list[To
     """Of these topics, or of all, those that are not being deleted, by name. A topic with an unreadable record is
     skipped and logged, so its objects are not touched."""
     chosen = None if names is None else frozenset(names)
-    found = await lake.etcd.prefix(lake.keys.topics_prefix())
     topics = []
-    for kv in found.kvs:
+    for kv in await _topic_records(lake, chosen):
         try:
             topics.append(decode_topic(lake.keys.parse_topic(kv.key), kv.value, kv.mod_revision))
         except UnreadableValue as error:
             logger.error("topic skipped: %s", error)
     active = (t for t in topics if t.state is TopicState.ACTIVE and (chosen is None or t.name in chosen))
     return sorted(active, key=lambda topic: topic.name)
+
+
+async def _topic_records(lake: Lake, chosen: frozenset[str] | None) -> Sequence[KeyValue]:
+    """A few topics are read alone: a search in one topic must not cost more in a cluster of many."""
+    if chosen is None or len(chosen) > NAMED_MAX:
+        return (await lake.etcd.prefix(lake.keys.topics_prefix())).kvs
+    if not chosen:
+        return ()
+    found = await lake.etcd.ranges([Range(lake.keys.topic(name)) for name in sorted(chosen)])
+    return [kv for each in found for kv in each.kvs]
 
 
 async def check_topics(lake: Lake, names: Iterable[str] | None) -> None:

@@ -1,6 +1,6 @@
 // Parts that show a record: one line of its bytes, and ways to take it elsewhere.
 import { html, useState } from "../html.js";
-import { get, path } from "../api.js";
+import { get, path, query } from "../api.js";
 
 export const FORMATS = ["auto", "json", "text", "number", "double", "hex", "base64"];
 const LAID_OUT = new Set(["json", "avro", "protobuf"]);
@@ -12,6 +12,15 @@ export function preview(view) {
   if (view.bytes === 0) return html`<span class="faint">empty</span>`;
   const line = (LAID_OUT.has(view.format) ? view.text.replace(/\n */g, " ") : view.text).slice(0, LINE);
   return html`${view.format === "hex" && html`<span class="faint" title=${view.reason}>hex </span>`}${line}${view.text.length > LINE ? "…" : ""}`;
+}
+
+/** Its transaction, if that is open or aborted. */
+export function State({ of: { state } }) {
+  return state && html`<span class="badge">${state}</span> `;
+}
+
+export function recordPath(topic, row, isolation) {
+  return path`/topics/${topic}/${row.partition}/${row.offset}` + query({ isolation });
 }
 
 /** By which schema it was decoded, or why it is not what the person chose. */

@@ -6,30 +6,32 @@ import { Failure } from "./failure.js";
 import { count, counted, time } from "./format.js";
 import { useLines } from "./lines.js";
 import { useMe } from "./me.js";
-import { preview } from "./record.js";
+import { State, preview, recordPath } from "./record.js";
 import { useSettings } from "./settings.js";
 
 const HINT = { text: "part of a key or a value", where: "value ->> '$.country' = 'NL'" };
 
-/** `query`: of the screen; it has `text` or `where`, and `partition`, `since`. */
+/** `query`: of the screen; it has `text` or `where`, and `partition`, `since`, `isolation`. */
 export function Search({ topic, query }) {
   const { direct } = useMe();
   const [kind, setKind] = useState(query.where ? "where" : "text");
   const { data, error, busy, stopped, run, stop } = useLines(take);
   const sought = query.where || query.text || "";
+  const { where, text, partition, since, isolation } = query;
+  const asked = { where, text, partition, since, isolation };
   const start = (values, before) => run(path`/topics/${topic}/search`, { values, before });
   useEffect(() => {
-    if (sought) start({ where: query.where, text: query.text, partition: query.partition, since: query.since });
-  }, [query.where, query.text, query.partition, query.since]);
+    if (sought) start(asked);
+  }, Object.values(asked));
   const submit = (event) => {
     event.preventDefault();
     const given = new FormData(event.target);
-    const wanted = { text: "", where: "", [kind]: given.get("sought").trim(), since: given.get("since"), partition: given.get("partition") };
+    const wanted = { text: "", where: "", [kind]: given.get("sought").trim(), since: given.get("since"), partition: given.get("partition"), isolation: given.get("isolation") ?? "" };
     const same = Object.entries(wanted).every(([name, value]) => (query[name] ?? "") === value);
     if (same) start({ ...wanted });
     else setQuery(wanted);
   };
-  const goOn = () => start({ where: query.where, text: query.text, partition: query.partition, since: query.since, cursor: data.cursor }, { hits: data.hits });
+  const goOn = () => start({ ...asked, cursor: data.cursor }, { hits: data.hits });
   return html`<form class="tools" onSubmit=${submit} role="search">
       <label>Search by <select value=${kind} onChange=${(event) => setKind(event.target.value)}>
         <option value="text">text</option>${(direct || query.where) && html`<option value="where">SQL condition</option>`}</select></label>
@@ -37,6 +39,7 @@ export function Search({ topic, query }) {
       <label>Since <select name="since" value=${query.since ?? ""}>
         <option value="">the beginning</option><option value="-15m">15 minutes ago</option><option value="-1h">an hour ago</option><option value="-1d">a day ago</option><option value="-7d">7 days ago</option></select></label>
       <label>Partition <input name="partition" class="short" inputmode="numeric" pattern="[0-9]*" placeholder="all" value=${query.partition ?? ""} /></label>
+      <label><input type="checkbox" name="isolation" value="uncommitted" checked=${query.isolation === "uncommitted"} /> uncommitted</label>
       <button class="primary" disabled=${busy}>Search</button>
       <button type="button" disabled=${!busy} onClick=${stop}>Stop</button>
     </form>
@@ -44,7 +47,7 @@ export function Search({ topic, query }) {
     <p role="status">${said(data, busy, stopped)}
       ${!busy && data.cursor && data.end !== "end" && html` <button type="button" onClick=${goOn}>Continue</button>`}</p>
     ${data.records > 0 && html`<progress max=${data.records} value=${data.read} aria-label="Read"></progress>`}
-    ${data.hits?.length > 0 && html`<${Hits} topic=${topic} hits=${data.hits} />`}
+    ${data.hits?.length > 0 && html`<${Hits} topic=${topic} hits=${data.hits} isolation=${isolation} />`}
     ${direct
       ? html`<p class="hint">Newest first, from the segments in the object store: no broker works for it. A condition has the columns of <code>records</code>:
       key, value, key_text, value_text, headers, partition, "offset", timestamp. A record for which it fails (no JSON, for example) is no hit.</p>`
@@ -69,7 +72,7 @@ function said(data, busy, stopped) {
   return stopped ? `${read}; stopped.` : `${read}.`;
 }
 
-function Hits({ topic, hits }) {
+function Hits({ topic, hits, isolation }) {
   const { utc } = useSettings();
   return html`<div class="scroll"><table class="records">
     <caption>Hits</caption>
@@ -77,8 +80,8 @@ function Hits({ topic, hits }) {
     <tbody>${hits.map((row) => html`<tr key=${row.id}>
       <td data-title="Time" class="time">${time(row.timestamp_ms, utc)}</td>
       <td data-title="Partition" class="number">${row.partition}</td>
-      <td data-title="Offset" class="number"><${Link} href=${path`/topics/${topic}/${row.partition}/${row.offset}`}>${row.offset}</${Link}></td>
+      <td data-title="Offset" class="number"><${Link} href=${recordPath(topic, row, isolation)}>${row.offset}</${Link}></td>
       <td data-title="Key" class="mono clip">${preview(row.key)}</td>
-      <td data-title="Value" class="mono clip">${preview(row.value)}</td></tr>`)}</tbody>
+      <td data-title="Value" class="mono clip"><${State} of=${row} />${preview(row.value)}</td></tr>`)}</tbody>
   </table></div>`;
 }

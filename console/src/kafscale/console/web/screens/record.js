@@ -4,6 +4,7 @@ import { path } from "../api.js";
 import { Link } from "../router.js";
 import { Loaded } from "../parts/load.js";
 import { useMe } from "../parts/me.js";
+import { Batch } from "../parts/batch.js";
 import { Produce } from "../parts/produce.js";
 import { useSettings } from "../parts/settings.js";
 import { ago, bytes, count, time } from "../parts/format.js";
@@ -45,6 +46,7 @@ function Whole({ topic, record, isolation }) {
     </${Copies}>
     <${Field} title="Key" field=${record.key} />
     <${Field} title="Value" field=${record.value} />
+    ${me.direct && html`<${Batch} topic=${topic} row=${row} />`}
     <h2>Headers</h2>
     ${record.headers.length === 0 ? html`<p class="hint">It has no headers.</p>` : record.headers.map((header, at) => html`<${Field} key=${at} title=${header.name} field=${header} level="h3" />`)}
   `;

@@ -7,6 +7,7 @@ import { useLoad } from "../parts/load.js";
 import { useMe } from "../parts/me.js";
 import { count } from "../parts/format.js";
 import { Produce } from "../parts/produce.js";
+import { ProduceLines } from "../parts/produce_lines.js";
 import { FORMATS } from "../parts/record.js";
 import { Rows } from "./topic_rows.js";
 import { Tail } from "./topic_tail.js";
@@ -72,7 +73,8 @@ function Toolbar({ topic, query, tails, reload }) {
     <label><input type="checkbox" checked=${query.isolation === "uncommitted"} onChange=${(event) => view({ isolation: event.target.checked ? "uncommitted" : "" })} /> uncommitted</label>
     ${!tails && html`<button type="button" class="quiet" onClick=${reload}>Refresh</button>`}
     <button type="button" aria-pressed=${tails} onClick=${() => view({ tail: tails ? "" : "1" })}>Tail</button>
-    ${!me.read_only && html`<${Produce} topic=${topic} partitions=${data?.partitions.map((each) => each.partition)} />`}
+    ${!me.read_only && html`<${Produce} topic=${topic} partitions=${data?.partitions.map((each) => each.partition)} />
+      <${ProduceLines} topic=${topic} />`}
   </div>`;
 }
 

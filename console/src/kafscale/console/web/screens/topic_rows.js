@@ -1,12 +1,12 @@
 // The rows of records, each of which opens below itself.
 import { html } from "../html.js";
-import { path } from "../api.js";
 import { Link, setQuery } from "../router.js";
 import { useMe } from "../parts/me.js";
+import { Batch } from "../parts/batch.js";
 import { Produce } from "../parts/produce.js";
 import { useSettings } from "../parts/settings.js";
 import { bytes, count, time } from "../parts/format.js";
-import { Copies, Reason, preview } from "../parts/record.js";
+import { Copies, Reason, State, preview, recordPath } from "../parts/record.js";
 
 export function Rows({ topic, rows, query }) {
   const { utc } = useSettings();
@@ -21,19 +21,15 @@ export function Rows({ topic, rows, query }) {
         return html`<tr key=${row.id}>
           <td data-title="Time" class="time"><button type="button" class="open" aria-expanded=${open} onClick=${() => toggle(row.id)}>${time(row.timestamp_ms, utc)}</button></td>
           <td data-title="Partition" class="number">${row.partition}</td>
-          <td data-title="Offset" class="number"><${Link} href=${recordPath(topic, row, query)}>${row.offset}</${Link}></td>
+          <td data-title="Offset" class="number"><${Link} href=${recordPath(topic, row, query.isolation)}>${row.offset}</${Link}></td>
           <td data-title="Key" class="mono clip">${preview(row.key)}</td>
-          <td data-title="Value" class="mono clip">${row.state && html`<span class="badge">${row.state}</span> `}${preview(row.value)}</td>
+          <td data-title="Value" class="mono clip"><${State} of=${row} />${preview(row.value)}</td>
           <td data-title="Size" class="number">${bytes(row.bytes)}</td>
         </tr>
         ${open && html`<tr key=${`${row.id} open`} class="below"><td colspan="6"><${Opened} topic=${topic} row=${row} query=${query} /></td></tr>`}`;
       })}
     </tbody>
   </table></div>`;
-}
-
-function recordPath(topic, row, query) {
-  return path`/topics/${topic}/${row.partition}/${row.offset}` + (query.isolation ? `?isolation=${query.isolation}` : "");
 }
 
 function Opened({ topic, row, query }) {
@@ -43,10 +39,11 @@ function Opened({ topic, row, query }) {
       <h3>${title} <span class="faint">${view.format}${view.bytes === null ? "" : `, ${bytes(view.bytes)}`}</span></h3>
       <${Reason} view=${view} />
       ${view.bytes !== null && html`<pre tabindex="0" aria-label=${title}>${view.text}</pre>`}
-      ${view.cut && html`<p class="hint">This is the beginning. <${Link} href=${recordPath(topic, row, query)}>The whole ${title.toLowerCase()}</${Link}></p>`}
+      ${view.cut && html`<p class="hint">This is the beginning. <${Link} href=${recordPath(topic, row, query.isolation)}>The whole ${title.toLowerCase()}</${Link}></p>`}
     </section>`)}
     ${row.headers.length > 0 && html`<section><h3>Headers</h3>
       <dl class="headers">${row.headers.map((header, at) => html`<dt key=${`${at} name`}>${header.name}</dt><dd key=${at}>${preview(header.value)}</dd>`)}</dl></section>`}
+    ${me.direct && html`<${Batch} topic=${topic} row=${row} />`}
     <p class="faint">${row.timestamp_kind === "append" ? "time of the log" : "time of the producer"}, leader epoch ${row.leader_epoch ?? "unknown"}</p>
     <${Copies} topic=${topic} row=${row} isolation=${query.isolation}>
       ${!me.read_only && html`<${Produce} topic=${topic} row=${row} isolation=${query.isolation} />`}

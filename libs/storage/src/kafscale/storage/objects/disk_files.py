@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Final
 
 import xxhash
+from kafscale.storage.objects.disk_direct import DirectWrites
 from kafscale.storage.objects.port import Buffer, StoreError, StoreFull, StoreRefused, StoreUnavailable
 
 NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -52,17 +53,20 @@ _BUFFERS_MAX: Final = 1024  # Linux's IOV_MAX
 _HASH_CHUNK_BYTES: Final = 1 << 20
 
 
-def write_body(fd: int, body: Sequence[Buffer]) -> tuple[str, int]:
-    """Writes the buffers in order without joining them. Returns their etag and total size."""
+def write_body(fd: int, body: Sequence[Buffer], direct: DirectWrites) -> tuple[str, int]:
+    """Writes the buffers in order into an empty file, without joining them. Returns their etag and total size."""
     parts = [memoryview(part) for part in body if len(part)]
     digest = xxhash.xxh3_128()
     size = 0
     for part in parts:
         digest.update(part)
         size += len(part)
+    at = direct.write_front(fd, parts, size) if direct.takes(size) else 0
+    parts = _rest(parts, at)
     while parts:
-        written = os.writev(fd, parts[:_BUFFERS_MAX])
+        written = os.pwritev(fd, parts[:_BUFFERS_MAX], at)
         parts = _rest(parts, written)
+        at += written
     return digest.hexdigest(), size
 
 

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from kafscale.storage.objects.disk_direct import DirectWrites
 from kafscale.storage.objects.disk_files import (
     NO_ROOM,
     names_follow_fsync,
@@ -97,14 +98,6 @@ class Stage:
         return os.open(self._directory, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o644)
 
 
-def fill(fd: int, name: str, key: str, body: Sequence[Buffer], described: str, records: Records) -> Staged:
-    """Writes bytes and record into an open file; `described` is its encoded metadata."""
-    etag, size = write_body(fd, body)
-    status = os.fstat(fd)
-    records.write(key, fd, record_line(etag, size, status.st_mtime_ns, described))
-    return Staged(fd, status.st_ino, etag, name or f"/proc/self/fd/{fd}")
-
-
 class DiskTree:
     """Objects are at `{root}/{key}`, the store's internal files below `{root}/.store`."""
 
@@ -122,6 +115,7 @@ class DiskTree:
         self._attributes = attributes
         self._records: Records = AttributeRecords()
         self._stage = Stage(f"{root}/{STORE_DIR}/stage")
+        self._direct = DirectWrites(root)
 
     # -- opening ---------------------------------------------------------------------------------------------
 
@@ -174,7 +168,7 @@ class DiskTree:
     def _staged(self, key: str, body: Sequence[Buffer], described: str) -> Iterator[Staged]:
         fd, name = self._stage.open()
         try:
-            staged = fill(fd, name, key, body, described, self._records)
+            staged = self._fill(fd, name, key, body, described)
             try:
                 yield staged
             finally:
@@ -186,22 +180,29 @@ class DiskTree:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(name)
 
-    @property
-    def one_fsync_is_enough(self) -> bool:
-        """Whether the store is open and a create waits for the disk only in its last fsync."""
+    def _fill(self, fd: int, name: str, key: str, body: Sequence[Buffer], described: str) -> Staged:
+        """Writes bytes and record into an open file; `described` is its encoded metadata."""
+        etag, size = write_body(fd, body, self._direct)
+        status = os.fstat(fd)
+        self._records.write(key, fd, record_line(etag, size, status.st_mtime_ns, described))
+        return Staged(fd, status.st_ino, etag, name or f"/proc/self/fd/{fd}")
+
+    def waits_only_for_fsync(self, size: int) -> bool:
+        """Whether the store is open and a create of so many bytes waits for the disk only in its last fsync."""
         in_attributes = isinstance(self._records, AttributeRecords)
-        return self._root_fd >= 0 and self._ordered and in_attributes and self._stage.unnamed
+        one_fsync = self._root_fd >= 0 and self._ordered and in_attributes and self._stage.unnamed
+        return one_fsync and not self._direct.takes(size)
 
     def try_show(self, key: str, body: Sequence[Buffer], metadata: Metadata) -> Staged | None:
         """A create up to its fsync, in the page cache. None: this is not possible. Otherwise `settle` must follow."""
-        assert self.one_fsync_is_enough
+        assert self.waits_only_for_fsync(sum(map(len, body)))
         check_key(key)
         described = encode_metadata(key, metadata)
         self._leave_room(key, body)
         with translated(key):
             fd, _ = self._stage.open()
             try:
-                staged = fill(fd, "", key, body, described, self._records)
+                staged = self._fill(fd, "", key, body, described)
                 os.link(staged.source, self._path(key), src_dir_fd=self._root_fd, follow_symlinks=True)
             except (FileNotFoundError, FileExistsError):
                 os.close(fd)

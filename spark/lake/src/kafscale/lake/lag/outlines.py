@@ -14,7 +14,16 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Final
 
-from kafscale.lake.catalog import Lake, Log, Outline, partitions_of, read_outline, read_outlines, read_topics
+from kafscale.lake.catalog import (
+    Lake,
+    Log,
+    Outline,
+    TopicPartition,
+    partitions_of,
+    read_outline,
+    read_outlines,
+    read_topics,
+)
 from kafscale.lake.lag.first_unread import SEGMENTS_MAX
 from kafscale.log.heads import ManifestRef, Seg
 from kafscale.log.manifest_blocks import ManifestBlocks
@@ -38,7 +47,15 @@ async def read_all(lake: Lake) -> list[Outline]:
     return await read_outlines(lake, partitions_of(await read_topics(lake)), _pass_over)
 
 
-Offsets = Mapping[tuple[str, int], Collection[int]]
+async def read_those(
+    lake: Lake, topics: Iterable[Topic], places: Collection[TopicPartition]
+) -> list[Outline]:
+    """As `read_all`, of these places in these topics."""
+    wanted = [(topic, part) for topic, part in partitions_of(topics) if (topic.name, part) in places]
+    return await read_outlines(lake, wanted, _pass_over)
+
+
+Offsets = Mapping[TopicPartition, Collection[int]]
 """Of each topic and partition what groups have committed."""
 
 
@@ -50,10 +67,14 @@ class Outlines:
         self._manifests = ManifestBlocks(lake.store, cache_bytes_max=cache_bytes_max)
         self._known: OrderedDict[tuple[str, tuple[int, ...]], tuple[Seg, ...]] = OrderedDict()
 
-    async def read(self, offsets: Offsets, since_ms: int) -> list[Log]:
+    async def read(self, offsets: Offsets, since_ms: int, among: Iterable[Topic] | None = None) -> list[Log]:
         """By topic and partition; what was committed since `since_ms` comes segment by segment. A log that cannot be
-        read is skipped, as by `read_all`. Raises EtcdError, StoreError."""
-        outlines = await read_all(self._lake)
+        read is skipped, as by `read_all`. With `among` only the logs of `offsets` in these topics are read.
+        Raises EtcdError, StoreError."""
+        if among is None:
+            outlines = await read_all(self._lake)
+        else:
+            outlines = await read_those(self._lake, among, offsets.keys())
         logs = await gather_bounded(
             (self._readable(each, offsets, since_ms) for each in outlines), LOGS_AT_ONCE
         )

@@ -33,8 +33,10 @@ async def read_facts(
     chosen: Collection[str] | None = None,
     known: Known | None = None,
     outlines: Outlines | None = None,
+    unread_topics: bool = True,
 ) -> Facts:
     """What etcd and the segments say now, without history. `chosen`: these groups alone, checkpoints among them.
+    Without `unread_topics`, only logs that a group reads: in a cluster of many topics these may be few.
 
     Raises EtcdError and StoreError; UnknownGroup for a chosen group that has neither a member nor a committed offset.
     """
@@ -48,7 +50,8 @@ async def read_facts(
     for each in found:
         first = each.offset.offset if each.offset is not None else 0
         offsets.setdefault((each.topic, each.partition), set()).add(first)
-    logs = await (outlines or Outlines(lake)).read(offsets, now_ms - RECENT_MS)
+    among = None if unread_topics else topics
+    logs = await (outlines or Outlines(lake)).read(offsets, now_ms - RECENT_MS, among)
     found = [each for each in found if chosen is None or each.group in chosen]
     return Facts(
         cluster=lake.keys.namespace,
@@ -71,11 +74,15 @@ async def with_history(lake: Lake, facts: Facts, files: Files | None = None) -> 
 
 
 class Reader:
-    """Makes reports again and again without writing samples. It reads again only what may have changed."""
+    """Makes reports again and again without writing samples. It reads again only what may have changed. Without
+    `unread_topics`, the reports have no row of a topic that no group reads."""
 
-    def __init__(self, lake: Lake, chosen: Collection[str] | None = None) -> None:
+    def __init__(
+        self, lake: Lake, chosen: Collection[str] | None = None, *, unread_topics: bool = True
+    ) -> None:
         self._lake = lake
         self._chosen = chosen
+        self._unread_topics = unread_topics
         self._known = Known()
         self._outlines = Outlines(lake, cache_bytes_max=READER_CACHE_BYTES)
         self._files = Files(READER_CACHE_BYTES)
@@ -89,6 +96,7 @@ class Reader:
             chosen=self._chosen,
             known=self._known,
             outlines=self._outlines,
+            unread_topics=self._unread_topics,
         )
         return await with_history(self._lake, found, self._files)
 
