@@ -41,6 +41,7 @@ lint:
 	$(BIN)/ruff check -q .
 	@test -z "$$(find libs services cli spark -path '*/src/kafscale/__init__.py')" || { echo 'a src/kafscale/__init__.py breaks the namespace of all members'; exit 1; }
 	@$(BIN)/python tools/module_sizes.py
+	@$(BIN)/python tools/one_clock.py
 	@$(BIN)/python tools/mutants.py --fit
 	@$(BIN)/python -m tools.vendor --check
 types:
@@ -90,7 +91,7 @@ gen-check:
 	$(BIN)/python -m bench.page --check
 
 e2e: setup-dev ## real clients against real processes (needs Java, Go, Node for their part; E2E_PROCESSES=3)
-	$(TWO_TRIES) e2e -n $(E2E_PROCESSES) --dist loadfile --no-loadscope-reorder -m 'not chaos and not image and not compose and not secured and not ecosystem and not release and not k8s'
+	$(TWO_TRIES) e2e/scenarios -n $(E2E_PROCESSES) --dist loadfile --no-loadscope-reorder -m 'not chaos and not image and not compose and not secured and not ecosystem and not release and not k8s'
 clients-secured: setup-dev ## each client by each mechanism at each kind of listener, across three lifetimes of its session (minutes)
 	$(PYTEST) e2e/scenarios/test_secured_clients.py
 ecosystem: setup-dev ## MirrorMaker 2, Connect, Streams, Flink, Spring, libraries for streams in Python, and a schema registry, with kill -9 (needs Java; minutes)

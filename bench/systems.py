@@ -190,8 +190,8 @@ class Kafka:
 
 SYSTEMS: Mapping[str, Callable[[Path], System]] = {
     "kafscale-dir": on_directory,
-    "kafka-flush": lambda folder: Kafka(ApacheKafka(folder, flush_before_ack=True)),
-    "kafka": lambda folder: Kafka(ApacheKafka(folder, flush_before_ack=False)),
+    "kafka-flush": lambda folder: Kafka(ApacheKafka(folder, flush_before_ack=True, jvm=())),
+    "kafka": lambda folder: Kafka(ApacheKafka(folder, flush_before_ack=False, jvm=())),
     "kafscale-s3": on_s3,
     "kafscale-s3-far": lambda folder: on_s3(folder, far=True),
 }

@@ -11,7 +11,7 @@ import pytest
 from kafscale.client.security import OPEN
 from kafscale.console import audit, server, table
 from kafscale.console.answers import Lines, Row, forbidden
-from kafscale.console.api import cost, groups, search, sql, storage
+from kafscale.console.api import batch, cost, groups, search, sql, storage
 from kafscale.console.audit import TEXT_CHARS_MAX, Audit
 from kafscale.console.logins import Entrance
 from kafscale.console.rights import Admits
@@ -92,7 +92,9 @@ def asked(module: Any, path: str) -> Callable[[Any], dict[str, str]]:
 
 
 def call_of(body: Any = None, **query: str) -> Any:
-    return type("Asked", (), {"body": body, "query": query, "path": {"topic": "orders"}})
+    """Of a console that reads the stores."""
+    site = type("Site", (), {"stores": object()})
+    return type("Asked", (), {"body": body, "query": query, "path": {"topic": "orders"}, "site": site})
 
 
 def test_a_line_has_the_question() -> None:
@@ -100,6 +102,13 @@ def test_a_line_has_the_question() -> None:
     search_of = asked(search, "/topics/{topic}/search")
     assert search_of(call_of(where="offset > 3")) == {"topic": "orders", "condition": "offset > 3"}
     assert search_of(call_of(text="x")) == {"topic": "orders", "condition": "x"}
+    by_consumer = call_of(text="x")
+    by_consumer.site.stores = None
+    assert search_of(by_consumer) is None
+    of_batch = call_of()
+    of_batch.path |= {"partition": "0", "offset": "7"}
+    batch_of = asked(batch, "/topics/{topic}/records/{partition}/{offset}/batch")
+    assert batch_of(of_batch) == {"topic": "orders", "partition": "0", "offset": "7"}
     damage = asked(storage, "/damage")
     assert damage(call_of(storage.Check())) == {"topics": "all"}
     assert damage(call_of(storage.Check(["a", "b"]))) == {"topics": "a, b"}
@@ -111,7 +120,7 @@ def test_a_look_at_the_groups_is_a_line_only_if_the_console_reads_the_stores() -
     """Without them all is asked at the front door, which has its own audit log."""
     read: Any = asked(groups, "/groups")
     call = call_of(topic="orders")
-    call.path, call.site = {}, type("Site", (), {"stores": object()})
+    call.path = {}
     assert read(call) == {"topic": "orders"}
     call.path, call.query = {"group": "billing"}, {"page": "2"}
     assert asked(groups, "/groups/{group}")(call) == {"group": "billing"}

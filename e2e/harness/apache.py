@@ -13,7 +13,7 @@ from pathlib import Path
 from kafscale.runtime.ports import free_port
 from kafscale.wire.schema import metadata
 
-from e2e.harness.builds import build, built_once
+from e2e.harness.builds import SHORT_LIVED, build, built_once
 from e2e.harness.raw import Closed, Raw
 from e2e.harness.services import until
 
@@ -51,6 +51,8 @@ class ApacheKafka:
     settings: Mapping[str, object] = field(default_factory=dict)
     features: Sequence[str] = ()  # name=level, if the default level of the version is wrong
     heap: str = "1g"
+    jvm: Sequence[str] = SHORT_LIVED
+    """Options of the JVM. A measurement takes none."""
     _process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -64,7 +66,14 @@ class ApacheKafka:
 
     def start(self) -> None:
         config = self._write_config()
-        java = ["java", f"-Xmx{self.heap}", f"-Xms{self.heap}", "-cp", kafka_classpath(kafka_version())]
+        java = [
+            "java",
+            f"-Xmx{self.heap}",
+            f"-Xms{self.heap}",
+            *self.jvm,
+            "-cp",
+            kafka_classpath(kafka_version()),
+        ]
         if not (self.folder / "log" / "meta.properties").exists():
             features = [part for feature in self.features for part in ("--feature", feature)]
             build(

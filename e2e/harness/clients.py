@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from e2e.harness.builds import build, built_once
+from e2e.harness.builds import SHORT_LIVED, build, built_once
 
 HERE = Path(__file__).parent.parent / "clients"
 RUN_TIMEOUT_S = 180
@@ -62,6 +62,10 @@ class Client:
     decodes: Sequence[str] = ALL_CODECS
     keeps_timestamps: bool = True  # lets its caller choose the create time
     resumes: bool = True  # always begins a partition where its group has committed
+
+    @property
+    def is_installed(self) -> bool:
+        return all(map(shutil.which, self.needs))
 
     def require(self) -> None:
         """Skips the test, or fails it in CI, when the toolchain is missing."""
@@ -225,7 +229,7 @@ def java_classpath(version: str | None = None) -> str:
 
 
 def java_program(version: str | None = None) -> list[str]:
-    return ["java", "-Xmx512m", "-cp", java_classpath(version), "kafscale.e2e.Client"]
+    return ["java", "-Xmx512m", *SHORT_LIVED, "-cp", java_classpath(version), "kafscale.e2e.Client"]
 
 
 def _kcat() -> list[str]:

@@ -18,7 +18,7 @@ from pathlib import Path
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from e2e.harness.builds import build, built_once
+from e2e.harness.builds import SHORT_LIVED, build, built_once
 from e2e.harness.clients import HERE, maven_built
 from e2e.harness.load import read_everything
 from e2e.harness.services import NotYet, dying_with_parent, until
@@ -34,8 +34,7 @@ ADMIN_TIMEOUT_S = 30.0
 JAVA = (
     "java",
     "-Xmx384m",
-    "-XX:TieredStopAtLevel=1",
-    "-XX:+UseSerialGC",
+    *SHORT_LIVED,
     "-Dorg.slf4j.simpleLogger.showDateTime=true",
 )
 

@@ -25,7 +25,7 @@ WAIT_TIMEOUT_S = 120.0
 """For a state to come; whether it came in time is the checker's to say."""
 LEAVE_TIMEOUT_S = 30.0
 REBALANCE_S = 3.0
-RECORDS_PER_S = 60
+RECORDS_PER_S = 20
 ASK_TIMEOUT_S = 20.0
 
 

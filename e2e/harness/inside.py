@@ -24,7 +24,7 @@ from kafscale.storage.slots import slot_of
 from kafscale.storage.topics import decode_topic
 
 HTTP_TIMEOUT_S = 10.0
-SAMPLE_S = 0.3
+SAMPLE_S = 0.6
 GONE = "nothing"
 BUNDLE_SUFFIX = ".kfb"
 

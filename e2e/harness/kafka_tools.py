@@ -19,13 +19,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from e2e.harness.apache import KAFKA, kafka_classpath, kafka_version
+from e2e.harness.builds import SHORT_LIVED
 from e2e.harness.clients import require
 from e2e.harness.services import dying_with_parent, until
 
 OLDER = "3.7.2"
 VERSIONS = (OLDER, kafka_version())
 CALL_TIMEOUT_S = 120.0
-JAVA = ("java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+JAVA = ("java", "-Xmx256m", *SHORT_LIVED)
 HERE_STRING = " <<< "
 _TOOLS = "org.apache.kafka.tools"
 MAINS: Mapping[str, str] = {

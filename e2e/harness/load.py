@@ -24,8 +24,10 @@ from e2e.checkers.history import History, Sent
 
 MESSAGE_TIMEOUT_MS = 600_000
 IN_FLIGHT_MAX = 500
-RECORDS_PER_S = 500
+RECORDS_PER_S = 200
 """Of each producer. Two cores are for many interleavings here, not for many records."""
+BUSY_PER_S = 500
+"""Where the tail of each head must have slices all the time."""
 BURST = 10
 FLUSH_TIMEOUT_S = 120.0
 SILENCE_MAX_S = 60.0

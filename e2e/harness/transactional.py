@@ -11,6 +11,7 @@ from functools import cache
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
+from e2e.harness.builds import SHORT_LIVED
 from e2e.harness.clients import maven_built, python_program, require
 from e2e.harness.services import dying_with_parent, until
 
@@ -33,7 +34,14 @@ def java_command(program: str, version: str | None = None) -> list[str]:
     """A class of the folder `transactions`. `version`: of Kafka's client; None is the pom's."""
     require("a transactional program in Java", "java", "mvn")
     folder = maven_built("transactions", **({} if version is None else {"kafka_version": version}))
-    return ["java", "-Xmx256m", "-cp", f"{folder}/classes:{folder}/lib/*", f"kafscale.e2e.{program}"]
+    return [
+        "java",
+        "-Xmx256m",
+        *SHORT_LIVED,
+        "-cp",
+        f"{folder}/classes:{folder}/lib/*",
+        f"kafscale.e2e.{program}",
+    ]
 
 
 @dataclass(frozen=True, slots=True)

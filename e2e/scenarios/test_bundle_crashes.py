@@ -1,4 +1,4 @@
-"""kill -9 at each point in the life of a bundle, on both stores.
+"""kill -9 at each point in the life of a bundle. The gate does it on a directory, and `make chaos` on S3 too.
 
 Laws: every acknowledged record is read once and in order. A sweep leaves no bundle that no head names, and deletes none
 that a head names. `kafscale fsck` is clean.
@@ -27,7 +27,7 @@ CREATOR_GRACE_MS = 5_000
 pytestmark = pytest.mark.timeout(300)
 
 
-@pytest.fixture(scope="module", params=["directory", "s3"])
+@pytest.fixture(scope="module", params=["directory", pytest.param("s3", marks=pytest.mark.chaos)])
 def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     on_s3 = request.param == "s3"
     if on_s3:

@@ -39,6 +39,7 @@ from e2e.harness.victims import (
 
 BLOCK = 1_100
 """More ids than a coordinator reserves at once."""
+ASKS_EVERY_S = 0.3
 ROLES = ("frontdoor", "produce", "fetch", "coordinator", "admin", "upkeep", "etcd")
 NONE, STORAGE = ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR
 
@@ -87,7 +88,7 @@ def is_told(what: str, wanted: int, asked: Callable[[], int]) -> None:
         return told == [wanted]
 
     try:
-        until(f"{what} is answered {ErrorCode(wanted).name}", ask_again, 60)
+        until(f"{what} is answered {ErrorCode(wanted).name}", ask_again, 60, every_s=ASKS_EVERY_S)
     except NotYet as late:
         raise AssertionError(f"{late}, but {[ErrorCode(code).name for code in told]}") from None
     assert asked() == wanted

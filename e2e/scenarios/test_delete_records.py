@@ -30,7 +30,7 @@ from e2e.harness.bundles import BUNDLES, settle
 from e2e.harness.cluster import Cluster
 from e2e.harness.inside import bundles_in
 from e2e.harness.law import goes_on, keep
-from e2e.harness.load import Load, read_everything
+from e2e.harness.load import BUSY_PER_S, Load, read_everything
 from e2e.harness.raw import Closed, Raw
 from e2e.harness.requests import ask_fetch, ask_list_offsets, ask_produce, batch, produce_body, send
 from e2e.harness.services import until
@@ -207,7 +207,7 @@ def test_what_is_deleted_under_load_stays_deleted_through_the_death_of_everythin
 ) -> None:
     topic = "purged"
     create(admin, topic)
-    load = Load(cluster.bootstrap, topic, PARTITIONS, History())
+    load = Load(cluster.bootstrap, topic, PARTITIONS, History(), per_s=BUSY_PER_S)
     load.start("idempotent0", idempotent=True)
     load.start("plain0", idempotent=False)
     follower = Follower(cluster.bootstrap, topic)

@@ -34,7 +34,7 @@ from e2e.harness.bundles import BUNDLES, settle
 from e2e.harness.cluster import KAFSCALE, Cluster
 from e2e.harness.inside import bundles_in, changed_in_store
 from e2e.harness.law import goes_on, keep, nap
-from e2e.harness.load import Load, read_everything
+from e2e.harness.load import BUSY_PER_S, Load, read_everything
 from e2e.harness.raw import Closed, Raw
 from e2e.harness.requests import ask_fetch, ask_list_offsets, send
 from e2e.harness.services import until
@@ -46,7 +46,7 @@ KEPT_BYTES = 3_000
 """Less than the slices that wait in a tail, so log starts move past slices as well as segments."""
 EARLIEST = -2
 ANSWER_S = 60.0
-SAMPLE_S = 0.1
+SAMPLE_S = 0.5
 COMMAND_S = 300.0
 CYCLES_QUICK = 4
 CYCLES_CHAOS = int(os.environ.get("CYCLES", "50"))
@@ -277,11 +277,11 @@ def kill_one(cluster: Cluster, role: str) -> None:
 def retained(cluster: Cluster, cycles: int, victims: tuple[str, ...]) -> None:
     topic = "kept"
     create(cluster, topic, retention_bytes=str(KEPT_BYTES), retention_ms="-1")
-    load = Load(cluster.bootstrap, topic, PARTITIONS, History())
+    load = Load(cluster.bootstrap, topic, PARTITIONS, History(), per_s=BUSY_PER_S)
     load.start("idempotent0", idempotent=True)
     load.start("plain0", idempotent=False)
     create(cluster, "beside", PARTITIONS_BESIDE, retention_ms="-1")
-    beside = Load(cluster.bootstrap, "beside", PARTITIONS_BESIDE, History())
+    beside = Load(cluster.bootstrap, "beside", PARTITIONS_BESIDE, History(), per_s=BUSY_PER_S)
     beside.start("beside0", idempotent=True)
     reader = Reader(cluster.bootstrap, topic)
     try:

@@ -28,7 +28,7 @@ from e2e.checkers.history import History, Sent
 from e2e.harness.bundles import BUNDLES, settle
 from e2e.harness.cluster import KAFSCALE, Cluster
 from e2e.harness.inside import bundles_in, metric
-from e2e.harness.load import Load
+from e2e.harness.load import BUSY_PER_S, Load
 from e2e.harness.services import dying_with_parent, until
 from e2e.harness.spark_connector import Row, Spark, spark
 
@@ -87,7 +87,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         data_dir=tmp_path_factory.mktemp("scans") / "data", scale={"produce": 2, "fetch": 1}, env=env
     )
     cluster.start()
-    load = Load(cluster.bootstrap, TOPIC, PARTITIONS, History())
+    load = Load(cluster.bootstrap, TOPIC, PARTITIONS, History(), per_s=BUSY_PER_S)
     try:
         topics = [NewTopic(TOPIC, PARTITIONS), NewTopic(BALLAST, 1)]
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap})

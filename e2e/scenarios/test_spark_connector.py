@@ -221,12 +221,12 @@ def test_a_stream_ends_with_what_there_is_and_resumes(
     create(cluster, "streamed")
     produce(cluster, "streamed")
     bounded = options(
-        cluster, "kafka", subscribe="streamed", startingOffsets="earliest", maxOffsetsPerTrigger="90"
+        cluster, "kafka", subscribe="streamed", startingOffsets="earliest", maxOffsetsPerTrigger="150"
     )
     batches = session.stream(bounded, tmp_path)
     assert flat(batches) == consumed(cluster.bootstrap, "streamed")
-    assert len(batches) >= ONCE / 90
-    assert max(map(len, batches.values())) <= 90
+    assert len(batches) >= ONCE / 150
+    assert max(map(len, batches.values())) <= 150
     assert flat(session.stream(bounded, tmp_path)) == []
     produce(cluster, "streamed", ONCE)
     resumed = session.stream(bounded, tmp_path)
@@ -258,7 +258,7 @@ def test_a_stream_goes_on_through_deaths_of_brokers_and_a_stop(
     cluster: Cluster, session: Spark, tmp_path: Path
 ) -> None:
     create(cluster, "live")
-    live = options(cluster, "kafka", subscribe="live", startingOffsets="earliest", maxOffsetsPerTrigger="50")
+    live = options(cluster, "kafka", subscribe="live", startingOffsets="earliest", maxOffsetsPerTrigger="100")
     session.begin("live", live, tmp_path)
 
     def has_read(count: int) -> None:

@@ -38,6 +38,8 @@ SLOW_BYTES_PER_S = 20_000
 """Several seconds for each log."""
 ANSWER_S = 30.0
 SLICE_S = 0.5
+ROUNDS_MAX = 8
+"""Of the command while the job runs. Each round takes CPU from the job, which would run longer for it."""
 JOB_S = 400.0
 JOBS = ROOT / "spark" / "engine" / "src" / "kafscale_spark" / "jobs"
 LOOPBACK = ("spark.driver.host=127.0.0.1", "spark.driver.bindAddress=127.0.0.1", "spark.ui.enabled=false")
@@ -181,7 +183,9 @@ def test_jobs_of_spark_on_a_cluster_of_real_processes(cluster: Cluster, tmp_path
     assert counted == [{"n": writer.sent, "k": KEYS}]
     job = submitted(cluster, "compaction", "--grace-s", "0")
     published(cluster, job)
-    while job.poll() is None:
+    for _ in range(ROUNDS_MAX):
+        if job.poll() is not None:
+            break
         writer.write(1)
         kafscale(cluster, "compact", "--yes", "--grace", "0s")
     output, _ = job.communicate(timeout=JOB_S)

@@ -31,6 +31,7 @@ from e2e.harness.tutorial import COUNT, ROOT, Page
 DAY_MS = 86_400_000
 SETTLED_S = 300.0
 POLL_S = 30.0
+COMMANDS_EVERY_S = 3.0  # to ask takes two commands, each with a process of its own
 SLICE_S = 0.5
 AT_ONCE = 10_000
 PAGE_BYTES_MAX = 300_000
@@ -277,7 +278,8 @@ def compact(walk: Walk, topic: str, keys: list[Numbers]) -> list[Numbers]:
         due = {row["partition"]: row["dirty_segments"] for row in rows}
         return [due.get(partition) for partition in range(len(keys))] == [len(some) - 1 for some in segments]
 
-    until(f"all but the newest segments of {topic} have left the tails", handed_over, SETTLED_S)
+    said = f"all but the newest segments of {topic} have left the tails"
+    until(said, handed_over, SETTLED_S, every_s=COMMANDS_EVERY_S)
     rows = walk.page.ask_besides(
         f"sql \"select log_start from partitions where topic = '{topic}' order by partition\""
     )

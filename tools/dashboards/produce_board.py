@@ -27,8 +27,10 @@ PRODUCE: Final = Dashboard(
         ),
         line(
             "Flush, PUT and commit, p99",
-            "A flush is from seal to commit: its PUTs, and then its commit. What grows names who is slow.",
+            "A flush is from seal to commit: its PUTs, and then its commit. What grows names who is slow. Before its "
+            "seal, a bundle waits for more requests.",
             "s",
+            (quantile(0.99, "kafscale_produce_gather_seconds"), "wait before a bundle"),
             (quantile(0.99, "kafscale_produce_flush_seconds"), "flush"),
             (quantile(0.99, "kafscale_produce_put_seconds"), "PUT"),
             (quantile(0.99, "kafscale_produce_bundle_seconds"), "bundle"),
@@ -90,10 +92,12 @@ PRODUCE: Final = Dashboard(
         ),
         line(
             "Bundles",
-            "Slices per bundle are partitions that share one PUT.",
+            "Slices per bundle are partitions that share one PUT; requests per bundle share a flush.",
             "ops",
             (rate("kafscale_produce_bundle_bytes_count"), "bundles"),
             (rate("kafscale_produce_bundle_slices_sum"), "slices"),
+            (rate("kafscale_produce_bundle_requests_sum"), "requests"),
+            (rate("kafscale_produce_gathers_in_vain_total"), "waits in vain"),
         ),
         line(
             "Settled and repeated",

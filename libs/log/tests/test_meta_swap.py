@@ -10,8 +10,9 @@ import pytest
 from kafscale.log.heads import Meta, decode_meta, encode_meta
 from kafscale.log.meta_swap import SENDS_MAX, Draft, Overtaken, build_swap, swap
 from kafscale.storage.etcd.client import (
+    Delete,
     EtcdUnknown,
-    KeyValue,
+    Put,
     Range,
     RangeResult,
     Txn,
@@ -20,7 +21,8 @@ from kafscale.storage.etcd.client import (
 )
 from kafscale.storage.etcd.swap import TRIES_MAX
 from kafscale.storage.keys import Keyspace, TopicId
-from kafscale.testkit.memory_etcd import MemoryEtcd
+from kafscale.testkit.etcd_model.client import ModelClient
+from kafscale.testkit.etcd_model.model import EtcdModel
 
 KEYS = Keyspace("ns")
 TOPIC = TopicId(b"0123456789abcdef")
@@ -39,17 +41,17 @@ class State:
     head_created: int
 
 
-class Etcd(MemoryEtcd):
+class Etcd(ModelClient):
     """Loses the answers to the first swaps: `lost` says of each whether it is applied. `between` runs before a lost
     answer reaches its sender."""
 
     def __init__(self, *lost: bool, between: Callable[[Etcd], None] = lambda _: None) -> None:
-        super().__init__()
+        super().__init__(EtcdModel())
         self.lost = list(lost)
         self.between = between
         self.sent: list[Txn] = []
 
-    async def txn(self, txn: Txn) -> TxnResult:
+    async def txn(self, txn: Txn, **_how: object) -> TxnResult:
         self.sent.append(txn)
         if not self.lost:
             return await super().txn(txn)
@@ -60,16 +62,21 @@ class Etcd(MemoryEtcd):
 
     def write(self, key: bytes, value: bytes) -> None:
         """By somebody else, and never lost."""
-        self.revision += 1
-        old = self.values.get(key)
-        created = old.create_revision if old else self.revision
-        self.values[key] = KeyValue(key, value, created, self.revision, 1, 0)
+        self.model.txn(Txn(success=(Put(key, value),)))
+
+    def lose(self, *keys: bytes) -> None:
+        self.model.txn(Txn(success=tuple(Delete(key) for key in keys)))
+
+    def value(self, key: bytes) -> bytes:
+        kv = self.model.get(key)
+        assert kv is not None
+        return kv.value
 
     def meta(self) -> Meta:
-        return decode_meta(self.values[META].value)
+        return decode_meta(self.value(META))
 
     def state(self) -> State:
-        head, meta = self.values.get(HEAD), self.values.get(META)
+        head, meta = self.model.get(HEAD), self.model.get(META)
         return State(
             meta=decode_meta(meta.value) if meta else Meta(),
             meta_revision=meta.mod_revision if meta else 0,
@@ -129,10 +136,10 @@ async def test_who_is_overtaken_by_every_try_gives_up_and_has_changed_nothing() 
 async def test_a_log_whose_head_is_deleted_gets_no_meta() -> None:
     etcd = built()
     seen = etcd.state()
-    etcd.values.clear()
+    etcd.lose(HEAD, META)
     for before in (seen, replace(seen, meta_revision=0)):  # or it had no meta yet
         assert not (await etcd.txn(build_swap(KEYS, TOPIC, 0, before, raised(seen.meta)))).succeeded
-    assert META not in etcd.values
+    assert etcd.model.get(META) is None
 
 
 async def test_a_head_that_moves_does_not_refuse_the_swap_and_one_made_anew_does() -> None:
@@ -141,7 +148,7 @@ async def test_a_head_that_moves_does_not_refuse_the_swap_and_one_made_anew_does
 
     def replace_head(tries: int) -> None:
         if tries == 1:
-            del etcd.values[HEAD]
+            etcd.lose(HEAD)
             etcd.write(HEAD, b"another topic's")
 
     assert await swapped(etcd, replace_head) == 2
@@ -267,7 +274,7 @@ async def test_a_refusal_without_doubt_is_not_looked_into() -> None:
 
 async def test_a_doubt_outlives_the_tries_that_follow_it() -> None:
     """Another deletes the topic after the answer was lost: it was overtaken, and may have been applied before."""
-    etcd = built(True, between=lambda etcd: etcd.values.clear())
+    etcd = built(True, between=lambda etcd: etcd.lose(HEAD, META))
     with pytest.raises(Overtaken, match="its head is gone") as overtaken:
         await settled(etcd, truth=False)
     assert overtaken.value.in_doubt

@@ -44,7 +44,7 @@ def test_the_defaults_are_those_of_the_service_on_s3() -> None:
             settle_keep_bytes=found["settle_keep_bytes"],
             settle_ms=found["settle_ms"],
             bundle_grace_ms=found["bundle_grace_ms"],
-            linger_ms=found["s3_linger_min_ms"],
+            linger_ms=found["produce_linger_ms"],
         )
         == TUNING
     )

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+
 import pytest
+import pytest_asyncio
 from kafscale.storage.etcd.client import (
     Compare,
     Delete,
@@ -17,6 +20,25 @@ from kafscale.storage.etcd.client import (
 )
 from kafscale.storage.etcd.client import PutResult as Written
 from kafscale.storage.keys import Keyspace, prefix_end
+from kafscale.testkit.etcd_model.server import EtcdServer
+from kafscale.testkit.memory_grpc.network import Network
+
+
+@pytest_asyncio.fixture(params=["real", "model"])
+async def etcd(request: pytest.FixtureRequest) -> AsyncIterator[EtcdClient]:
+    """The model stands for etcd in simulations, so the client gets the same of both."""
+    if request.param == "real":
+        client = EtcdClient.connect([request.getfixturevalue("etcd_server").endpoint])
+        yield client
+        await client.close()
+        return
+    server = EtcdServer(Network())
+    await server.start()
+    client = server.client("client")
+    yield client
+    await client.close()
+    await server.stop()
+
 
 NESTED_MAX = 127
 """Nested transactions that fit in one request at etcd's default of 128 operations."""

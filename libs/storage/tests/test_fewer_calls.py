@@ -36,8 +36,7 @@ async def test_a_read_asks_an_etcd_that_is_away_less_and_less_often(monkeypatch:
         now_s += delay_s
         slept.append(delay_s)
 
-    clock = SimpleNamespace(monotonic=lambda: now_s)
-    monkeypatch.setattr(pool_module, "time", clock)
+    monkeypatch.setattr(pool_module, "monotonic_s", lambda: now_s)
     monkeypatch.setattr(pool_module, "asyncio", SimpleNamespace(sleep=sleep, Lock=asyncio.Lock))
     pool = _Away(Access.parse(["127.0.0.1:1"]))
     with pytest.raises(EtcdUnknown):

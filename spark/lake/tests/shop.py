@@ -8,14 +8,15 @@ from dataclasses import replace
 from typing import Any
 
 from kafscale.lake.catalog import Lake
-from kafscale.storage.etcd.client import EtcdClient, KeyValue
+from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects import Doomed, MemoryStore, ObjectInfo, Outcome
 from kafscale.storage.topics import Topic, encode_topic
+from kafscale.testkit.etcd_model import model
+from kafscale.testkit.etcd_model.client import ModelClient
 from kafscale.testkit.logbuilder import LogBuilder, create_topic
-from kafscale.testkit.memory_etcd import MemoryEtcd
 
-State = tuple[int, dict[bytes, KeyValue], dict[str, tuple[ObjectInfo, bytes]]]
+State = tuple[model.State, dict[str, tuple[ObjectInfo, bytes]]]
 
 
 class Died(Exception):
@@ -94,8 +95,8 @@ class Shop:
 
     def __init__(self, etcd: EtcdClient | None = None, keys: Keyspace | None = None) -> None:
         """Without an etcd one in memory, whose state can be taken and put back."""
-        self.memory = MemoryEtcd()
-        self.etcd: EtcdClient = etcd or self.memory  # type: ignore[assignment]
+        self.memory = model.EtcdModel()
+        self.etcd: EtcdClient = etcd or ModelClient(self.memory)
         self.keys = keys or Keyspace("shop")
         self.store = Store()
         self.logs: dict[str, LogBuilder] = {}
@@ -117,9 +118,9 @@ class Shop:
         return changed
 
     def take(self) -> State:
-        return self.memory.revision, dict(self.memory.values), self.store.take()
+        return self.memory.snapshot(), self.store.take()
 
     def put_back(self, state: State) -> None:
-        self.memory.revision, values, objects = state
-        self.memory.values = dict(values)
+        values, objects = state
+        self.memory.restore(values)
         self.store.put_back(objects)

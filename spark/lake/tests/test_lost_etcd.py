@@ -54,9 +54,9 @@ class Lost(Shop):
 
     async def goes_back(self) -> None:
         """To the values of now, which are consistent; the bucket has a later witness."""
-        older = dict(self.memory.values)
+        older = self.memory.snapshot()
         await History(self.etcd, self.keys, self.store).advance()
-        self.memory.values = older
+        self.memory.restore(older)
 
     async def meta(self, log: LogBuilder) -> Meta:
         kv = await self.etcd.get(self.keys.meta(log.topic.topic_id, 0))
@@ -115,9 +115,9 @@ async def test_no_log_start_moves_although_the_history_was_verified_a_moment_ago
     lake = Lake(shop.etcd, shop.keys, shop.store, shop.history)
     await shop.history.advance()
     await shop.goes_back()
-    shop.memory.values = {  # it lost what was verified a moment ago as well
-        key: kv for key, kv in shop.memory.values.items() if b"/h/00000000-000000000001" not in key
-    }
+    for kv in shop.memory.under(b""):  # it lost what was verified a moment ago as well
+        if b"/h/00000000-000000000001" in kv.key:
+            await shop.etcd.delete(kv.key)
     meta = await shop.meta(log)
     with pytest.raises(WentBack):
         await move_starts(lake, ManifestBlocks(shop.store), [(log.topic, 0)], lambda: NOW_MS)

@@ -139,7 +139,7 @@ async def test_the_reads_under_way_have_their_grace_in_every_batch(
             return await shop.store.delete_many(doomed)
 
     monkeypatch.setattr(apply.asyncio, "sleep", sleep)
-    monkeypatch.setattr(apply.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(apply, "monotonic_s", lambda: clock[0])
     etcd: Any = Etcd()
     store: Any = Store()
     await retention(Lake(etcd, shop.keys, store), grace_s=300.0).run()

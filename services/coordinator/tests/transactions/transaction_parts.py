@@ -42,7 +42,7 @@ from kafscale.storage.transactions import (
     decode_pending,
     decode_transaction,
 )
-from kafscale.testkit.memory_etcd import MemoryEtcd
+from kafscale.testkit.etcd_model.model import EtcdModel
 from kafscale.wire.errors import ErrorCode
 
 KEYS = Keyspace()
@@ -62,19 +62,13 @@ class Violation(Exception):
 class Etcd:
     """One atomic step for each request."""
 
-    memory: MemoryEtcd = field(default_factory=MemoryEtcd)
+    memory: EtcdModel = field(default_factory=EtcdModel)
 
     def txn(self, txn: Txn) -> TxnResult:
-        try:
-            self.memory.txn(txn).send(None)
-        except StopIteration as done:
-            result = done.value
-            assert isinstance(result, TxnResult)
-            return result
-        raise AssertionError("the memory answers at once")
+        return self.memory.txn(txn)
 
     def kv(self, key: bytes) -> KeyValue | None:
-        return self.memory.values.get(key)
+        return self.memory.get(key)
 
     def revision(self, key: bytes) -> int:
         kv = self.kv(key)
@@ -86,7 +80,7 @@ class Etcd:
 
     def pending(self) -> list[PendingOffsets]:
         prefix = KEYS.pendings_prefix(GROUP_SLOT, GROUP)
-        return [decode_pending(kv.value) for key, kv in self.memory.values.items() if key.startswith(prefix)]
+        return [decode_pending(kv.value) for kv in self.memory.under(prefix)]
 
     def claim(self, slot: SlotId) -> int:
         """By a new coordinator. The value does not matter here: every write compares the revision."""
@@ -315,10 +309,9 @@ class GroupLine:
         self.claim = etcd.claim(GROUP_SLOT)
         self.known: dict[int, Pending] = {}
         prefix = KEYS.pendings_prefix(GROUP_SLOT, GROUP)
-        for key, kv in etcd.memory.values.items():
-            if key.startswith(prefix):
-                place = self.place(KEYS.parse_pending(key)[2])
-                self.known[place.producer_id] = pending.loaded(place, kv)
+        for kv in etcd.memory.under(prefix):
+            place = self.place(KEYS.parse_pending(kv.key)[2])
+            self.known[place.producer_id] = pending.loaded(place, kv)
         self.is_over = False
 
     def place(self, producer_id: int) -> Place:

@@ -8,6 +8,7 @@ from collections import defaultdict
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from kafscale.produce.bundles.company import Waited
 from kafscale.produce.bundles.gather import (
     ALL_IN_FLIGHT_MAX,
     IN_FLIGHT_MAX,
@@ -51,22 +52,25 @@ def sealed(gathered: Gather[str], now_ms: int) -> tuple[int, list[str]]:
     return sealing.number, sealing.keys
 
 
-def test_what_arrives_in_one_turn_is_one_bundle_where_requests_cost_nothing() -> None:
+def patient(**limits: int) -> Gather[str]:
+    """It missed a record at 1. Its bundles took 1 ms."""
+    gathered = gather(**limits)
+    gathered.want("x", want(0))
+    first = sealed(gathered, 0)[0]
+    gathered.want("y", want(1))
+    second = sealed(gathered, 1)[0]
+    gathered.decided(first, "x", 1)
+    gathered.decided(second, "y", 2)
+    return gathered
+
+
+def test_what_arrives_in_one_turn_is_one_bundle() -> None:
     gathered = gather(linger_ms=0)
     for name in "abc":
         gathered.want(name, want(7))
     assert sealed(gathered, 7)[1] == ["a", "b", "c"]
     assert gathered.take(7) is None
     assert gathered.due_ms(7) == NEVER
-
-
-def test_a_record_waits_for_company_where_requests_are_billed() -> None:
-    gathered = gather()
-    gathered.want("a", want(10))
-    assert gathered.take(14) is None
-    assert gathered.due_ms(14) == 15
-    gathered.want("b", want(14))
-    assert sealed(gathered, 15)[1] == ["a", "b"]
 
 
 @pytest.mark.parametrize("instances", [1, 3])
@@ -108,27 +112,69 @@ def test_more_than_a_bundle_holds_becomes_several() -> None:
 
 
 def test_the_next_bundle_waits_until_all_are_back() -> None:
-    gathered = gather(linger_ms=0)
-    gathered.want("a", want(0, requests=2))
-    gathered.want("b", want(0))
-    number, _ = sealed(gathered, 0)
-    gathered.decided(number, "a", 40)
-    gathered.decided(number, "b", 40)
-    gathered.want("a", want(41, requests=2))
-    assert gathered.take(41) is None
-    gathered.want("b", want(42))
-    assert sealed(gathered, 42)[1] == ["a", "b"]
+    gathered = patient()
+    gathered.want("a", want(10, requests=2))
+    gathered.want("b", want(10))
+    number, _ = sealed(gathered, 10)
+    gathered.decided(number, "a", 13)
+    gathered.decided(number, "b", 13)
+    gathered.want("a", want(14, requests=2))
+    assert (gathered.take(14), gathered.due_ms(14)) == (None, 16)
+    gathered.want("b", want(15))
+    sealing = gathered.take(15)
+    assert sealing is not None
+    assert (sealing.keys, sealing.requests, sealing.waited) == (["a", "b"], 3, Waited(1, in_vain=False))
 
 
-def test_it_waits_for_those_who_do_not_come_back_half_as_long_as_the_last_one_took() -> None:
-    gathered = gather(linger_ms=0)
-    gathered.want("a", want(0, requests=2))
-    number, _ = sealed(gathered, 0)
-    gathered.decided(number, "a", 40)
-    gathered.want("a", want(41))
-    assert gathered.due_ms(41) == 60
-    assert gathered.take(59) is None
-    assert sealed(gathered, 60)[1] == ["a"]
+def test_the_wait_begins_when_the_flight_ends_that_the_first_record_waited_for() -> None:
+    gathered = patient()
+    gathered.want("a", want(10, requests=9))
+    number, _ = sealed(gathered, 10)
+    gathered.want("a", want(11, requests=8, hold_ms=LIMITS.hold_max_ms))
+    assert gathered.take(11) is None
+    gathered.want("a", want(11, requests=8))
+    gathered.decided(number, "a", 20)
+    assert (gathered.take(20), gathered.due_ms(20)) == (None, 22)
+    gathered.want("a", want(11, requests=12))
+    sealing = gathered.take(22)
+    assert sealing is not None
+    assert sealing.waited == Waited(2, in_vain=False)
+
+
+def test_it_waits_for_those_that_do_not_come_back_until_its_patience_ends() -> None:
+    gathered = patient()
+    gathered.want("a", want(10, requests=2))
+    number, _ = sealed(gathered, 10)
+    gathered.decided(number, "a", 13)
+    gathered.want("a", want(14))
+    assert gathered.take(14) is None
+    sealing = gathered.take(16)
+    assert sealing is not None
+    assert sealing.waited == Waited(2, in_vain=True)
+
+
+def test_what_comes_while_a_bundle_is_in_flight_waits_for_its_end_and_not_for_long() -> None:
+    gathered = patient()
+    gathered.want("a", want(10))
+    number, _ = sealed(gathered, 10)
+    gathered.want("b", want(10))
+    assert (gathered.take(10), gathered.due_ms(10)) == (None, 12)
+    gathered.want("c", want(11))
+    gathered.decided(number, "a", 11)
+    assert sealed(gathered, 11 + 1)[1] == ["b", "c"]
+
+
+def test_the_end_of_a_transaction_waits_for_no_other_request_and_none_waits_for_another_end() -> None:
+    gathered = patient()
+    gathered.want("a", want(10, requests=3))
+    number, _ = sealed(gathered, 10)
+    gathered.want("b", want(10, requests=2, markers=True))
+    ended, keys = sealed(gathered, 10)
+    assert keys == ["b"]
+    gathered.decided(number, "a", 13)
+    gathered.decided(ended, "b", 13)
+    gathered.want("c", want(14))
+    assert sealed(gathered, 14)[1] == ["c"], "no producer sends an end again"
 
 
 def test_a_busy_partition_waits_for_its_flight_and_delays_no_other() -> None:
@@ -198,7 +244,7 @@ def test_a_full_bundle_that_the_budget_of_heads_makes_small_waits_for_its_token(
 
 
 def test_stuck_bundles_leave_their_places_but_all_are_bounded() -> None:
-    gathered = gather(linger_ms=0)
+    gathered = gather()
     for number in range(IN_FLIGHT_MAX):
         gathered.want(f"{number}", want(0))
         sealed(gathered, 0)
@@ -211,7 +257,8 @@ def test_stuck_bundles_leave_their_places_but_all_are_bounded() -> None:
     gathered.want("last", want(2 * STUCK_MS))
     assert gathered.due_ms(2 * STUCK_MS) == NEVER, "only an outcome makes room"
     gathered.decided(1, "0", 2 * STUCK_MS)
-    assert "last" in sealed(gathered, 3 * STUCK_MS)[1]
+    assert gathered.take(2 * STUCK_MS) is None
+    assert "last" in sealed(gathered, gathered.due_ms(2 * STUCK_MS))[1]
 
 
 def test_a_partition_that_is_gone_is_not_sealed() -> None:
@@ -262,6 +309,8 @@ class World:
                 after_ms = self.random.choice((1, 20, 60, 3_000))
                 self.answers.append((self.now_ms + after_ms, sealing.number, key))
                 self.note(key, None)
+            assert sealing.waited.ms <= LIMITS.hold_max_ms
+            assert sealing.requests == sum(want.requests for want in wants)
             overdue = self.now_ms - oldest_ms >= LIMITS.linger_max_ms
             size = sum(want.bytes for want in wants)
             assert size - wants[-1].bytes < LIMITS.bundle_bytes, "a bundle ends when it is full"

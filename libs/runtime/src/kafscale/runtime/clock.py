@@ -6,8 +6,9 @@ as the stall.
 """
 
 import asyncio
-import time
 from typing import Final, Protocol
+
+from kafscale.storage.system import monotonic_ms, wall_ms
 
 TICK_MS: Final = 100
 STALL_MS: Final = 500
@@ -30,10 +31,10 @@ class SystemClock:
     __slots__ = ()
 
     def now_ms(self) -> int:
-        return time.monotonic_ns() // 1_000_000
+        return monotonic_ms()
 
     def wall_ms(self) -> int:
-        return time.time_ns() // 1_000_000
+        return wall_ms()
 
 
 class LoopWatch:

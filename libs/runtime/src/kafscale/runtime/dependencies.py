@@ -134,7 +134,6 @@ def store_config(settings: ServiceSettings, use: StoreUse = StoreUse.CHANGE) -> 
             encryption=None
             if settings.s3_sse is None
             else S3Encryption(kind=settings.s3_sse, kms_key_id=settings.s3_sse_kms_key_id),
-            linger_min_ms=settings.s3_linger_min_ms,
             probe_writes=use is StoreUse.CHANGE,
         ),
     )

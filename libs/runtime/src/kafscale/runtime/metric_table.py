@@ -257,6 +257,13 @@ PRODUCE: Final = (
     histogram("segment_bytes", "Size of a committed segment or slice", bounds=BYTES_BOUNDS),
     histogram("bundle_bytes", "Size of a bundle that was stored", bounds=BYTES_BOUNDS),
     histogram("bundle_slices", "Slices of a bundle that was stored", bounds=SLICES_BOUNDS),
+    histogram(
+        "bundle_requests",
+        "Requests whose records a bundle carries, counted for each partition",
+        bounds=SLICES_BOUNDS,
+    ),
+    histogram("gather_seconds", "Time that a bundle waited for more requests before it was sealed"),
+    counter("gathers_in_vain_total", "Waits of a bundle for more requests in which few or none came"),
     histogram("bundle_seconds", "Time from the seal of a bundle until it was stored, with all its PUTs"),
     gauge("owned_partitions", "Partitions that this instance writes"),
     gauge("head_tokens_waiting", "Partitions that wait for the budget of commits of heads"),

@@ -1,6 +1,5 @@
 """The metrics of every service: its loop, its memory budget, its streams, its registration."""
 
-import time
 from collections.abc import Iterator
 from functools import partial
 from importlib.metadata import version
@@ -15,6 +14,7 @@ from kafscale.runtime.metrics import Metrics, Row
 from kafscale.runtime.stream.server import StreamServer
 from kafscale.runtime.tracing import Tracer
 from kafscale.storage.membership.members import Registration
+from kafscale.storage.system import monotonic_s, wall_s
 from kafscale.storage.views import PrefixView
 
 
@@ -33,7 +33,7 @@ def watch_process(
     metrics.watch_each("build_info", lambda: [((installed,), 1)])
     metrics.watch_each("internal_certificate_seconds", partial(certificate_seconds, identity))
     metrics.watch("registration_losses_total", lambda: registration.lost_count)
-    metrics.watch("registration_age_seconds", lambda: time.monotonic() - registration.renewed_at_s)
+    metrics.watch("registration_age_seconds", lambda: monotonic_s() - registration.renewed_at_s)
     metrics.watch("trace_spans_lost_total", lambda: 0 if tracer is None else tracer.delivery.lost)
     metrics.watch("stream_open_requests", lambda: streams.open_requests)
     metrics.watch("stream_held_bytes", lambda: streams.held_bytes)
@@ -63,7 +63,7 @@ def watch_views(metrics: Metrics, **views: PrefixView[Any]) -> None:
 def certificate_seconds(identity: GrpcIdentity | None) -> Iterator[Row]:
     """A scrape looks at the files, so a certificate that was renewed counts before the next connection."""
     if identity is not None:
-        yield (), identity.current().ends_s - time.time()
+        yield (), identity.current().ends_s - wall_s()
 
 
 def by_kind(streams: StreamServer, field: str) -> Iterator[Row]:

@@ -121,8 +121,6 @@ class ServiceSettings(BaseSettings):
     drain_timeout_ms: int = Field(30_000, ge=0, description="Longest graceful drain after SIGTERM.")
     memory_bytes: int = Field(512 * MIB, ge=16 * MIB, description="Memory limit for requests and buffers.")
 
-    s3_linger_min_ms: int = Field(5, ge=0, description="An idle instance waits this long for more records.")
-
     segment_bytes: int = Field(4 * MIB, ge=4096, description="A segment is sealed when it has this size.")
     flush_interval_ms: int = Field(
         250,

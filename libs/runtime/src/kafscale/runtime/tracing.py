@@ -6,7 +6,6 @@ and requests cost nothing; an unsampled request costs one comparison. Work for m
 is a span of the first traced request, with links to the others.
 """
 
-import random
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from kafscale.runtime.stream.frame import RequestMeta
 from kafscale.storage.etcd.client import TIMEOUT_S, EtcdClient, Txn, TxnResult
+from kafscale.storage.system import random_source
 from kafscale.wire.apis import api_label
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ class Tracer:
         self._provider.add_span_processor(self.delivery)
         self._tracer = self._provider.get_tracer("kafscale")
         self._ratio = ratio
-        self._random = random.Random()  # noqa: S311  (samples requests, not a secret)
+        self._random = random_source()
 
     def start_root(self, name: str, attributes: Attributes | None = None) -> ExportedSpan | None:
         """A root span at the front door; None if the request is not sampled."""

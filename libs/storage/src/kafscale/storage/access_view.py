@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -41,6 +40,7 @@ from kafscale.storage.backoff import Backoff
 from kafscale.storage.etcd.client import EtcdClient, EtcdError, KeyValue, Range
 from kafscale.storage.keys import Keyspace, UnknownKey
 from kafscale.storage.schema import UnreadableValue
+from kafscale.storage.system import monotonic_s
 from kafscale.storage.views import PrefixView
 
 log = logging.getLogger(__name__)
@@ -183,7 +183,7 @@ class AccessView:
     def __init__(self, etcd: EtcdClient, keyspace: Keyspace, *, acls_only: bool = False) -> None:
         self._etcd = etcd
         self._repaired = asyncio.Event()
-        self._confirmed_s = time.monotonic()
+        self._confirmed_s = monotonic_s()
         self.keys = AccessKeys(keyspace)
         self.generation = 0
         """Grows with each change of an ACL, a quota or a credential."""
@@ -232,7 +232,7 @@ class AccessView:
 
     def age_s(self) -> float:
         """Seconds since the view was known to have every change that was committed."""
-        return time.monotonic() - self._confirmed_s
+        return monotonic_s() - self._confirmed_s
 
     async def confirm(self) -> None:
         """Afterwards the view has every change that was committed before the call. Call it when the view is loaded.
@@ -240,7 +240,7 @@ class AccessView:
         Raises EtcdError.
         """
         assert all(view.is_ready for view in self.views.values()), "the view was not loaded"
-        began_s = time.monotonic()
+        began_s = monotonic_s()
         markers = {
             "acls": self.keys.acls,
             "quotas": self.keys.quotas,

@@ -3,6 +3,8 @@
 import asyncio
 import random
 
+from kafscale.storage.system import random_source
+
 
 class Backoff:
     """The jitter keeps a hundred processes from retrying at the same moment."""
@@ -16,10 +18,12 @@ class Backoff:
         self._first_ms = first_ms
         self._cap_ms = cap_ms
         self._next_ms = first_ms
-        self._random = source or random.Random()  # noqa: S311  (spreads load, hides nothing)
+        self._random = source  # most never wait, and then need none
 
     def next_s(self) -> float:
         """The next wait; the one after it is twice as long, up to cap_ms."""
+        if self._random is None:
+            self._random = random_source()
         wait_ms = self._next_ms * self._random.uniform(0.5, 1.0)
         self._next_ms = min(self._next_ms * 2, self._cap_ms)
         return wait_ms / 1000

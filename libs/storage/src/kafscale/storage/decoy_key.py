@@ -7,12 +7,12 @@ cannot be such a key is not used: a short one could be found by trying.
 
 from __future__ import annotations
 
-import secrets
 from typing import Final
 
 from kafscale.storage.access_keys import AccessKeys
 from kafscale.storage.etcd.client import Compare, EtcdClient, Put, Range, RangeResult, Txn
 from kafscale.storage.schema import UnreadableValue
+from kafscale.storage.system import random_bytes
 
 DECOY_KEY_BYTES: Final = 32
 
@@ -35,7 +35,7 @@ async def shared_decoy_key(etcd: EtcdClient, keys: AccessKeys) -> bytes:
     """
     found = await etcd.range(keys.decoy_key)
     if not found.kvs:
-        drawn = secrets.token_bytes(DECOY_KEY_BYTES)
+        drawn = random_bytes(DECOY_KEY_BYTES)
         result = await etcd.txn(
             Txn(
                 compare=(Compare(keys.decoy_key, "version", "=", 0),),

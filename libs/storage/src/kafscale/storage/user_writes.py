@@ -5,7 +5,6 @@ Laws: `create_user` never replaces a credential. A password leaves the process o
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Sequence
 
 from kafscale.access.scram_credentials import (
@@ -20,6 +19,7 @@ from kafscale.storage.access_keys import AccessKeys, Change, change_txn
 from kafscale.storage.access_records import encode_credential
 from kafscale.storage.etcd.client import EtcdClient, Range
 from kafscale.storage.etcd.swap import swapped
+from kafscale.storage.system import random_bytes
 
 
 def credentials_for(
@@ -30,10 +30,17 @@ def credentials_for(
     """With fresh salts. Slow on purpose (some milliseconds for each): for a thread."""
     return [
         credential_of_password(
-            mechanism, password, salt=salt_of(secrets.randbits(SALT_BITS)), iterations=iterations
+            mechanism,
+            password,
+            salt=fresh_salt(),
+            iterations=iterations,
         )
         for mechanism in mechanisms
     ]
+
+
+def fresh_salt() -> bytes:
+    return salt_of(int.from_bytes(random_bytes(SALT_BITS // 8 + 1), "big") % (1 << SALT_BITS))
 
 
 async def exists(etcd: EtcdClient, keys: AccessKeys, name: str) -> bool:

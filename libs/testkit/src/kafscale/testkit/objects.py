@@ -108,7 +108,6 @@ class FaultyStore:
     def __init__(self, inner: ObjectStore, plan: Plan = lambda operation, key: None) -> None:
         self.inner = inner
         self.plan = plan
-        self.linger_min_ms = inner.linger_min_ms
         self.bills_requests = inner.bills_requests
         self.puts_at_once_max = inner.puts_at_once_max
         self.conditional_delete = inner.conditional_delete

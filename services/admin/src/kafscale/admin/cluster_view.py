@@ -7,7 +7,6 @@ The rest comes from watched views, and nothing of it is stored.
 from __future__ import annotations
 
 import base64
-import uuid
 
 import structlog
 from kafscale.admin.context import AdminContext
@@ -18,6 +17,7 @@ from kafscale.storage.history.history import History
 from kafscale.storage.history.witness import WentBack
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.schema import UnreadableValue
+from kafscale.storage.system import random_uuid
 from kafscale.storage.topics import Topic, TopicState
 
 log = structlog.get_logger(__name__)
@@ -33,7 +33,7 @@ async def cluster_id(etcd: EtcdClient, keys: Keyspace, now_ms: int, history: His
     key = keys.cluster()
     found = await etcd.get(key)
     if found is None:
-        drawn = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        drawn = base64.urlsafe_b64encode(random_uuid().bytes).decode().rstrip("=")
         result = await etcd.txn(
             Txn(
                 compare=(Compare(key, "version", "=", 0), await history.fenced()),

@@ -7,7 +7,6 @@ an etcd that went back: a topic that it does not know may exist, and a new one o
 from __future__ import annotations
 
 import asyncio
-import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -22,6 +21,7 @@ from kafscale.storage.etcd.client import EtcdClient, Txn, TxnResult
 from kafscale.storage.etcd.swap import swapped
 from kafscale.storage.history.history import History
 from kafscale.storage.keys import Keyspace, TopicId
+from kafscale.storage.system import random_uuid
 from kafscale.storage.topics import (
     Topic,
     TopicState,
@@ -153,7 +153,7 @@ class TopicStore:
 def draft(asked: NewTopic, partitions: int, epoch_floor: int, now_ms: int) -> Topic:
     return Topic(
         name=asked.name,
-        topic_id=TopicId(uuid.uuid4().bytes),
+        topic_id=TopicId(random_uuid().bytes),
         partitions=partitions,
         configs=TOPIC_CONFIGS.kept(asked.configs or {}),
         replication_factor=asked.asked_replication,

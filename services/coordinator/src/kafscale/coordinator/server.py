@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
@@ -38,6 +37,7 @@ from kafscale.runtime.stream.apis import exported
 from kafscale.runtime.stream.server import task_handler
 from kafscale.storage.membership.members import LiveView
 from kafscale.storage.slots import ROLE
+from kafscale.storage.system import monotonic_s
 from kafscale.storage.topics import Topic, TopicState, TopicsView
 from kafscale.wire.apis import ApiKey
 
@@ -154,7 +154,7 @@ class Coordination:
         )
 
     def _is_fresh(self) -> bool:
-        return self._runtime.registration.is_fresh(time.monotonic())
+        return self._runtime.registration.is_fresh(monotonic_s())
 
     def _watch(self, metrics: Metrics) -> None:
         self.space.watch(metrics)

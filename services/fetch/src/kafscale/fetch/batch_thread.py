@@ -9,12 +9,12 @@ piece would be all that a request gets that needs many turns.
 """
 
 import asyncio
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final, Generic
 
+from kafscale.storage.system import monotonic_s
 from kafscale.wire.buffers import Steps, T
 
 PIECE_S: Final = 0.003
@@ -33,7 +33,7 @@ class _Done(Generic[T]):
 class BatchThread:
     """One thread, for one event loop."""
 
-    def __init__(self, *, now_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, *, now_s: Callable[[], float] = monotonic_s) -> None:
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="batches")
         self._turn = asyncio.Lock()  # first come, first served
         self._now_s = now_s

@@ -1,7 +1,6 @@
 """The front door put together: the only place that builds its parts. Opens nothing by itself."""
 
 import asyncio
-import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -40,6 +39,7 @@ from kafscale.runtime.stream.client import StreamClient
 from kafscale.runtime.stream.options import Stream
 from kafscale.runtime.tracing import Tracer
 from kafscale.storage.membership.records import Instance
+from kafscale.storage.system import random_bytes
 from kafscale.storage.topics import TopicsView
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def connect_streams(settings: FrontdoorSettings, identity: GrpcIdentity | None) 
 
 def connection_base() -> int:
     """Numbers of connections are drawn upwards from here: no other process of the cluster draws the same."""
-    return secrets.randbits(31) << 32
+    return int.from_bytes(random_bytes(4), "big") >> 1 << 32
 
 
 def assemble(settings: FrontdoorSettings, views: Views, means: Means) -> FrontDoor:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from time import monotonic
 from typing import Any, Final, NamedTuple, Protocol
 
 import structlog
@@ -22,6 +21,7 @@ from kafscale.runtime.tracing import CURRENT_SPAN, Span
 from kafscale.runtime.transactions.calling import CallFailed
 from kafscale.runtime.transactions.participants import participants_from_pb, participants_to_pb
 from kafscale.storage.keys import PartitionKey
+from kafscale.storage.system import monotonic_s
 from kafscale.storage.transactions import Participants
 from kafscale.wire.errors import ErrorCode, error_name
 
@@ -130,7 +130,7 @@ class Joins:
             add=asked.adds,
             participants=participants_to_pb(Participants(frozenset(each.key for each in partitions))),
         )
-        began_s = monotonic()
+        began_s = monotonic_s()
         try:
             async with asyncio.timeout(ANSWER_S):
                 reply = await self._calls.join(request, timeout_s=ANSWER_S)
@@ -140,7 +140,7 @@ class Joins:
             return None
         answer = error_name(reply.code).lower() if reply.code else JOINED
         self._metrics.joins.labels(answer).inc()
-        self._metrics.join_seconds.observe(monotonic() - began_s)
+        self._metrics.join_seconds.observe(monotonic_s() - began_s)
         return reply
 
 

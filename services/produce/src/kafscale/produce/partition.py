@@ -18,7 +18,6 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial
-from time import perf_counter
 from typing import Any, assert_never
 
 import structlog
@@ -67,6 +66,7 @@ from kafscale.runtime.committer import Answer, Committer, Settled
 from kafscale.runtime.shared_cache import SharedCache
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.schema import UnreadableValue
+from kafscale.storage.system import monotonic_s
 from kafscale.wire.errors import ErrorCode
 
 log = structlog.get_logger(__name__)
@@ -221,9 +221,9 @@ class Partition:
             converted=request.converted,
             light=turn.has_time,
         )
-        began_s = perf_counter()
+        began_s = monotonic_s()
         found = writer.opens(request.records, arrival)
-        turn.spent(perf_counter() - began_s)
+        turn.spent(monotonic_s() - began_s)
         return found
 
     def _given_up(self, request: Request, now: Instant) -> bool:

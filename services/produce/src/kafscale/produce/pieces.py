@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from time import perf_counter
+
+from kafscale.storage.system import monotonic_s
 
 REST_SHARE = 2
 
@@ -26,7 +27,7 @@ class Pieces:
         done = object()
         while True:
             async with self._turn:
-                began_s = perf_counter()
+                began_s = monotonic_s()
                 if next(steps, done) is done:
                     return
-                await asyncio.sleep(REST_SHARE * (perf_counter() - began_s))
+                await asyncio.sleep(REST_SHARE * (monotonic_s() - began_s))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncIterator, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -56,13 +55,14 @@ from kafscale.runtime.shared_cache import SharedCache
 from kafscale.runtime.stream.server import task_handler
 from kafscale.storage.membership.members import LiveView
 from kafscale.storage.owner_views import OwnersView
+from kafscale.storage.system import random_bytes
 from kafscale.wire.apis import ApiKey
 
 ROLE = "produce"
 BUNDLES_BURST = 20
 
 
-fresh_id = partial(os.urandom, 16)
+fresh_id = partial(random_bytes, 16)
 
 
 @asynccontextmanager
@@ -137,7 +137,7 @@ class ProduceService:
         now_ms = runtime.clock.now_ms()
         heads = settings.head_commits_per_s
         gather: Gather[Bundled] = Gather(
-            gather_limits(settings, runtime.store),
+            gather_limits(settings),
             bundles=TokenBucket(bundles_per_s(settings, runtime.store), BUNDLES_BURST, now_ms),
             heads=TokenBucket(heads, heads, now_ms),
             markers=TokenBucket(marker_bundles_per_s(settings, runtime.store), BUNDLES_BURST, now_ms),

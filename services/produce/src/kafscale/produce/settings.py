@@ -26,8 +26,11 @@ class ProduceSettings(ServiceSettings):
     produce_pipeline_max: int = Field(
         4, ge=1, le=16, description="Segments of one partition that may be uploaded at once."
     )
-    produce_linger_ms: int | None = Field(
-        None, ge=0, description="Wait of an idle instance before it seals a bundle. Default: the store's."
+    produce_linger_ms: int = Field(
+        5,
+        ge=0,
+        description="Longest wait of a bundle for requests that are likely to come soon. Where bundles are slow it is "
+        "half the time that they take. A producer that is alone does not wait.",
     )
     produce_puts_max: int | None = Field(
         None,
@@ -106,10 +109,9 @@ def marker_bundles_per_s(settings: ProduceSettings, store: ObjectStore) -> int |
     return settings.marker_bundles_per_s or (BUNDLES_PER_S if store.bills_requests else None)
 
 
-def gather_limits(settings: ProduceSettings, store: ObjectStore) -> GatherLimits:
-    linger_ms = settings.produce_linger_ms
+def gather_limits(settings: ProduceSettings) -> GatherLimits:
     return GatherLimits(
-        linger_ms=store.linger_min_ms if linger_ms is None else linger_ms,
+        linger_ms=settings.produce_linger_ms,
         hold_max_ms=settings.flush_interval_ms,
         linger_max_ms=settings.produce_linger_max_ms,
     )

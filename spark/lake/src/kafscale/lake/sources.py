@@ -6,7 +6,6 @@ runs. Groups are read from etcd, and lag is measured, only for a query that name
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ from kafscale.lake.pruning import HEADERS, SCHEMA, at, possible, prune
 from kafscale.lake.scan import placed, places, read_segments, scan_segments
 from kafscale.lake.tables import PARTITIONS, SEGMENTS, TOPICS, segments_of
 from kafscale.log.heads import Seg
+from kafscale.storage.system import wall_ms
 from kafscale.wire.batches import CONTROL
 from kafscale.wire.buffers import Buffer
 
@@ -116,7 +116,7 @@ class TableSource:
             kept = possible([_of_position(each) for each in found], asked.condition, LAG)
             found = [found[number] for number in kept]
         logs = await self._reaching(found)
-        now_ms = int(time.time() * 1000)
+        now_ms = wall_ms()
         facts = Facts(
             cluster=self._lake.keys.namespace,
             at_ms=now_ms,

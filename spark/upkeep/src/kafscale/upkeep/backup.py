@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import time
 
 import structlog
 from kafscale.runtime.clock import Clock
@@ -21,6 +20,7 @@ from kafscale.storage.etcd.client import EtcdClient, EtcdError
 from kafscale.storage.history.witness import WentBack
 from kafscale.storage.keys import Keyspace
 from kafscale.storage.objects import ObjectStore, StoreError
+from kafscale.storage.system import wall_ms
 from kafscale.upkeep.settings import UpkeepSettings
 
 log = structlog.get_logger(__name__)
@@ -61,9 +61,7 @@ async def _once(settings: UpkeepSettings) -> int:
     etcd = connect_etcd(settings)
     store = open_object_store(settings)
     try:
-        await back_up(
-            etcd, Keyspace(settings.namespace), store, settings.backup_keep, int(time.time() * 1000)
-        )
+        await back_up(etcd, Keyspace(settings.namespace), store, settings.backup_keep, wall_ms())
     except (EtcdError, StoreError, TimeoutError, WentBack) as failed:
         log.error("backup failed", why=str(failed))
         return 1

@@ -9,7 +9,6 @@ files were replaced is made anew.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
@@ -22,6 +21,7 @@ from kafscale.storage.backoff import Backoff
 from kafscale.storage.etcd.errors import EtcdRejected, EtcdUnknown, UnknownKind, classify
 from kafscale.storage.etcd.transport import Access, Endpoint
 from kafscale.storage.operator_files import Stamp
+from kafscale.storage.system import monotonic_s
 
 RETRY_FIRST_MS = 50
 RETRY_MAX_MS = 500
@@ -132,15 +132,15 @@ class Pool:
 
     async def once(self, method: Method[Answer], request: Message, timeout_s: float) -> Answer:
         """One attempt. Another one follows only if etcd refused the token, before it did anything."""
-        deadline = time.monotonic() + timeout_s
+        deadline = monotonic_s() + timeout_s
         for left in reversed(range(LOGINS_MAX)):
             token = await self._logged_in()
             revisions = self.revisions
             known = revisions.newest
             try:
-                answer = await self._send(method, request, deadline - time.monotonic(), _metadata(token))
+                answer = await self._send(method, request, deadline - monotonic_s(), _metadata(token))
             except EtcdRejected as rejected:
-                if not (left and self.forget_token(rejected, token)) or time.monotonic() >= deadline:
+                if not (left and self.forget_token(rejected, token)) or monotonic_s() >= deadline:
                     raise
             else:
                 if method.revision is not None:
@@ -150,16 +150,16 @@ class Pool:
 
     async def reading(self, method: Method[Answer], request: Message, timeout_s: float) -> Answer:
         """Tries every endpoint in turn until the deadline. Only for requests that change nothing."""
-        deadline = time.monotonic() + timeout_s
+        deadline = monotonic_s() + timeout_s
         left = len(self.access.endpoints)
         backoff = Backoff(first_ms=RETRY_FIRST_MS, cap_ms=RETRY_MAX_MS)
         while True:
-            remaining = deadline - time.monotonic()
+            remaining = deadline - monotonic_s()
             share = remaining if left <= 1 else max(remaining / left, TRY_MIN_S)
             try:
                 return await self.once(method, request, min(share, remaining))
             except EtcdUnknown:
-                over_s = deadline - time.monotonic() - RETRY_FIRST_MS / 1000
+                over_s = deadline - monotonic_s() - RETRY_FIRST_MS / 1000
                 if over_s <= 0:
                     raise
             left -= 1
@@ -233,7 +233,7 @@ class Pool:
             return self._token
         async with self._authenticating:
             if self._token is None:
-                if self._locked_out is not None and time.monotonic() < self._log_in_at:
+                if self._locked_out is not None and monotonic_s() < self._log_in_at:
                     raise EtcdUnknown(UnknownKind.LOGIN, self._locked_out)
                 self._token = await self._log_in()
             return self._token
@@ -249,7 +249,7 @@ class Pool:
                 refused = rejected
         failure = self.access.passwords.all_refused(refused)
         if isinstance(failure, EtcdUnknown):
-            self._locked_out, self._log_in_at = failure.detail, time.monotonic() + LOGIN_PAUSE_S
+            self._locked_out, self._log_in_at = failure.detail, monotonic_s() + LOGIN_PAUSE_S
         raise failure from refused
 
     async def _login(self, password: str) -> str | None:

@@ -6,7 +6,7 @@ without the caller's knowledge (hence `enable_retries=0`), and would not report 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -99,6 +99,8 @@ class Access:
     user: str | None = None
     passwords: Passwords = field(default_factory=lambda: Passwords(None), compare=False)
     """All that log in share it, so that each knows which password etcd has accepted."""
+    connect: Callable[[Endpoint], grpc.aio.Channel] | None = field(default=None, compare=False)
+    """Another way to an endpoint than gRPC's own, such as a network in memory."""
 
     @classmethod
     def parse(
@@ -116,6 +118,8 @@ class Access:
 
     def channel(self, endpoint: Endpoint) -> grpc.aio.Channel:
         """A channel for the running event loop."""
+        if self.connect is not None:
+            return self.connect(endpoint)
         if endpoint.secure:
             return grpc.aio.secure_channel(endpoint.target, self._credentials(), options=CHANNEL_OPTIONS)
         return grpc.aio.insecure_channel(endpoint.target, options=CHANNEL_OPTIONS)

@@ -14,8 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from typing import Final
@@ -58,6 +56,7 @@ from kafscale.storage.objects import (
     PreconditionFailed,
     StoreError,
 )
+from kafscale.storage.system import monotonic_s, random_bytes, wall_ms
 
 log = logging.getLogger(__name__)
 
@@ -78,7 +77,7 @@ class History:
         keys: Keyspace,
         store: ObjectStore,
         *,
-        wall_ms: Callable[[], int] = lambda: int(time.time() * 1000),
+        wall_ms: Callable[[], int] = wall_ms,
         tidies: bool = True,
     ) -> None:
         """`tidies`: it may delete old witnesses of the bucket."""
@@ -162,7 +161,7 @@ class History:
         Raises WentBack, EtcdError, StoreError and TimeoutError.
         """
         async with self._verifying:
-            began_s = time.monotonic()
+            began_s = monotonic_s()
             try:
                 newest = await self._verify()
             except WentBack as back:
@@ -241,7 +240,7 @@ class History:
     async def advance(self) -> Witness:
         """Makes a witness: what etcd holds now is proven by it. Raises as `verify`."""
         before = await self.verify()
-        made = before.next(os.urandom(NONCE_BYTES))
+        made = before.next(random_bytes(NONCE_BYTES))
         known, _ = await self._known()
         old = outdated(known, KEYS_KEPT - 1)
         txn = Txn(
@@ -266,7 +265,7 @@ class History:
         stored, _ = await self._stored()
         known, _ = await self._known()
         generation = 1 + max((each.generation for each in (*stored, *known)), default=0)
-        made = first_of(generation, os.urandom(NONCE_BYTES))
+        made = first_of(generation, random_bytes(NONCE_BYTES))
         txn = Txn(
             success=(
                 Put(witness_key(self._keys, made), encode_made(self._wall_ms())),
@@ -294,7 +293,7 @@ class History:
             await self._put(STOPPED, self._suspicion)
             raise WentBack(self._suspicion)
         if newest is None:
-            newest = first_of(0, os.urandom(NONCE_BYTES))
+            newest = first_of(0, random_bytes(NONCE_BYTES))
             await self._etcd.put(witness_key(self._keys, newest), encode_made(self._wall_ms()))
         if newest not in stored:
             await self._put(str(newest))
@@ -367,6 +366,6 @@ class History:
         return history_prefix(self._keys) + name
 
     def _say(self, why: str) -> None:
-        if time.monotonic() - self._said_s >= SAY_AGAIN_S:
-            self._said_s = time.monotonic()
+        if monotonic_s() - self._said_s >= SAY_AGAIN_S:
+            self._said_s = monotonic_s()
             log.error("%s", WentBack(why))

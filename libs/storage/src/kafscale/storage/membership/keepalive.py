@@ -12,7 +12,6 @@ If etcd does not answer, the thread keeps trying.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -21,6 +20,7 @@ from kafscale.etcd.v3 import rpc_pb2 as pb
 from kafscale.storage.etcd.errors import EtcdError, EtcdRejected, classify
 from kafscale.storage.etcd.pool import AUTHENTICATE, LEASE_KEEPALIVE, serialize
 from kafscale.storage.etcd.transport import Access
+from kafscale.storage.system import monotonic_s
 
 LEASE_TTL_S = 8
 KEEPALIVE_S = 2.0
@@ -46,13 +46,13 @@ class KeepaliveThread:
         self._on_lost = on_lost
         self._pace = pace
         self._stop = threading.Event()
-        self._ticked = time.monotonic()
+        self._ticked = monotonic_s()
         self._endpoint = 0
         self._token: str | None = None
         self._channel: grpc.Channel | None = None
         self._refused = False  # an endpoint refused in the last round
         self._thread = threading.Thread(target=self._run, name="etcd-keepalive", daemon=True)
-        self.renewed_at_s = time.monotonic()
+        self.renewed_at_s = monotonic_s()
         """Monotonic time at which the last successful keepalive was sent."""
         self.skipped = 0
         """Keepalives that were not sent because the event loop was silent."""
@@ -62,7 +62,7 @@ class KeepaliveThread:
 
     def tick(self) -> None:
         """The event loop calls it while it runs."""
-        self._ticked = time.monotonic()
+        self._ticked = monotonic_s()
 
     def stop(self) -> None:
         """Returns at once; the thread ends within TRY_TIMEOUT_S."""
@@ -74,7 +74,7 @@ class KeepaliveThread:
     def _run(self) -> None:
         try:
             while not self._stop.wait(self._pace.interval_s):
-                if time.monotonic() - self._ticked > self._pace.silence_max_s:
+                if monotonic_s() - self._ticked > self._pace.silence_max_s:
                     self.skipped += 1
                 elif not self._renew():
                     self._on_lost(self._lease)
@@ -86,7 +86,7 @@ class KeepaliveThread:
         """Tries each endpoint once. Returns False if the lease is lost; after another failure it tries again later."""
         self._refused = False
         for _ in self._access.endpoints:
-            sent_at_s = time.monotonic()
+            sent_at_s = monotonic_s()
             try:
                 remaining_s = self._keepalive(self._connection())
             except grpc.RpcError as error:
@@ -98,7 +98,7 @@ class KeepaliveThread:
             if remaining_s > 0:
                 self.renewed_at_s = sent_at_s
             return remaining_s > 0
-        return not self._refused or time.monotonic() - self.renewed_at_s <= self._pace.ttl_s
+        return not self._refused or monotonic_s() - self.renewed_at_s <= self._pace.ttl_s
 
     def _failed(self, failure: EtcdError) -> None:
         if isinstance(failure, EtcdRejected):

@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
-import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Self
@@ -41,6 +39,7 @@ from kafscale.storage.membership.records import (
     encode_live,
     encode_node,
 )
+from kafscale.storage.system import monotonic_s, random_uuid, wall_ms
 from kafscale.storage.views import PrefixView
 
 __all__ = [
@@ -117,7 +116,7 @@ class Registration:
         kind of error. Serve on `address` before joining: a successor connects to it to see whether the holder lives.
         """
         pace = pace or Pace()
-        boot_id, started_ms = uuid.uuid4().hex, time.time_ns() // 1_000_000
+        boot_id, started_ms = random_uuid().hex, wall_ms()
         while True:
             chosen = await choose_node_id(etcd, keyspace, role=role, node_id=node_id, pace=pace)
             instance = Instance(
@@ -225,12 +224,12 @@ class Registration:
 
     async def _register_first(self) -> bool:
         """Like `_register`, but retries as long as an attempt without an answer may have written the keys."""
-        backoff, deadline_s = Backoff(first_ms=BACKOFF_FIRST_MS), time.monotonic() + JOIN_TIMEOUT_S
+        backoff, deadline_s = Backoff(first_ms=BACKOFF_FIRST_MS), monotonic_s() + JOIN_TIMEOUT_S
         while True:
             try:
                 return await self._register()
             except EtcdError:
-                if not self._in_doubt or time.monotonic() > deadline_s:
+                if not self._in_doubt or monotonic_s() > deadline_s:
                     raise
                 await backoff.sleep()
 
@@ -241,8 +240,8 @@ class Registration:
             try:
                 return await self._register()
             except EtcdRejected as rejected:
-                refused_at_s = refused_at_s or time.monotonic()
-                if time.monotonic() - refused_at_s > self._pace.ttl_s:
+                refused_at_s = refused_at_s or monotonic_s()
+                if monotonic_s() - refused_at_s > self._pace.ttl_s:
                     place = self._keyspace.root().decode()
                     raise RegistrationRefused(self.instance, place, rejected) from rejected
                 said = self._say(said, rejected.code.name, rejected)
@@ -264,7 +263,7 @@ class Registration:
                 return True
             await self._stop_keepalive()
             self._lost.clear()
-            granted_at_s = time.monotonic()
+            granted_at_s = monotonic_s()
             lease = self.lease_id = await self._etcd.lease_grant(self._pace.ttl_s)
             doubted, self._in_doubt = self._in_doubt, True
             try:

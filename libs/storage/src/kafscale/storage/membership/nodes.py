@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from contextlib import suppress
 
 from kafscale.storage.etcd.client import EtcdClient, KeyValue
@@ -17,6 +16,7 @@ from kafscale.storage.keys import Keyspace, UnknownKey
 from kafscale.storage.membership.keepalive import Pace
 from kafscale.storage.membership.records import Instance, decode_live
 from kafscale.storage.schema import UnreadableValue
+from kafscale.storage.system import monotonic_s
 
 log = logging.getLogger(__name__)
 
@@ -104,11 +104,11 @@ async def _renews(etcd: EtcdClient, lease: int, pace: Pace) -> bool:
     one, minus the elapsed time.
     """
     first_s = await etcd.lease_remaining_s(lease)
-    started_s = time.monotonic()
+    started_s = monotonic_s()
     deadline_s = started_s + 2 * pace.interval_s + ROUNDING_S
-    while first_s >= 0 and time.monotonic() < deadline_s:
+    while first_s >= 0 and monotonic_s() < deadline_s:
         await asyncio.sleep(WATCH_STEP_S)
-        elapsed_s = time.monotonic() - started_s
+        elapsed_s = monotonic_s() - started_s
         now_s = await etcd.lease_remaining_s(lease)
         if now_s < 0:
             return False

@@ -22,7 +22,7 @@ class S3Encryption:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class S3Config:
-    """An S3 bucket. `linger_min_ms` limits its cost."""
+    """An S3 bucket."""
 
     bucket: str
     region: str = "us-east-1"
@@ -32,7 +32,6 @@ class S3Config:
     payload_signing: bool = False
     encryption: S3Encryption | None = None
     """None: as the bucket's own settings say."""
-    linger_min_ms: int = 5
     connections_max: int = 64
     connect_timeout_s: float = 3.0
     request_timeout_s: float = 10.0

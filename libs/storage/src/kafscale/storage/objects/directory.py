@@ -2,7 +2,7 @@
 
 An object is the plain file `{root}/{key}`. Writes and reads have separate threads, so that a read never queues
 behind an fsync. Only the page-cache part of a small create is done on the event loop. Requests cost nothing, so
-there is no linger and no budget.
+there is no budget.
 """
 
 import itertools
@@ -48,7 +48,6 @@ class DirectoryStore:
         attributes: bool = True,
         kept_bytes: int = 0,
     ) -> None:
-        self.linger_min_ms = 0
         self.bills_requests = False
         self.puts_at_once_max: int | None = None
         self.conditional_delete = True

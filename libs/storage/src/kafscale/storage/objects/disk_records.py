@@ -13,12 +13,12 @@ attributes, and the store is refused, because its metadata is lost.
 import contextlib
 import errno
 import os
-import uuid
 from typing import Final, Protocol
 
 from kafscale.storage.objects.disk_files import hash_file, sync_directory
 from kafscale.storage.objects.port import Metadata, StoreRefused, StoreUnavailable
 from kafscale.storage.objects.sidecar import Record, decode_record, encode_record
+from kafscale.storage.system import random_uuid
 
 ATTRIBUTE: Final = "user.kafscale"
 _RACES_MAX: Final = 16  # a race is lost only if another process changed the same directory at that moment
@@ -173,7 +173,7 @@ def open_records(store_dir: str, *, attributes: bool, ordered: bool) -> Records:
 
 
 def _lay_out(store_dir: str, path: str, *, attributes: bool) -> None:
-    name = f"{store_dir}/stage/{uuid.uuid4().hex}"
+    name = f"{store_dir}/stage/{random_uuid().hex}"
     fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     try:
         os.write(fd, _IN_ATTRIBUTES if attributes and _set_attribute(fd) else _IN_LINKS)

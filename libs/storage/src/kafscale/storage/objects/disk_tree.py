@@ -10,7 +10,6 @@ import contextlib
 import os
 import stat
 import threading
-import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -40,6 +39,7 @@ from kafscale.storage.objects.port import (
     StoreUnavailable,
 )
 from kafscale.storage.objects.sidecar import STORE_DIR, Record, check_key, encode_metadata, record_line
+from kafscale.storage.system import random_uuid
 
 _RACES_MAX: Final = 16  # a race is lost only if another process changed the same key at that moment
 _OPEN: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -85,7 +85,7 @@ class Stage:
         return os.path.isdir("/proc/self/fd")
 
     def fresh_name(self) -> str:
-        return f"{self._directory}/{uuid.uuid4().hex}"
+        return f"{self._directory}/{random_uuid().hex}"
 
     def open(self) -> tuple[int, str]:
         """An empty file and its name; "" for an unnamed one."""
@@ -410,7 +410,7 @@ class DiskTree:
                 return True
             if found.record is not None:
                 return False
-            os.rename(self._path(key), f"{self._torn}/{uuid.uuid4().hex}")
+            os.rename(self._path(key), f"{self._torn}/{random_uuid().hex}")
             self._records.forget(key, found.status.st_ino)
             return True
 

@@ -30,7 +30,6 @@ class MemoryStore:
     """`bytes_max` limits the total size; beyond it a PUT raises StoreFull."""
 
     def __init__(self, *, bytes_max: int = 1 << 40) -> None:
-        self.linger_min_ms = 0
         self.bills_requests = False
         self.puts_at_once_max: int | None = None
         self.conditional_delete = True

@@ -101,11 +101,7 @@ class ObjectInfo:
 
 
 class ObjectStore(Protocol):
-    """See the module's law. `linger_min_ms` and `bills_requests` control the batching of the writers."""
-
-    @property
-    def linger_min_ms(self) -> int:
-        """How long an idle writer waits for more records before it seals a bundle."""
+    """See the module's law. `bills_requests` controls the batching of the writers."""
 
     @property
     def bills_requests(self) -> bool:

@@ -8,7 +8,6 @@ server's host acknowledges (`progress`); any other request has it for the whole.
 """
 
 import asyncio
-import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Final, TypeVar
@@ -51,6 +50,7 @@ from kafscale.storage.objects.s3_xml import (
     parse_page,
     quoted,
 )
+from kafscale.storage.system import random_uuid
 
 T = TypeVar("T")
 
@@ -65,7 +65,6 @@ class S3Store:
     """Connects with its first request. `conditional_delete` and `batches` are known after `probe`."""
 
     def __init__(self, config: S3Config) -> None:
-        self.linger_min_ms = config.linger_min_ms
         self.bills_requests = True
         of, share = _CONNECTIONS_FOR_PUTS
         self.puts_at_once_max: int | None = max(1, config.connections_max * of // share)
@@ -215,7 +214,7 @@ class S3Store:
         if not self._config.probe_writes:
             return
         store: ObjectStore = self
-        key = f"{PROBE_PREFIX}{uuid.uuid4().hex}"
+        key = f"{PROBE_PREFIX}{random_uuid().hex}"
         self.conditional_delete = await probe_conditions(store, key)
         self.batches = await probe_batches(store, key, self._delete_together)
         await self._probe_encryption(key)

@@ -111,8 +111,10 @@ class EtcdModel:
     def next_expiry_s(self) -> float | None:
         return min((lease.expires_s for lease in self._state.leases.values()), default=None)
 
-    def change_leader(self) -> None:
-        """The new leader gives each lease its full time again, as it does not know when it was renewed."""
+    def change_leader(self, now_s: float) -> None:
+        """Time is now `now_s`, and no lease has expired since the last leader was lost. The new leader gives each lease
+        its full time again, as it does not know when it was renewed."""
+        self._now_s = now_s
         for name, lease in self._state.leases.items():
             self._state.leases[name] = replace(lease, expires_s=self._now_s + lease.ttl_s)
 
@@ -123,7 +125,7 @@ class EtcdModel:
         """All as it was. Whoever watches must connect again: close the sessions first."""
         assert not self.watches.sessions, "an etcd that is restored has no connections"
         self._state = state.copy()
-        self.change_leader()
+        self.change_leader(self._now_s)
 
     # -- what tests ask without a request ----------------------------------------------------------
 

@@ -9,7 +9,6 @@ describe one of the topics that it names.
 from __future__ import annotations
 
 import base64
-import uuid
 
 from kafscale.access.principals import ANONYMOUS
 from kafscale.access.rules import Side, needs_of
@@ -20,6 +19,7 @@ from kafscale.runtime.etcd_space import Use
 from kafscale.runtime.stream.apis import answering_with_meta
 from kafscale.runtime.stream.frame import RequestMeta
 from kafscale.storage.keys import TopicId
+from kafscale.storage.system import random_uuid
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import consumer_group_heartbeat as api
@@ -74,7 +74,7 @@ def event(
         token=token,
         fresh_id=""
         if request.member_id
-        else base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("="),
+        else base64.urlsafe_b64encode(random_uuid().bytes).decode().rstrip("="),
         member_id=request.member_id,
         member_epoch=request.member_epoch,
         instance_id=request.instance_id,

@@ -6,14 +6,13 @@ COORDINATOR_LOAD_IN_PROGRESS, INVALID_GROUP_ID, INCONSISTENT_GROUP_PROTOCOL for 
 
 from __future__ import annotations
 
-import uuid
-
 from kafscale.coordinator.classic.model import NO_MEMBER_ID, InstanceId, Join, JoinReply, MemberId, Token
 from kafscale.coordinator.context import CoordinatorContext, client_host
 from kafscale.coordinator.groups.actor import GroupFailed
 from kafscale.runtime.etcd_space import Use
 from kafscale.runtime.stream.apis import answering_with_meta
 from kafscale.runtime.stream.frame import RequestMeta
+from kafscale.storage.system import random_uuid
 from kafscale.wire.schema import join_group as api
 
 MEMBER_ID_REQUIRED_FROM = 4
@@ -42,7 +41,7 @@ def event(request: api.JoinGroupRequest, meta: RequestMeta, token: Token) -> Joi
     return Join(
         token=token,
         member_id=MemberId(request.member_id) or NO_MEMBER_ID,
-        fresh_id=MemberId(f"{(instance or client_id)[:ID_PREFIX_CHARS_MAX]}-{uuid.uuid4()}"),
+        fresh_id=MemberId(f"{(instance or client_id)[:ID_PREFIX_CHARS_MAX]}-{random_uuid()}"),
         protocol_type=request.protocol_type,
         protocols=tuple((each.name, each.metadata) for each in request.protocols),
         session_timeout_ms=request.session_timeout_ms,

@@ -4,7 +4,7 @@ Draws the random numbers: nonces of SCRAM, and the key under which right passwor
 """
 
 import asyncio
-import secrets
+import base64
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -32,6 +32,7 @@ from kafscale.frontdoor.metrics import FrontdoorMetrics
 from kafscale.frontdoor.settings import FrontdoorSettings
 from kafscale.runtime.audit import AuditLog
 from kafscale.runtime.clock import Clock
+from kafscale.storage.system import random_bytes
 
 log = structlog.get_logger("kafscale.frontdoor.logins")
 
@@ -67,7 +68,7 @@ class Authentication:
             clock=means.clock,
             tasks=means.tasks,
             threads=self._threads,
-            remembered=RememberedPasswords(secrets.token_bytes(KEY_BYTES)),
+            remembered=RememberedPasswords(random_bytes(KEY_BYTES)),
             keys=self._keys,
             rules=self._token_rules(),
             pending=means.metrics.pending_authentications,
@@ -110,7 +111,7 @@ class Authentication:
             return partial(PlainExchange, self._source)
         if mechanism == OAUTHBEARER:
             return BearerExchange
-        return lambda: ScramExchange(SCRAM[mechanism], self._source, secrets.token_urlsafe(NONCE_BYTES))
+        return lambda: ScramExchange(SCRAM[mechanism], self._source, fresh_nonce())
 
     def _key_source(self) -> KeySource | None:
         url = self._settings.sasl_oauthbearer_jwks_endpoint_url
@@ -135,3 +136,7 @@ class Authentication:
             sub_claim=settings.sasl_oauthbearer_sub_claim_name,
             skew_s=settings.sasl_oauthbearer_clock_skew_seconds,
         )
+
+
+def fresh_nonce() -> str:
+    return base64.urlsafe_b64encode(random_bytes(NONCE_BYTES)).decode()

@@ -16,7 +16,6 @@ import ssl
 from collections import deque
 from collections.abc import Iterable
 from enum import Enum, auto
-from time import time as wall_s
 from typing import Any, Final, cast
 
 from kafscale.frontdoor.client import ClientConnection
@@ -24,6 +23,7 @@ from kafscale.frontdoor.listeners.certificate_names import CertificateUnreadable
 from kafscale.frontdoor.listeners.handshake_turns import HandshakeTurns
 from kafscale.frontdoor.listeners.tls_contexts import ListenerTls
 from kafscale.runtime.metrics import Family, Tally
+from kafscale.storage.system import wall_s
 from kafscale.wire.buffers import Buffer
 
 RECORD_BYTES: Final = 16 << 10

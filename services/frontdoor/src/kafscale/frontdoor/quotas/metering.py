@@ -16,7 +16,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from struct import Struct
-from time import perf_counter_ns
 from typing import Final
 
 from kafscale.access.quota import QuotaKey, QuotaTable
@@ -26,6 +25,7 @@ from kafscale.frontdoor.quotas.client_quotas import THROTTLE_MS_MAX, ClientQuota
 from kafscale.frontdoor.quotas.usage_page import SharedUsage
 from kafscale.frontdoor.settings import FrontdoorSettings
 from kafscale.runtime.clock import Clock
+from kafscale.storage.system import monotonic_ns
 from kafscale.wire.apis import ApiKey
 from kafscale.wire.buffers import Buffer
 from kafscale.wire.errors import WireError
@@ -56,7 +56,7 @@ class Metering:
         throttled: Callable[[QuotaKey, int], None],
         *,
         shared: SharedUsage | None = None,
-        work_clock: Callable[[], int] = perf_counter_ns,
+        work_clock: Callable[[], int] = monotonic_ns,
         held_bytes_max: int = 32 << 20,
     ) -> None:
         """`throttled` is called with every throttle time. `shared`: with other processes.

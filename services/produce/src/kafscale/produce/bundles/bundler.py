@@ -6,7 +6,6 @@ cannot be stored, the partitions in it end their epochs, because their offsets c
 
 from __future__ import annotations
 
-import os
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterable
 from contextlib import AbstractContextManager
@@ -30,6 +29,7 @@ from kafscale.produce.shared_fills import BundleFills
 from kafscale.runtime.clock import Clock
 from kafscale.runtime.tracing import Span
 from kafscale.storage.keys import BundleId, TopicId
+from kafscale.storage.system import random_bytes
 
 log = structlog.get_logger(__name__)
 
@@ -159,11 +159,14 @@ class Bundler:
         for partition in sealing.keys:
             assert partition.writer is not None, partition
             members.append(Member(partition, partition.writer, partition.writer.seal_slice(now)))
-        bundle_id = new_bundle_id(now.wall_ms, os.urandom(BUNDLE_ID_RANDOM_BYTES))
+        bundle_id = new_bundle_id(now.wall_ms, random_bytes(BUNDLE_ID_RANDOM_BYTES))
         built = build_bundle(bundle_id, [_slice_of(each) for each in members], now.wall_ms)
         self._own.sealed(bundle_id, built.entries)
         for each in members:
             self._undecided[each.partition][bundle_id] = sealing.number
+        self._metrics.bundle_requests.observe(sealing.requests)
+        self._metrics.gather_seconds.observe(sealing.waited.ms / 1000)
+        self._metrics.gathers_in_vain.inc(sealing.waited.in_vain)
         for span in _traced(members):
             span.event("sealed")
         self._begin(self._upload(members, built, now.mono_ms))

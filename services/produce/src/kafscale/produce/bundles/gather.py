@@ -3,12 +3,9 @@
 Pure; all times are mono_ms. A partition with records *wants* to be sealed. It is *ready* unless it is held: for the
 linger of its topic, and while a flight of its own is under way for `hold_max_ms`. With `held_bytes` it is ready in any
 case. So a busy partition gathers records into large slices and does not hold up the others. The ready partitions are
-sealed together at the first of these moments:
-- they have `bundle_bytes`;
-- every request that the last bundle answered has come back;
-- `linger_ms` after the first record, or later if those requests need longer to come back: half the time that the last
-  bundle took from its seal to its answers;
-- `hold_max_ms` after the first record.
+sealed together when they have `bundle_bytes`, or the end of a transaction, or when no more requests are likely to come
+soon (`company`).
+
 At most IN_FLIGHT_MAX bundles are in flight. One that takes longer than STUCK_MS is not counted any more, so that a
 stuck request to the store or to etcd blocks only the partitions in it; ALL_IN_FLIGHT_MAX bounds all together.
 
@@ -29,6 +26,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
+from kafscale.produce.bundles.company import Company, Waited
 from kafscale.produce.log.model import NEVER, Want
 
 IN_FLIGHT_MAX: Final = 4
@@ -36,7 +34,6 @@ STUCK_MS: Final = 2_000
 ALL_IN_FLIGHT_MAX: Final = 8
 UNLIMITED: Final = 1 << 62
 """The level of a bucket without a rate."""
-_REGATHER_SHARE: Final = 2
 MARKER_WEIGHT: Final = 64 << 10
 
 K = TypeVar("K", bound=Hashable)
@@ -84,7 +81,7 @@ class TokenBucket:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatherLimits:
     bundle_bytes: int = 4 << 20
-    linger_ms: int = 5  # the store says (0: requests cost nothing)
+    linger_ms: int = 5  # the longest wait for more requests
     held_bytes: int = 256 << 10
     hold_max_ms: int = 250
     linger_max_ms: int = 5_000  # the longest wait for a token
@@ -93,7 +90,7 @@ class GatherLimits:
 @dataclass(slots=True)
 class _Flight(Generic[K]):
     sealed_ms: int
-    requests: int
+    requests: int  # without the ends of transactions, which no producer sends again
     undecided: set[K]
 
 
@@ -103,6 +100,8 @@ class Sealing(Generic[K]):
 
     number: int
     keys: list[K]
+    requests: int
+    waited: Waited
 
 
 class Gather(Generic[K]):
@@ -126,8 +125,7 @@ class Gather(Generic[K]):
         self._held_until_ms = NEVER  # of the first of them, or earlier
         self._flights: dict[int, _Flight[K]] = {}
         self._numbers = 0
-        self._expected_requests = NEVER  # requests beyond which a bundle does not wait
-        self._regather_until_ms = 0
+        self._company = Company(limits.linger_ms, limits.hold_max_ms)
 
     @property
     def in_flight(self) -> int:
@@ -168,8 +166,8 @@ class Gather(Generic[K]):
         flight.undecided.discard(key)
         if not flight.undecided:
             del self._flights[number]
-            self._expected_requests = flight.requests + self._ready.requests
-            self._regather_until_ms = now_ms + (now_ms - flight.sealed_ms) // _REGATHER_SHARE
+            took_ms = now_ms - flight.sealed_ms
+            self._company.landed(flight.requests, self._ready.requests, took_ms, now_ms)
 
     def share(self, instances: int, now_ms: int) -> None:
         """So many instances of the cluster use the budgets."""
@@ -183,18 +181,28 @@ class Gather(Generic[K]):
     def take(self, now_ms: int) -> Sealing[K] | None:
         """The bundle to seal now; None: none is due. Call it until it says None."""
         self._release_held(now_ms)
+        self._company.gathers(self._ready.requests, now_ms)
         if self._ready_due_ms(now_ms) > now_ms:
             return None
         keys = self._members(now_ms)
         wants = [self._ready.items[key] for key in keys]
-        requests = sum(want.requests for want in wants)
         self._pay(now_ms, markers=any(want.markers for want in wants))
+        waited = self._company.sealed(self._ready.requests, now_ms)
+        if self._follows_closely(now_ms):
+            self._company.missed()
         for key in keys:
             self._ready.drop(key)
+        self._company.gathers(self._ready.requests, now_ms)
         self._heads.take(len(keys), now_ms)
         self._numbers += 1
-        self._flights[self._numbers] = _Flight(now_ms, requests, set(keys))
-        return Sealing(self._numbers, keys)
+        returning = sum(want.requests for want in wants if not want.markers)
+        self._flights[self._numbers] = _Flight(now_ms, returning, set(keys))
+        return Sealing(self._numbers, keys, sum(want.requests for want in wants), waited)
+
+    def _follows_closely(self, now_ms: int) -> bool:
+        """The last bundle is still in flight, and would have carried these records if it had waited."""
+        last = self._flights.get(self._numbers)
+        return last is not None and 0 < now_ms - last.sealed_ms <= self._company.limit_ms
 
     def _pay(self, now_ms: int, *, markers: bool) -> None:
         if (
@@ -228,11 +236,11 @@ class Gather(Generic[K]):
             return NEVER
         if ready.bytes >= limits.bundle_bytes and len(ready.items) <= self._heads.level(now_ms):
             due_ms = ready.since_ms
-        elif ready.requests >= self._expected_requests:
+        elif ready.markers:  # consumers wait for it, and the producer's next transaction
             due_ms = self._with_token(ready.since_ms, now_ms)
         else:
-            gathered_ms = max(ready.since_ms + limits.linger_ms, self._regather_until_ms)
-            due_ms = self._with_token(min(gathered_ms, ready.since_ms + limits.hold_max_ms), now_ms)
+            until_ms = self._company.until_ms(ready.requests, now_ms, in_flight=bool(self._flights))
+            due_ms = self._with_token(until_ms, now_ms)
         return max(due_ms, self._place_ms(now_ms), self._heads.ready_ms(now_ms))
 
     def _with_token(self, due_ms: int, now_ms: int) -> int:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import uuid
 from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
@@ -29,6 +28,7 @@ from kafscale.log.meta_swap import Draft, Overtaken, build_swap, swap
 from kafscale.log.segment import build_segment
 from kafscale.storage.keys import META_TOPIC_ID, index_beside
 from kafscale.storage.objects import Doomed, IfAbsent, ObjectNotFound, StoreError
+from kafscale.storage.system import random_uuid
 
 OBJECT_TIMEOUT_S: Final = 60.0
 
@@ -47,7 +47,7 @@ async def upload(lake: Lake, log: Log, group: Sequence[Seg], rewritten: Rewritte
         group[0].base, rewritten.batches, rewritten.parts, created_ms=max(seg.created_ms for seg in group)
     )
     assert built.last_offset == group[-1].last, (built.last_offset, group[-1].last)
-    key = lake.keys.compacted_key(log.topic.topic_id, log.partition, group[0].base, uuid.uuid4().hex)
+    key = lake.keys.compacted_key(log.topic.topic_id, log.partition, group[0].base, random_uuid().hex)
     metadata = {META_TOPIC_ID: log.topic.topic_id.hex()}
     index_key = index_beside(key)
     async with asyncio.timeout(OBJECT_TIMEOUT_S):
@@ -182,7 +182,7 @@ async def _prepare(
 
 
 async def _put_manifest(lake: Lake, log: Log, draft: ManifestDraft, level: int) -> ManifestRef:
-    key = lake.keys.manifest_key(log.topic.topic_id, log.partition, draft.first, uuid.uuid4().hex)
+    key = lake.keys.manifest_key(log.topic.topic_id, log.partition, draft.first, random_uuid().hex)
     async with asyncio.timeout(OBJECT_TIMEOUT_S):
         await lake.store.put(key, draft.parts(), condition=IfAbsent())
     return draft.ref(key, level)

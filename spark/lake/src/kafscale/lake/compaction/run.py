@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import time
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import aclosing
@@ -43,6 +42,7 @@ from kafscale.storage.job_runs import CompactionPass
 from kafscale.storage.keys import index_beside
 from kafscale.storage.objects import ObjectNotFound, PreconditionFailed, StoreError
 from kafscale.storage.schema import UnreadableValue
+from kafscale.storage.system import monotonic_s
 
 GET_TIMEOUT_S: Final = 60.0
 TROUBLE: Final = (CorruptSegment, UnreadableValue, StoreError, EtcdError, TimeoutError, Overtaken)
@@ -121,7 +121,7 @@ class Round:
 
     async def _take(self, place: TopicPartition, before: Outcome | None, until_s: float) -> Outcome | None:
         """None: the log is no longer due, or cannot be read. `before`: what this round already did there."""
-        begun_s = time.monotonic()
+        begun_s = monotonic_s()
         try:
             now = await look(self._lake, place, self._now_ms())
         except TROUBLE as met:
@@ -136,7 +136,7 @@ class Round:
             finished = await self._pass(now, tally, until_s)
         except TROUBLE as met:
             trouble = met
-        took_ms = int((time.monotonic() - begun_s) * 1000) + (before.took_ms if before is not None else 0)
+        took_ms = int((monotonic_s() - begun_s) * 1000) + (before.took_ms if before is not None else 0)
         return Outcome(
             candidate=before.candidate if before is not None else now,
             tally=tally,
@@ -254,7 +254,7 @@ class Round:
                 await discard(self._lake, (seg.key, index_beside(seg.key)))
             raise
         grace_s = math.inf if self._bounds.grace_s is None else self._bounds.grace_s
-        now_s = time.monotonic()
+        now_s = monotonic_s()
         self._replaced.append((now_s, now_s + grace_s, replaced))
         return seg
 
@@ -273,9 +273,9 @@ class Round:
         """Deletes replaced objects whose grace is over."""
         while self._replaced:
             decided_s, due_s, replaced = self._replaced[0]
-            if not wait and due_s > time.monotonic():
+            if not wait and due_s > monotonic_s():
                 return
-            await asyncio.sleep(due_s - time.monotonic())
+            await asyncio.sleep(due_s - monotonic_s())
             self._replaced.popleft()
             self._left += (await delete_all(self._lake, replaced, decided_s)).count(Fate.FAILED)
 
@@ -303,7 +303,7 @@ class Pace:
         *,
         io_bytes_per_s: int | None,
         within_ms: int | None,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = monotonic_s,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._rate = io_bytes_per_s

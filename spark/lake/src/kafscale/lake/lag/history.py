@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import logging
-import uuid
 from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Final
@@ -20,6 +19,7 @@ from kafscale.lake.catalog import Lake
 from kafscale.lake.lag.samples import PLACE, SAMPLES, Kind, Sample
 from kafscale.lake.tables import TIME
 from kafscale.storage.objects import IfAbsent, ObjectNotFound
+from kafscale.storage.system import random_uuid
 from kafscale.storage.task_groups import gather_bounded
 
 log = logging.getLogger(__name__)
@@ -62,7 +62,7 @@ async def write_sample(lake: Lake, found: Sample, now_ms: int) -> str | None:
         return None
     file = io.BytesIO()
     pq.write_table(found.rows, file, compression="zstd")
-    key = lake.keys.lag_samples_key(now_ms, found.kind.value, uuid.uuid4().hex)
+    key = lake.keys.lag_samples_key(now_ms, found.kind.value, random_uuid().hex)
     await lake.store.put(key, [file.getvalue()], condition=IfAbsent())
     return key
 

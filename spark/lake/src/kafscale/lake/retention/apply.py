@@ -10,7 +10,6 @@ work and do no harm. The memory that a run uses does not depend on the length of
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import aclosing
@@ -28,6 +27,7 @@ from kafscale.log.meta_swap import Overtaken
 from kafscale.log.segments import segments_from
 from kafscale.storage.objects import ObjectNotFound
 from kafscale.storage.schema import UnreadableValue
+from kafscale.storage.system import monotonic_s
 from kafscale.storage.task_groups import gather_bounded
 
 GRACE_S: Final = 300.0
@@ -73,7 +73,7 @@ class Report:
 
 
 def wall_ms() -> int:
-    return time.time_ns() // 1_000_000
+    return wall_ms()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +127,7 @@ class Retention:
 
     def _is_due(self, batch: _Batch) -> bool:
         full = sum(len(each.cuts) for each in self._waiting) > LOGS_WAITING_MAX
-        return full or not batch.cuts or batch.due_s <= time.monotonic()
+        return full or not batch.cuts or batch.due_s <= monotonic_s()
 
     async def _cut(self, some: Sequence[Partition], total: int) -> None:
         found = await move_starts(self._lake, self._manifests, some, self._now_ms, self._starts_max)
@@ -135,14 +135,14 @@ class Retention:
         self.report.moved += sum(cut.moved for cut in found.made)
         self.report.missed |= found.missed
         self._progress("moving log starts", self.report.logs, total)
-        now_s = time.monotonic()
+        now_s = monotonic_s()
         batch = _Batch(cuts=tuple(found.made), decided_s=now_s, due_s=now_s + self._grace_s, last=some[-1])
         self._waiting.append(batch)
 
     async def _finish_batch(self, batch: _Batch) -> None:
         if batch.cuts:
             self._progress("waiting for reads in flight", 0, 0)
-            await asyncio.sleep(batch.due_s - time.monotonic())
+            await asyncio.sleep(batch.due_s - monotonic_s())
             await gather_bounded((self._finish(cut, batch.decided_s) for cut in batch.cuts), LOGS_AT_ONCE)
         if self._remembers:
             await write_place(self._lake, JOB, through(batch.last))

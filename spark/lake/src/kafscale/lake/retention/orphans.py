@@ -15,7 +15,6 @@ before the next one is searched. etcd keeps the object after which the next run 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from contextlib import aclosing
@@ -31,6 +30,7 @@ from kafscale.log.meta_swap import Overtaken
 from kafscale.storage.job_runs import JobPlace
 from kafscale.storage.objects import DELETES_MAX
 from kafscale.storage.schema import UnreadableValue
+from kafscale.storage.system import monotonic_s
 from kafscale.storage.task_groups import gather_bounded
 
 LOGS_AT_ONCE: Final = 8
@@ -162,7 +162,7 @@ class Orphans:
         if dry:
             return
         # A reader may still read a segment or a manifest that was replaced a moment ago.
-        due_s = time.monotonic() + self._grace_s if condemned else 0.0
+        due_s = monotonic_s() + self._grace_s if condemned else 0.0
         waiting = _Waiting(place=place, condemned=condemned, upto=portion.upto, due_s=due_s)
         self._waiting.append(waiting)
         self._held += waiting.weight
@@ -170,7 +170,7 @@ class Orphans:
             await self._delete_first()
 
     def _is_due(self) -> bool:
-        return bool(self._waiting) and self._waiting[0].due_s <= time.monotonic()
+        return bool(self._waiting) and self._waiting[0].due_s <= monotonic_s()
 
     async def _delete_first(self) -> None:
         """Deletes the portion that waits longest and others that are due, up to one request."""
@@ -179,7 +179,7 @@ class Orphans:
                 return
             if not self._is_due():
                 self._progress("waiting for reads in flight", 0, 0)
-                await asyncio.sleep(self._waiting[0].due_s - time.monotonic())
+                await asyncio.sleep(self._waiting[0].due_s - monotonic_s())
             some = [self._waiting.popleft()]
             while self._is_due() and sum(len(each.condemned) for each in some) < DELETES_MAX:
                 some.append(self._waiting.popleft())
@@ -196,9 +196,9 @@ class Orphans:
         place = self._reached.place
         if not self._remembers or place is None or place == self._written:
             return
-        if at_once or time.monotonic() >= self._written_s + PLACE_EVERY_S:
+        if at_once or monotonic_s() >= self._written_s + PLACE_EVERY_S:
             await write_place(self._lake, JOB, place)
-            self._written, self._written_s = place, time.monotonic()
+            self._written, self._written_s = place, monotonic_s()
 
 
 def _key_in(place: Partition, last: JobPlace | None) -> str:

@@ -8,7 +8,6 @@ The object of a chunk is deleted only after the meta that does not name it is kn
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
@@ -21,6 +20,7 @@ from kafscale.log.manifests import Manifest, encode_manifest
 from kafscale.log.meta_swap import Draft, build_swap, swap
 from kafscale.log.segments import segments_from
 from kafscale.storage.objects import IfAbsent, ObjectNotFound
+from kafscale.storage.system import random_uuid
 
 Gone = Collection[tuple[int, str]]
 """Base and etag of the segments whose objects no longer exist."""
@@ -102,7 +102,7 @@ async def _epochs(manifests: ManifestBlocks, key: str) -> tuple[EpochStart, ...]
 
 
 async def _put_epochs(lake: Lake, cut: Cut, epochs: tuple[EpochStart, ...]) -> str:
-    key = lake.keys.manifest_key(cut.topic.topic_id, cut.partition, 0, uuid.uuid4().hex)
+    key = lake.keys.manifest_key(cut.topic.topic_id, cut.partition, 0, random_uuid().hex)
     body = encode_manifest(Manifest(segments=(), epochs=epochs))
     await lake.store.put(key, [body], condition=IfAbsent())
     return key
