@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 from hypothesis import given
 from hypothesis import strategies as st
 from kafscale.client.admin_client import Client, KafkaTrouble
 from kafscale.client.json_lines import Record, to_line
-from kafscale.console.answers import Problem
+from kafscale.console.answers import Problem, problem_of
 from kafscale.console.api.produce import (
     HEADERS_MAX,
     LINES_MAX,
@@ -143,3 +144,44 @@ def test_a_record_without_an_answer_may_have_been_written(monkeypatch: pytest.Mo
         monkeypatch.setattr(sending, "numbers_of", lambda *_: [0])
         (found,) = send_all(client, "orders", [Record(value=b"a")])
         assert "may have been written or not" in str(found)
+
+
+class RefusedProducer:
+    """Its login is refused while a record is under way, or `early`, before the first."""
+
+    early = False
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self._refuse = settings["error_cb"]
+        self.sent = 0
+
+    def list_topics(self, *_: object) -> None:
+        if self.early:
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+
+    def poll(self, _: float) -> None:
+        self._refuse(KafkaError(KafkaError._AUTHENTICATION))
+
+    def produce(self, *_: object, **__: object) -> None:
+        assert not self.early
+        self.sent += 1
+
+    def flush(self, wait_s: float) -> int:
+        self.poll(wait_s)
+        return self.sent
+
+
+@pytest.mark.parametrize(("early", "status"), [(False, 503), (True, 401)])
+def test_a_login_that_is_refused_while_a_record_is_under_way_leaves_its_outcome_unknown(
+    monkeypatch: pytest.MonkeyPatch, early: bool, status: int
+) -> None:
+    with mock_broker(monkeypatch) as bootstrap:
+        client = Client(bootstrap)
+        monkeypatch.setattr(sending, "numbers_of", lambda *_: [0])
+        monkeypatch.setattr(sending, "Producer", RefusedProducer)
+        monkeypatch.setattr(RefusedProducer, "early", early)
+        with pytest.raises(KafkaTrouble) as trouble:
+            send(client, "orders", Record(value=b"a"))
+    problem = problem_of(trouble.value)
+    assert problem.status == status
+    assert ("may have been written or not" in problem.sentence) != early
