@@ -196,7 +196,10 @@ def test_records_of_an_open_transaction_are_marked_until_it_ends(visitor: Visito
         visitor.go(f"/topics/held{screen}isolation=uncommitted")
         assert [row[4].split() for row in visitor.cells()] == [["open", "pending"]]
     visitor.go("/topics/held")
-    expect(page.get_by_text("There is no record yet.")).to_be_visible()
+    expect(page.get_by_text("At most 1 record is in an open transaction")).to_be_visible()
+    expect(page.get_by_text("There is no record yet.")).to_have_count(0)
+    page.get_by_role("button", name="Show uncommitted records").click()
+    expect(page.locator("tbody tr")).to_contain_text("pending")
     bank.commit_transaction(60)
     visitor.go("/topics/held?isolation=uncommitted")
     assert [row[4] for row in visitor.cells()] == ["pending"]
