@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -15,15 +16,17 @@ from kafscale.console.answers import Problem, problem_of
 from kafscale.console.api.produce import (
     HEADERS_MAX,
     LINES_MAX,
+    Given,
     GivenHeader,
     GivenRecord,
+    by_its_schema,
     lines_of,
     record_of,
 )
 from kafscale.console.decode.plain import Format, view_of
 from kafscale.console.records import sending
 from kafscale.console.records.sending import send, send_all
-from kafscale.console.routes import decoded
+from kafscale.console.routes import Call, decoded
 from kafscale.testkit.mock_kafka import mock_broker
 
 DONE_S = 60
@@ -76,6 +79,16 @@ def test_the_bounds_of_a_record() -> None:
     with pytest.raises(Problem, match="256 headers at most"):
         record_of(GivenRecord(key=None, value=None, headers=many))
     assert record_of(GivenRecord(key=None, value=None, headers=many[:2])).headers == (("a", None),) * 2
+
+
+async def test_only_a_key_or_a_value_is_written_by_a_schema_and_only_with_a_registry() -> None:
+    by_schema = Given(format="schema", text="{}", subject="orders-value")
+    call = cast(Call, SimpleNamespace(site=SimpleNamespace(schemas=None)))
+    with pytest.raises(Problem, match="start it with --schema-registry"):
+        await by_its_schema(call, "the value", by_schema)
+    header = GivenHeader(name="a", value=by_schema)
+    with pytest.raises(Problem, match="the header a is not schema: only a key or a value"):
+        record_of(GivenRecord(key=None, value=None, headers=[header]))
 
 
 def test_a_mistyped_field_is_refused() -> None:

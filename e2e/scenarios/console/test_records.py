@@ -305,14 +305,19 @@ def test_lines_of_json_become_records_and_one_wrong_line_sends_nothing(visitor: 
 
 @contextmanager
 def registry_of(schema_id: int, schema: Mapping[str, Any]) -> Iterator[str]:
-    """A registry with one schema."""
+    """A registry with one schema, of the subject avro-value."""
 
     class Answers(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            there = self.path == f"/schemas/ids/{schema_id}"
-            self.send_response(HTTPStatus.OK if there else HTTPStatus.NOT_FOUND)
+            latest = {"subject": "avro-value", "version": 1, "id": schema_id}
+            there: dict[str, dict[str, Any]] = {
+                f"/schemas/ids/{schema_id}": {},
+                "/subjects/avro-value/versions/latest": latest,
+            }
+            found = there.get(self.path)
+            self.send_response(HTTPStatus.NOT_FOUND if found is None else HTTPStatus.OK)
             self.end_headers()
-            self.wfile.write(json.dumps({"schema": json.dumps(schema)} if there else {}).encode())
+            self.wfile.write(json.dumps({} if found is None else found | {"schema": json.dumps(schema)}).encode())
 
         def log_message(self, *_: object) -> None:
             return
@@ -323,7 +328,7 @@ def registry_of(schema_id: int, schema: Mapping[str, Any]) -> Iterator[str]:
         server.shutdown()
 
 
-def test_avro_is_decoded_by_a_registry(browser: Browser, cluster: Cluster) -> None:
+def test_avro_is_decoded_and_written_by_a_registry(browser: Browser, cluster: Cluster) -> None:
     field = {"name": "exact", "type": "long"}
     schema = {"type": "record", "name": "Order", "namespace": "shop", "fields": [field]}
     body = io.BytesIO()
@@ -347,5 +352,21 @@ def test_avro_is_decoded_by_a_registry(browser: Browser, cluster: Cluster) -> No
             expect(
                 page.get_by_text("not decoded by schema 8: the registry does not have /schemas/ids/8")
             ).to_be_visible()
+            visitor.go("/topics/avro")
+            visitor.expected.add("400")
+            page.get_by_role("button", name="Produce…", exact=True).click()
+            dialog = page.get_by_role("dialog")
+            dialog.get_by_label("Value as").select_option("schema")
+            expect(dialog.get_by_label("Subject")).to_have_value("avro-value")
+            dialog.get_by_label("Value", exact=True).fill('{"exakt": 1}')
+            dialog.get_by_role("button", name="Send").click()
+            expect(dialog.get_by_role("alert")).to_contain_text(
+                "has the field exakt, which shop.Order does not have"
+            )
+            visitor.inspect("produce-by-schema")
+            dialog.get_by_label("Value", exact=True).fill(f'{{"exact": {EXACT}}}')
+            dialog.get_by_role("button", name="Send").click()
+            dialog.get_by_role("link", name="partition 0, offset 2").click()
+            expect(page.get_by_text(f'"exact": {EXACT}').first).to_be_visible()
             context.close()
             visitor.check()
