@@ -23,7 +23,7 @@ from e2e.harness.cluster import KAFSCALE, Cluster
 from e2e.harness.console_page import Visitor, console_of
 from e2e.harness.secured import done
 
-ONE = ("bytes", "money", "held", "live", "sent", "lines", "avro")
+ONE = ("bytes", "money", "held", "live", "sent", "lines", "avro", "dead", "retried")
 RECORDS = 120
 FIRST_MS = 1_790_000_000_000
 HOSTILE = "<img src=x onerror=alert(1)>"
@@ -301,6 +301,36 @@ def test_lines_of_json_become_records_and_one_wrong_line_sends_nothing(visitor: 
     visitor.inspect("produce-lines")
     dialog.get_by_role("link", name="partition 0, offset 0").click()
     expect(page.get_by_label("Value as text")).to_contain_text("1")
+
+
+def test_records_are_produced_to_another_topic_with_chosen_headers(visitor: Visitor, cluster: Cluster) -> None:
+    producer = Producer({"bootstrap.servers": cluster.bootstrap})
+    for number in range(2):
+        headers: list[tuple[str, str | bytes | None]] = [("trace", b"t"), ("error", b"timeout")]
+        producer.produce("dead", f"failed-{number}", f"k{number}", headers=headers)
+    assert producer.flush(60) == 0
+    page = visitor.page
+    visitor.expected.add("403")
+    for screen in ("/topics/dead", "/topics/dead/search?text=failed-1"):
+        visitor.go(screen)
+        page.get_by_role("button", name="Produce to another topic…").click()
+        dialog = page.get_by_role("dialog")
+        dialog.get_by_label("Topic").fill("no-such-topic")
+        dialog.get_by_label("Headers").select_option("some")
+        dialog.get_by_label("Names of headers").fill("trace")
+        dialog.get_by_role("button", name="Send").click()
+        expect(dialog.get_by_role("alert")).to_contain_text("may not write to topic 'no-such-topic'")
+        dialog.get_by_label("Topic").fill("retried")
+        dialog.get_by_role("button", name="Send").click()
+        expect(dialog.get_by_role("status")).to_contain_text("Written: ")
+        visitor.inspect("redrive")
+        dialog.get_by_role("button", name="Close").click()
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "none"})
+    consumer.assign([TopicPartition("retried", 0, 0)])
+    found = [(each.value(), each.key(), each.headers()) for each in consumer.consume(3, 60)]
+    consumer.close()
+    first, second = ((b"failed-%d" % number, b"k%d" % number, [("trace", b"t")]) for number in range(2))
+    assert found == [first, second, second]
 
 
 @contextmanager

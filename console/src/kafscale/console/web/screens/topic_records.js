@@ -7,6 +7,7 @@ import { useLoad } from "../parts/load.js";
 import { useMe } from "../parts/me.js";
 import { count, counted } from "../parts/format.js";
 import { Produce } from "../parts/produce.js";
+import { Redrive } from "../parts/redrive.js";
 import { ProduceLines } from "../parts/produce_lines.js";
 import { FORMATS } from "../parts/record.js";
 import { Rows } from "./topic_rows.js";
@@ -36,7 +37,7 @@ function Page({ topic, query }) {
         ? "This page is not full: its time was over. Go on with the next one."
         : "This page is not full: its records are large. Go on with the next one."}</p>`}
       ${items.length
-        ? html`<${Rows} topic=${topic} rows=${items} query=${query} />`
+        ? html`<${Rows} topic=${topic} rows=${items} query=${query} /><${Redrive} topic=${topic} rows=${items} isolation=${isolation} />`
         : html`<${Nothing} topic=${topic} data=${data} query=${query} />`}
       <${Pages} data=${data} shown=${items.length} newestFirst=${newestFirst} />`}
   </div>`;
