@@ -345,9 +345,11 @@ class Pair:
             if request.start_revision == self.model.model.compacted:
                 request.start_revision += 1  # real etcd 3.4 may have forgotten a deletion at that revision
             real_watch, model_watch = self.real.watch(request), self.model.watch(request)
-            # Real etcd reads the past in its own time, and meanwhile a compaction may come first.
-            real_watch.catch_up(model_watch.responses)
             self.watches.append((real_watch, model_watch))
+            if request.start_revision <= self.model.model.revision:
+                # Real etcd reads the past in its own time, and a compaction must not come before that.
+                self.do(pb.PutRequest(key=b"a", value=b"past"))
+                real_watch.catch_up(model_watch.responses)
             return
         real, model = self.real.ask(request), self.model.ask(request)
         assert plain(model) == plain(real), f"to {str(request)[:1_000]}"
