@@ -75,13 +75,17 @@ class Network:
     def _between(self, one: str, other: str) -> list[Connection]:
         return [each for each in self.connections if each.nodes == frozenset((one, other))]
 
-    async def connect(self, source: str, address: str) -> Connection | None:
-        """None: nobody listens there. Waits as long as the two are cut off from each other."""
+    async def connect(
+        self, source: str, address: str, made: Callable[[Connection], None] = lambda _: None
+    ) -> Connection | None:
+        """None: nobody listens there. Waits as long as the two are cut off from each other. `made` is called before
+        anything is sent."""
         server = self.servers.get(address)
         if server is None:
             await asyncio.sleep(self.delay_s(source, address))
             return None
         connection = Connection(self, source, server.node)
+        made(connection)
         connected: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def arrived() -> None:
@@ -117,6 +121,8 @@ class Connection:
         self.why_broken: str | None = None
         self.on_broken: dict[str, Callable[[str], None]] = {}
         """By node: called once when the connection breaks."""
+        self.ends: dict[str, object] = {}
+        """By node: what it has made of the connection."""
         self._silence: asyncio.TimerHandle | None = None
         network.connections.append(self)
         if not network.reaches(client, server):
