@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import argparse
+import ctypes
 import logging
 import os
 import sys
 import time
+from typing import Final, NoReturn
 
 from tools.simulator.run import Plan, simulate
+
+ADDR_NO_RANDOMIZE: Final = 0x0040000
+
+
+def _start_again() -> NoReturn:
+    """The order of sets of texts, and of sets of objects at their addresses, is part of a run."""
+    ctypes.CDLL(None).personality(ADDR_NO_RANDOMIZE)
+    again = [sys.executable, "-m", "tools.simulator", *sys.argv[1:]]
+    os.execve(sys.executable, again, {**os.environ, "PYTHONHASHSEED": "0"})
 
 
 def main() -> int:
@@ -20,9 +31,8 @@ def main() -> int:
     options.add_argument("--quiet", action="store_true", help="only the summary and what was broken")
     options.add_argument("--log-level", default="warning", choices=("debug", "info", "warning", "error"))
     chosen = options.parse_args()
-    if os.environ.get("PYTHONHASHSEED") != "0":  # the order of sets of texts is part of the run
-        again = [sys.executable, "-m", "tools.simulator", *sys.argv[1:]]
-        os.execve(sys.executable, again, {**os.environ, "PYTHONHASHSEED": "0"})
+    if os.environ.get("PYTHONHASHSEED") != "0":
+        _start_again()
     plan = Plan(
         seed=chosen.seed,
         seconds=chosen.seconds,

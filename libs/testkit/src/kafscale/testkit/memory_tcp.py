@@ -91,13 +91,11 @@ class MemoryTransport(asyncio.Transport):
         """What this end has sent, and the other has not read."""
         self._high_bytes = HIGH_WATER_BYTES
         connection.ends[node] = self
+        connection.on_broken[node] = self._broken
 
     def begin(self, protocol: asyncio.BaseProtocol) -> None:
         self._protocol = protocol
-        self._connection.on_broken[self._node] = self._broken
         protocol.connection_made(self)
-        if self._connection.why_broken is not None:
-            self._broken(self._connection.why_broken)
         self._feed()
 
     # -- what protocols call ---------------------------------------------------------------------------
