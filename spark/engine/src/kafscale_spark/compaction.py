@@ -16,10 +16,10 @@ from kafscale.lake.catalog import Lake, TopicPartition, check_topics
 from kafscale.lake.compaction.due import due_plan
 from kafscale.lake.compaction.report import DuePlan, Summary, summarize
 from kafscale.lake.compaction.run import Bounds, Round
-from kafscale.lake.retention.apply import wall_ms
 from kafscale.lake.retention.deletes import Condemned, Fate, delete_all
 from kafscale.lake.retention.report import merged
 from kafscale.runtime.settings import ServiceSettings
+from kafscale.storage.system import wall_ms
 from pyspark import SparkContext
 
 from kafscale_spark.clusters import opened

@@ -20,7 +20,7 @@ from kafscale.lake.lag.positions import Commit
 from kafscale.lake.lag.prometheus import exposition, gauges
 from kafscale.lake.lag.report import Facts, Report, farthest, make_report
 from kafscale.lake.lag.sampler import Reader
-from kafscale.lake.retention.apply import wall_ms
+from kafscale.storage.system import wall_ms
 
 from kafscale_spark.clusters import opened, settings_of
 from kafscale_spark.jobs.program import ROWS_SHOWN, answered, arguments, job_session, positive, run

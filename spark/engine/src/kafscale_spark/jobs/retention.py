@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from kafscale.lake.retention.apply import Report, wall_ms
+from kafscale.lake.retention.apply import Report
 from kafscale.lake.retention.log_starts import StartsMax
 from kafscale.lake.retention.report import LOSSES, PLAN, Planned, report_to_json
+from kafscale.storage.system import wall_ms
 from pyspark.sql import SparkSession
 
 from kafscale_spark.clusters import settings_of

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kafscale.lake.retention.apply import wall_ms
 from kafscale.lake.retention.plan import OWN, Limits
+from kafscale.storage.system import wall_ms
 
 from kafscale_spark.clusters import settings_of
 from kafscale_spark.jobs.program import add_topics, arguments, job_session, notice, run

@@ -32,7 +32,7 @@ from kafscale.lake.compaction.report import Outcome, Report, Tally
 from kafscale.lake.compaction.rewrite import Rewritten, rewrite
 from kafscale.lake.compaction.segments import Groups, follow, is_listed
 from kafscale.lake.heads import CorruptSegment
-from kafscale.lake.retention.apply import GRACE_S, wall_ms
+from kafscale.lake.retention.apply import GRACE_S
 from kafscale.lake.retention.deletes import Condemned, Fate, delete_all
 from kafscale.lake.scan import parse
 from kafscale.log.heads import Seg
@@ -42,7 +42,7 @@ from kafscale.storage.job_runs import CompactionPass
 from kafscale.storage.keys import index_beside
 from kafscale.storage.objects import ObjectNotFound, PreconditionFailed, StoreError
 from kafscale.storage.schema import UnreadableValue
-from kafscale.storage.system import monotonic_s
+from kafscale.storage.system import monotonic_s, wall_ms
 
 GET_TIMEOUT_S: Final = 60.0
 TROUBLE: Final = (CorruptSegment, UnreadableValue, StoreError, EtcdError, TimeoutError, Overtaken)

@@ -27,7 +27,7 @@ from kafscale.log.meta_swap import Overtaken
 from kafscale.log.segments import segments_from
 from kafscale.storage.objects import ObjectNotFound
 from kafscale.storage.schema import UnreadableValue
-from kafscale.storage.system import monotonic_s
+from kafscale.storage.system import monotonic_s, wall_ms
 from kafscale.storage.task_groups import gather_bounded
 
 GRACE_S: Final = 300.0
@@ -70,10 +70,6 @@ class Report:
         if self.moved or self.segments:
             return False
         return self.left > 0 or 0 < self.logs <= len(self.missed)
-
-
-def wall_ms() -> int:
-    return wall_ms()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
