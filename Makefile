@@ -16,7 +16,7 @@ SECONDS ?= 600
 INSTANCES ?= 2
 TWO_TRIES := tools/two_tries.sh
 
-.PHONY: $(UNITS) help up test check fmt lint types contracts unit spark-test spark-types spark-unit images compose-test k8s-test compose-footprint spark-image spark-image-test gen gen-check e2e e2e-long chaos upgrade-test ecosystem release release-test drill quotas tutorial fuzz bench bench-goals thin-pipe scale model model-small mutants mutation deep lock vendor setup setup-dev clean login-timing security-page clients-secured access-outage
+.PHONY: $(UNITS) help up test check fmt lint types contracts unit spark-test spark-types spark-unit images compose-test k8s-test compose-footprint spark-image spark-image-test gen gen-check e2e e2e-long chaos upgrade-test ecosystem release release-test drill quotas tutorial fuzz bench bench-goals thin-pipe scale model model-small simulate mutants mutation deep lock vendor setup setup-dev clean login-timing security-page clients-secured access-outage
 
 help: ## what each target does
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 18
@@ -127,6 +127,8 @@ login-timing: setup-dev ## 10,000 refused logins: known and unknown users take t
 model: setup-dev ## every state of the protocols of bundles and of transactions, in their large configurations (some minutes)
 	$(BIN)/python -m tools.bundle_model --all
 	$(BIN)/python -m tools.transaction_model --all
+simulate: setup-dev ## a cluster in simulated time, with faults by a seed (SEED=1 SECONDS=600); the same seed prints the same lines
+	$(BIN)/python -m tools.simulator --seed $(or $(SEED),1) --seconds $(or $(SECONDS),600)
 mutants: setup-dev ## plant the known bugs one at a time and see each caught (half an hour; SINCE=a commit: those that a change touches)
 	$(BIN)/python tools/mutants.py $(if $(SINCE),--since $(SINCE))
 mutation: setup-dev ## generate mutants of the cores that differ from main, and see what no test catches (SINCE=a commit; CORES=kafscale.access; EVERY=5: a fifth)

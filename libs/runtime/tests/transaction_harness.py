@@ -16,7 +16,7 @@ from kafscale.rpc.v1.transactions_pb2 import (
     OverRequest,
 )
 from kafscale.runtime.clock import LoopWatch, SystemClock
-from kafscale.runtime.grpc_identity import GrpcIdentity
+from kafscale.runtime.grpc_identity import GrpcIdentity, dial_by
 from kafscale.runtime.grpc_server import GrpcFace
 from kafscale.runtime.health import Health
 from kafscale.runtime.metrics import Metrics
@@ -143,7 +143,7 @@ async def serving(
 @asynccontextmanager
 async def channels_to(live: Seen, identity: GrpcIdentity | None = None) -> AsyncIterator[Channels]:
     begun: list[asyncio.Task[None]] = []
-    channels = Channels(live, identity, lambda work: begun.append(asyncio.create_task(work)))
+    channels = Channels(live, dial_by(identity), lambda work: begun.append(asyncio.create_task(work)))
     try:
         yield channels
     finally:

@@ -16,7 +16,7 @@ from kafscale.storage.etcd.client import EtcdClient, EtcdError, EtcdRejected, Et
 from kafscale.storage.etcd.pool import LEASE_KEEPALIVE
 from kafscale.storage.etcd.transport import Access
 from kafscale.storage.keys import Keyspace
-from kafscale.storage.membership.keepalive import KeepaliveThread
+from kafscale.storage.membership.keepalive import WAIT, KeepaliveThread
 from kafscale.storage.membership.members import Pace, Registration, RegistrationRefused
 from kafscale.testkit.etcd import start_etcd
 
@@ -118,7 +118,11 @@ async def test_a_keepalive_that_nobody_answers_waits(etcd: EtcdClient) -> None:
     lost: list[int] = []
     away = Access.parse([f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"])
     keepalive = KeepaliveThread(away, 1, lost.append, Pace(ttl_s=0, interval_s=0.05, silence_max_s=60))
-    assert keepalive._renew(), "it may be the network, and etcd may still hold the lease"
+    steps = keepalive.steps()
+    assert next(steps) is WAIT
+    assert steps.send(None) == 0
+    assert steps.send(keepalive._ask()) == 1
+    assert steps.send(keepalive._ask()) is WAIT, "it may be the network, and etcd may still hold the lease"
     assert lost == []
 
 

@@ -30,6 +30,7 @@ from kafscale.frontdoor.settings import FrontdoorSettings
 from kafscale.runtime.authorization import Authorization
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import SystemClock
+from kafscale.runtime.grpc_identity import dial_by
 from kafscale.runtime.metrics import Metrics
 from kafscale.runtime.stream.options import SERVER_OPTIONS
 from kafscale.runtime.stream.server import InboundRequest, StreamServer
@@ -152,7 +153,7 @@ async def running(
             tracer=None,
             budget=MemoryBudget(chosen.memory_bytes),
             acked=AckedRevision(),
-            connect=connect_streams(chosen, None),
+            connect=connect_streams(chosen, dial_by(None)),
             authorization=Authorization(None, metrics),
             access=AccessMeans(users=credentials, quotas=quotas),
         )

@@ -17,7 +17,7 @@ from door_fakes import instance
 from kafscale.frontdoor.api import Backend
 from kafscale.frontdoor.assembly import connect_streams
 from kafscale.frontdoor.settings import FrontdoorSettings
-from kafscale.runtime.grpc_identity import GrpcIdentity
+from kafscale.runtime.grpc_identity import GrpcIdentity, dial_by
 from kafscale.runtime.stream.frame import ReplyStatus, RequestMeta
 from kafscale.runtime.stream.options import SERVER_OPTIONS, Stream
 from kafscale.runtime.stream.server import InboundRequest, StreamServer
@@ -65,7 +65,7 @@ async def test_with_a_certificate_only_a_setting_allows_services_without_one(
     settings = FrontdoorSettings(frontdoor_plaintext_services=plaintext_services)
     async with service(admin) as address:
         registered = replace(instance(Backend.ADMIN, 1, address=address), tls=service_has)
-        stream = connect_streams(settings, door)(registered, Stream.CONTROL)
+        stream = connect_streams(settings, dial_by(door))(registered, Stream.CONTROL)
         try:
             reply = await stream.send(
                 RequestMeta(connection_id=1, api_key=KEY, api_version=0), (b"hi",)

@@ -44,6 +44,8 @@ microseconds. It blocks threads of gRPC alone, once for each renewal."""
 Options = Sequence[tuple[str, int | str]]
 Dial = Callable[[str, Options], grpc.aio.Channel]
 """Makes a channel to an address. It does not connect yet."""
+DialRole = Callable[[str], Dial]
+"""How a process makes channels to processes of a role."""
 
 
 class IdentityUnusable(Exception):
@@ -192,6 +194,12 @@ def dns_name(role: str) -> str:
 def plain(target: str, options: Options) -> grpc.aio.Channel:
     """A channel without TLS."""
     return grpc.aio.insecure_channel(target, options=options)
+
+
+def dial_by(identity: GrpcIdentity | None, without: Dial = plain) -> DialRole:
+    """With an identity only to processes that show the certificate of their role. `without`: the way if there is none,
+    to any process."""
+    return (lambda _role: without) if identity is None else identity.dial
 
 
 def roles_of(auth_context: Mapping[str, Iterable[bytes]]) -> frozenset[str]:

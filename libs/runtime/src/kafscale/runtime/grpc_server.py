@@ -6,6 +6,7 @@ offered, requests are answered REFUSED, which is definite.
 
 import asyncio
 import socket
+from collections.abc import Callable
 from typing import Final
 
 import grpc.aio
@@ -27,6 +28,11 @@ STOP_GRACE_S: Final = 1.0
 EVERY_INTERFACE: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104  (compared with, not bound)
 
 
+def open_server() -> grpc.aio.Server:
+    """On the running loop."""
+    return grpc.aio.server(options=SERVER_OPTIONS)
+
+
 class GrpcFace:
     def __init__(
         self,
@@ -36,12 +42,14 @@ class GrpcFace:
         watch: LoopWatch,
         memory_bytes: int,
         metrics: Metrics,
+        server: Callable[[], grpc.aio.Server] = open_server,
     ) -> None:
         """Half of the memory is for what streams hold; services account for what they keep of it."""
         self._bulk: dict[int, Handler] = {}
         self._control: dict[int, Handler] = {}
         self._health = health
         self._metrics = metrics
+        self._open = server
         self._server: grpc.aio.Server | None = None
         self.streams = StreamServer(
             bulk=self._bulk,
@@ -55,7 +63,7 @@ class GrpcFace:
     async def start(self, address: str, identity: GrpcIdentity | None) -> int:
         """The port that it listens on. RuntimeError when it cannot. Without an identity anybody may connect."""
         split_address(address)
-        self._server = grpc.aio.server(options=SERVER_OPTIONS)
+        self._server = self._open()
         health_pb2_grpc.add_HealthServicer_to_server(self._health.servicer, self._server)
         self.streams.add_to(self._server)
         self.transactions.add_to(self._server)

@@ -12,8 +12,10 @@ import asyncio
 import signal
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
+import grpc.aio
 import structlog
 import uvloop
 from kafscale.runtime.clock import LoopWatch, SystemClock
@@ -26,8 +28,8 @@ from kafscale.runtime.dependencies import (
     store_need,
     wait_for,
 )
-from kafscale.runtime.grpc_identity import GrpcIdentity, IdentityUnusable
-from kafscale.runtime.grpc_server import GrpcFace, advertised, advertised_http, names_of
+from kafscale.runtime.grpc_identity import Dial, GrpcIdentity, IdentityUnusable, dial_by, plain
+from kafscale.runtime.grpc_server import GrpcFace, advertised, advertised_http, names_of, open_server
 from kafscale.runtime.health import Health, Phase
 from kafscale.runtime.http import HttpFace, serving
 from kafscale.runtime.logs import configure_logs
@@ -45,6 +47,7 @@ from kafscale.runtime.transactions.rights import METRIC, REMEDY, has_rights, nee
 from kafscale.storage.etcd.client import EtcdClient, EtcdError
 from kafscale.storage.etcd.transport import BadEndpoint
 from kafscale.storage.keys import Keyspace
+from kafscale.storage.membership.keepalive import Keepalive, KeepaliveThread
 from kafscale.storage.membership.members import (
     InstanceState,
     Listener,
@@ -86,50 +89,77 @@ def run_service(
     if isinstance(settings, type):
         settings = load_settings(settings)
     ids = configure_logs(level=settings.log_level, form=settings.log_format, service=role)
-    return uvloop.run(_Process(role, settings, build, listeners, ids).run())
+    process = Process(role, settings, build, listeners, log_ids=ids, loaded=calm_collector)
+    return uvloop.run(_until_signalled(process))
 
 
-class _Process(Generic[S]):
+async def _until_signalled(process: "Process[S]") -> int:
+    # A supervisor that orders the drains itself starts its children with SIGINT ignored.
+    handled = [signal.SIGTERM] + [signal.SIGINT] * (signal.getsignal(signal.SIGINT) is not signal.SIG_IGN)
+    main = asyncio.current_task()
+    assert main is not None, "a coroutine runs in a task"
+    for number in handled:
+        asyncio.get_running_loop().add_signal_handler(number, process.signalled, main)
+    with Watchdog(process.watch, process.clock):
+        return await process.run()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ports:
+    """The ways of a process to what is outside of it. The defaults are those of a real process; a simulated one has
+    others."""
+
+    connect_etcd: Callable[[ServiceSettings], EtcdClient] = connect_etcd
+    open_store: Callable[[ServiceSettings, StoreUse], ObjectStore] = open_object_store
+    grpc_server: Callable[[], grpc.aio.Server] = open_server
+    dial: Dial = plain
+    """Without a certificate."""
+    keepalive: type[Keepalive] = KeepaliveThread
+
+
+class Process(Generic[S]):
+    """A service on the running loop. Changes nothing of the operating system's process: `run_service` does."""
+
     def __init__(
         self,
         role: str,
         settings: S,
         build: Build[S],
         listeners: Sequence[Listener],
+        *,
         log_ids: dict[str, str],
+        ports: Ports | None = None,
+        loaded: Callable[[], None] = lambda: None,
     ) -> None:
+        """`loaded` is called once, before the process is READY. The process writes its id into `log_ids`."""
         self._log_ids = log_ids
+        self._ports = ports or Ports()
+        self._loaded = loaded
         self._role = role
         self._settings = settings
         self._build = build
         self._listeners = listeners
-        self._clock = SystemClock()
-        self._watch = LoopWatch(self._clock)
+        self.clock = SystemClock()
+        self.watch = LoopWatch(self.clock)
         self._health = Health(role)
         self._metrics = Metrics(role)
         self._keyspace = Keyspace(settings.namespace)
         self._face = GrpcFace(
             health=self._health,
-            clock=self._clock,
-            watch=self._watch,
+            clock=self.clock,
+            watch=self.watch,
             memory_bytes=settings.memory_bytes,
             metrics=self._metrics,
+            server=self._ports.grpc_server,
         )
-        self._http = HttpFace(
-            health=self._health, watch=self._watch, clock=self._clock, metrics=self._metrics
-        )
+        self._http = HttpFace(health=self._health, watch=self.watch, clock=self.clock, metrics=self._metrics)
         self._http.names = names_of(settings.grpc_listen, settings.grpc_advertise)
         self._stop = asyncio.Event()
         self._offered = False
         self._identity: GrpcIdentity | None = None
 
     async def run(self) -> int:
-        main = asyncio.current_task()
-        assert main is not None, "a coroutine runs in a task"
-        # A supervisor that orders the drains itself starts its children with SIGINT ignored.
-        handled = [signal.SIGTERM] + [signal.SIGINT] * (signal.getsignal(signal.SIGINT) is not signal.SIG_IGN)
-        for number in handled:
-            asyncio.get_running_loop().add_signal_handler(number, self._signalled, main)
+        """Until `signalled`; the exit code."""
         exit_code = 0
         try:
             async with AsyncExitStack() as stack:
@@ -154,16 +184,16 @@ class _Process(Generic[S]):
             log.error("process failed", exc_info=group)
         return exit_code
 
-    def _signalled(self, main: asyncio.Task[int]) -> None:
-        """The first signal drains. A second signal, or one before the process is offered to others, ends it at once."""
+    def signalled(self, main: asyncio.Task[int]) -> None:
+        """`main` runs the process. The first signal drains. A second one, or one before the process is offered to
+        others, ends it at once."""
         if self._stop.is_set() or not self._offered:
             main.cancel()
         self._stop.set()
 
     async def _live(self, stack: AsyncExitStack) -> None:
-        self._watch.start()
-        stack.callback(self._watch.stop)
-        stack.enter_context(Watchdog(self._watch, self._clock))
+        self.watch.start()
+        stack.callback(self.watch.stop)
         http_address = await self._listen(stack)
         etcd, store = await self._outside(stack)
         port = await self._bind(stack)
@@ -185,14 +215,14 @@ class _Process(Generic[S]):
 
     async def _outside(self, stack: AsyncExitStack) -> tuple[EtcdClient, ObjectStore]:
         try:
-            etcd = connect_etcd(self._settings)
+            etcd = self._ports.connect_etcd(self._settings)
         except OSError as error:
             raise CannotServe(f"the certificate for etcd: {error}") from error
         stack.push_async_callback(etcd.close)
         await self._wait(etcd_need(self._settings, etcd, self._keyspace))
         await self._try_rights_of_transactions(etcd)
         use = use_of(self._role)
-        store = open_object_store(self._settings, use)
+        store = self._ports.open_store(self._settings, use)
         stack.push_async_callback(store.close)
         if use is not StoreUse.NONE:
             await self._wait(store_need(self._settings, store))
@@ -243,6 +273,7 @@ class _Process(Generic[S]):
                 node_id=settings.node_id,
                 listeners=self._listeners,
                 rack=settings.rack,
+                keepalive=self._ports.keepalive,
                 http_address=advertised_http(http_address, address),
                 trouble=lambda error: log.warning("registration failed", why=str(error)),
             ),
@@ -250,7 +281,7 @@ class _Process(Generic[S]):
         )
 
     async def _wait(self, need: Need[T]) -> T:
-        return await wait_for(need, clock=self._clock, say=self._health.say)
+        return await wait_for(need, clock=self.clock, say=self._health.say)
 
     async def _serve(self, etcd: EtcdClient, store: ObjectStore, registration: Registration) -> None:
         """Serves until a signal, then drains. All tasks of the service end here."""
@@ -266,13 +297,13 @@ class _Process(Generic[S]):
                     registration=registration,
                     metrics=self._metrics,
                     task_group=tasks,
-                    clock=self._clock,
+                    clock=self.clock,
                     tracer=tracer,
-                    identity=self._identity,
+                    dial=dial_by(self._identity, self._ports.dial),
                 )
                 watch_process(
                     self._metrics,
-                    watch=self._watch,
+                    watch=self.watch,
                     budget=runtime.budget,
                     registration=registration,
                     streams=self._face.streams,
@@ -297,7 +328,7 @@ class _Process(Generic[S]):
         self._http.worker_metrics = parts.worker_metrics
         self._face.offer(parts, tracer)
         await parts.before_ready()
-        calm_collector()
+        self._loaded()
         # From here on other processes may see this one as READY: a signal must drain.
         self._offered = True
         later = parts.announce_after_s > 0

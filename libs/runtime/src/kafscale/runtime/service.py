@@ -9,7 +9,7 @@ from kafscale.runtime.access import ProcessAccess, authorizer_of
 from kafscale.runtime.authorization import Authorization
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import Clock
-from kafscale.runtime.grpc_identity import GrpcIdentity
+from kafscale.runtime.grpc_identity import DialRole, dial_by
 from kafscale.runtime.http import WorkerMetrics
 from kafscale.runtime.metrics import Metrics
 from kafscale.runtime.settings import ServiceSettings
@@ -49,8 +49,8 @@ class Runtime(Generic[S]):
     task_group: asyncio.TaskGroup
     clock: Clock
     tracer: Tracer | None = None
-    identity: GrpcIdentity | None = None
-    """The certificate of this process for the others; None: they talk without TLS."""
+    dial: DialRole = field(default_factory=lambda: dial_by(None))
+    """The way to other processes."""
     budget: MemoryBudget = field(init=False)
     access: ProcessAccess = field(init=False)
     """Has the view of ACLs, and of users and quotas if the role reads them."""

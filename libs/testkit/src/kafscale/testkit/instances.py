@@ -4,21 +4,26 @@ be killed, paused and resumed.
 Who runs owns what it starts: a callback belongs to the instance during whose callback it was scheduled, and the step of
 a task to the instance that created the task, whoever wakes it. Laws: no callback of a killed instance runs again, not
 even a `finally`, as after a SIGKILL; those of a paused one run after it is resumed, in their order, as after a SIGCONT.
-Work for threads is done on the loop, a turn after it is asked for. So a run depends on nothing but the program and its
-seeds.
+Work for threads is done on the loop, a turn after it is asked for. Tasks and futures are hashed in the order in which
+they were made, so that sets of them have the same order in each run. TCP connections are made in the network in memory,
+from and to the node with the name of the instance. So a run depends on nothing but the program, its seeds, and the hash
+seed of Python.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from contextvars import Context
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 
 from kafscale.testkit.clock import VirtualLoop
+from kafscale.testkit.memory_grpc.network import Network
+from kafscale.testkit.memory_tcp import Factory, MemoryListener, MemorySocket, MemoryTransport, connect
 
 T = TypeVar("T")
 WALL_BEGINS_NS: Final = 1_700_000_000 * 1_000_000_000
@@ -38,8 +43,33 @@ class Instance:
     """What is to run after the pause."""
 
 
+class _Numbered:
+    """Its hash is not its address."""
+
+    _count: ClassVar = itertools.count()
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._number = next(self._count)
+        super().__init__(*args, **kwargs)
+
+    def __hash__(self) -> int:
+        return self._number
+
+
+class NumberedTask(_Numbered, asyncio.Task[T]):
+    def __init__(self, coro: Coroutine[Any, Any, T], *, owner: Instance | None, **kwargs: Any) -> None:
+        self.owner = owner  # its first step is scheduled by the next line
+        super().__init__(coro, **kwargs)
+
+
+class NumberedFuture(_Numbered, asyncio.Future[T]):
+    pass
+
+
 class InstanceLoop(VirtualLoop):
-    def __init__(self) -> None:
+    def __init__(self, network: Network | None = None) -> None:
+        """`network`: of TCP connections."""
+        self.network = network
         self.current: Instance | None = None
         """Whose callback runs; None: the simulation's own."""
         self._owners: dict[asyncio.Task[Any], Instance] = {}
@@ -93,6 +123,41 @@ class InstanceLoop(VirtualLoop):
     ) -> asyncio.TimerHandle:
         return super().call_at(when, self._owned(callback), *args, context=context)
 
+    def call_soon_threadsafe(  # type: ignore[override]
+        self, callback: Callback, *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        """There are no threads."""
+        return self.call_soon(callback, *args, context=context)
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return NumberedFuture(loop=self)
+
+    async def create_server(  # type: ignore[override]
+        self,
+        protocol_factory: Factory,
+        host: str | None = None,
+        port: int | None = None,
+        *,
+        sock: Any = None,
+        **_options: object,
+    ) -> MemoryListener:
+        """`sock`: a MemorySocket."""
+        network, node = self._place()
+        socket = MemorySocket(host or node, port or 0) if sock is None else sock
+        return MemoryListener(network, node, socket, protocol_factory)
+
+    async def create_connection(  # type: ignore[override]
+        self, protocol_factory: Factory, host: str, port: int, **_options: object
+    ) -> tuple[MemoryTransport, asyncio.BaseProtocol]:
+        network, node = self._place()
+        transport = await connect(network, node, f"{host}:{port}", protocol_factory)
+        return transport, transport.get_protocol()
+
+    def _place(self) -> tuple[Network, str]:
+        assert self.network is not None, "there is a network"
+        assert self.current is not None, "an instance asks"
+        return self.network, self.current.name
+
     def run_in_executor(  # type: ignore[override]
         self, _executor: object, func: Callable[..., T], *args: Any
     ) -> asyncio.Future[T]:
@@ -112,7 +177,7 @@ class InstanceLoop(VirtualLoop):
     def _task(
         self, loop: asyncio.AbstractEventLoop, coro: Coroutine[Any, Any, T], context: Context | None = None
     ) -> asyncio.Task[T]:
-        task: asyncio.Task[T] = asyncio.Task(coro, loop=loop, context=context)
+        task: asyncio.Task[T] = NumberedTask(coro, owner=self.current, loop=loop, context=context)
         if self.current is not None:
             self._owners[task] = self.current
             task.add_done_callback(self._owners_forget)
@@ -124,8 +189,8 @@ class InstanceLoop(VirtualLoop):
     def _owned(self, callback: Callback) -> Callback:
         task = getattr(callback, "__self__", None)
         instance = self.current
-        if isinstance(task, asyncio.Task):
-            instance = self._owners.get(task)
+        if isinstance(task, NumberedTask):
+            instance = task.owner
         if instance is None:
             return callback
         owner = instance

@@ -111,7 +111,7 @@ class LogTable:
         self._partitions_max = partitions_max
         self._entries: OrderedDict[PartitionKey, _Entry] = OrderedDict()  # the least lately used first
         self._raw_keys: dict[bytes, tuple[PartitionKey, bool]] = {}  # of heads (True) and metas
-        self._listeners: dict[PartitionKey, set[Listener]] = {}
+        self._listeners: dict[PartitionKey, dict[Listener, None]] = {}  # called in order of arrival
         self._slices: SliceIndex[PartitionKey] = SliceIndex()
         self._unseen: OrderedDict[PartitionKey, None] = OrderedDict()  # see `_changed`; the newest last
         self._idle_since_ms = -1  # what was used up to then is idle
@@ -222,13 +222,13 @@ class LogTable:
 
     def listen(self, keys: Iterable[PartitionKey], listener: Listener) -> None:
         for key in keys:
-            self._listeners.setdefault(key, set()).add(listener)
+            self._listeners.setdefault(key, {})[listener] = None
 
     def unlisten(self, keys: Iterable[PartitionKey], listener: Listener) -> None:
         for key in keys:
             listeners = self._listeners.get(key)
             if listeners is not None:
-                listeners.discard(listener)
+                listeners.pop(listener, None)
                 if not listeners:
                     del self._listeners[key]
 

@@ -33,7 +33,7 @@ from kafscale.frontdoor.settings import FrontdoorSettings
 from kafscale.runtime.authorization import Authorization
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import Clock, LoopWatch
-from kafscale.runtime.grpc_identity import GrpcIdentity, plain
+from kafscale.runtime.grpc_identity import DialRole, plain
 from kafscale.runtime.metrics import Metrics
 from kafscale.runtime.stream.client import StreamClient
 from kafscale.runtime.stream.options import Stream
@@ -105,17 +105,14 @@ class FrontDoor:
             await pool.close()
 
 
-def connect_streams(settings: FrontdoorSettings, identity: GrpcIdentity | None) -> Connect:
-    """Without an identity to any service; with one only to services that show the certificate of their role.
-
-    An instance's registration says whether it has a certificate. That is not believed unless the settings say so:
+def connect_streams(settings: FrontdoorSettings, dial: DialRole) -> Connect:
+    """An instance's registration says whether it has a certificate. That is not believed unless the settings say so:
     what can write to etcd could otherwise ask for the clients' records without encryption.
     """
 
     def connect(instance: Instance, kind: Stream) -> ServiceStream:
         in_plaintext = settings.frontdoor_plaintext_services and not instance.tls
-        dial = plain if identity is None or in_plaintext else identity.dial(instance.role)
-        return StreamClient(instance.address, kind=kind, dial=dial)
+        return StreamClient(instance.address, kind=kind, dial=plain if in_plaintext else dial(instance.role))
 
     return connect
 

@@ -56,7 +56,7 @@ class LaneSender:
         self._limits = limits
         self._acked = acked
         self._producers: dict[int, Producer] = {}
-        self._holding: set[Producer] = set()
+        self._holding: dict[Producer, None] = {}  # in order of arrival
         # The connections that hold parts of each lane, oldest first.
         self._holders: dict[LaneKey, dict[int, None]] = {}
         self.resent_parts = 0
@@ -89,7 +89,7 @@ class LaneSender:
         producer = self._producers.pop(caller.connection_id, None)
         if producer is None:
             return
-        self._holding.discard(producer)
+        self._holding.pop(producer, None)
         for key in producer.lanes.holding:
             self._hold_changed(caller.connection_id, key, holding=False)
         if producer.timer is not None:
@@ -311,9 +311,9 @@ class LaneSender:
             producer.timer = None
         next_ms = producer.lanes.next_ms()
         if next_ms is None:
-            self._holding.discard(producer)
+            self._holding.pop(producer, None)
             return
-        self._holding.add(producer)
+        self._holding[producer] = None
         delay_s = max(1, next_ms - self._clock.now_ms()) / 1000
         producer.timer = asyncio.get_running_loop().call_later(delay_s, self._tick, producer)
 

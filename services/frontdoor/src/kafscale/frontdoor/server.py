@@ -240,7 +240,7 @@ def usage_peers(
     runtime: Runtime[FrontdoorSettings], front_doors: LiveView, page: UsagePage
 ) -> dict[int, Handler]:
     """Asks the others until the process ends; the handlers of what they ask. The caller runs the view."""
-    connect = connect_streams(runtime.settings, runtime.identity)
+    connect = connect_streams(runtime.settings, runtime.dial)
     peers = UsagePeers(page, front_doors, runtime.registration.instance.id, connect)
     runtime.task_group.create_task(peers.run())
     return {USAGE: peers.answer}
@@ -266,7 +266,7 @@ async def build(
         tracer=runtime.tracer,
         budget=runtime.budget,
         acked=AckedRevision(),
-        connect=connect_streams(settings, runtime.identity),
+        connect=connect_streams(settings, runtime.dial),
         authorization=runtime.authorization,
         access=access,
         usage=None if page is None else SharedUsage(page, 0),

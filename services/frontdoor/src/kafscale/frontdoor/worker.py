@@ -29,6 +29,7 @@ from kafscale.runtime.authorization import Authorization
 from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.clock import LoopWatch, SystemClock
 from kafscale.runtime.dependencies import connect_etcd, open_identity
+from kafscale.runtime.grpc_identity import dial_by
 from kafscale.runtime.http import exposition
 from kafscale.runtime.logs import configure_logs, say_why_it_ends
 from kafscale.runtime.loop_watchdog import Watchdog
@@ -134,7 +135,7 @@ class Worker:
                     tracer=tracer,
                     budget=self._budget(),
                     acked=AckedRevision(open_page(page, workers), number),
-                    connect=connect_streams(settings, open_identity(settings)),
+                    connect=connect_streams(settings, dial_by(open_identity(settings))),
                     authorization=authorization,
                     watch=self._watch,
                     access=await open_access(settings, access, etcd, self._clock),

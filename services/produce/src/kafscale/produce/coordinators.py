@@ -24,7 +24,7 @@ class Coordinators:
         self._tasks = runtime.task_group
         self._live = LiveView(runtime.etcd, runtime.keyspace, ROLE)
         self._slots = SlotsView(runtime.etcd, runtime.keyspace)
-        self._channels = Channels(self._live, runtime.identity, runtime.task_group.create_task)
+        self._channels = Channels(self._live, runtime.dial, runtime.task_group.create_task)
         self.calls = CoordinatorCalls(self._channels, self._slots.of)
 
     @property

@@ -104,7 +104,7 @@ class Ownership:
         self._clock = clock
         self._metrics = metrics
         self._tasks = tasks
-        self._acquiring: set[Partition] = set()
+        self._acquiring: dict[Partition, None] = {}  # in order of arrival
         self._known_heads = KnownHeads(world.history)
         self._fleet: Fleet | None = None
         self._my_node = str(node_of(world.me))
@@ -170,7 +170,7 @@ class Ownership:
         assert key not in self.partitions, key
         id_ = PartitionId(topic=topic.name, topic_id=topic.topic_id, partition=partition)
         self.partitions[key] = acquired = Partition(id_, self.tools)
-        self._acquiring.add(acquired)
+        self._acquiring[acquired] = None
         self._tasks.create_task(self._acquire(acquired, done), name=f"acquire-{acquired}")
         return acquired
 
@@ -191,7 +191,7 @@ class Ownership:
             self._penalize(partition, StepDownReason.DAMAGED)
             self._give_up(partition, StepDownReason.DAMAGED.error)
         finally:
-            self._acquiring.discard(partition)
+            self._acquiring.pop(partition, None)
             if done is not None:
                 done()
 

@@ -92,7 +92,7 @@ class StreamServer:
         self.count_error: CountError | None = None
         self.stats = {kind: StreamStats() for kind in Stream}
         self._streams: set[_ServerStream] = set()
-        self._paused: set[_ServerStream] = set()
+        self._paused: dict[_ServerStream, None] = {}  # the one that has waited longest is woken first
 
     def add_to(self, server: grpc.aio.Server) -> None:
         """Without serializers a message is the bytes that were written."""
@@ -135,13 +135,13 @@ class StreamServer:
                     await stream.until_closed()
 
     def pause(self, stream: "_ServerStream") -> None:
-        self._paused.add(stream)
+        self._paused[stream] = None
 
     def wake_paused(self) -> None:
         """Something was let go: perhaps a stream may be read again."""
         for stream in tuple(self._paused):
             if not stream.is_full():
-                self._paused.discard(stream)
+                self._paused.pop(stream, None)
                 stream.resume()
 
     def leave(self) -> None:
@@ -168,7 +168,7 @@ class StreamServer:
             error = await stream.run()
         finally:
             self._streams.discard(stream)
-            self._paused.discard(stream)
+            self._paused.pop(stream, None)
             stream.end()
             self.wake_paused()
         if error is not None:

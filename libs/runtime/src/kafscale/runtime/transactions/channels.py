@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol
 import grpc
 import grpc.aio
 import structlog
-from kafscale.runtime.grpc_identity import Dial, GrpcIdentity, plain
+from kafscale.runtime.grpc_identity import Dial, DialRole
 from kafscale.runtime.stream.options import (
     CHANNEL_OPTIONS,
     KEEPALIVE_TIME_MS,
@@ -72,13 +72,12 @@ class Channels:
     def __init__(
         self,
         live: Live,
-        identity: GrpcIdentity | None,
+        dial: DialRole,
         begin: Callable[[Coroutine[Any, Any, None]], object],
     ) -> None:
-        """Without an identity to instances without TLS only; with one only to those that show their role's certificate.
-        `begin` owns the tasks that end channels."""
+        """`begin` owns the tasks that end channels."""
         self.live = live
-        self._identity = identity
+        self._dial = dial
         self._begin = begin
         self._lines: dict[str, _Line] = {}
         self._unsubscribe = live.subscribe(self._changed)
@@ -90,8 +89,7 @@ class Channels:
             raise CallFailed(method.name, instance_id, "it is not registered")
         line = self._lines.get(instance_id)
         if line is None:
-            dial = plain if self._identity is None else self._identity.dial(instance.role)
-            line = self._lines[instance_id] = _Line(instance, dial)
+            line = self._lines[instance_id] = _Line(instance, self._dial(instance.role))
         with traced(f"call {method.name}", {"kafscale.instance": instance_id}, kind="client") as span:
             traceparent = None if span is None else span.traceparent
             return await line.call(method, request, timeout_s, traceparent)

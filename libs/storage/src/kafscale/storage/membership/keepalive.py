@@ -1,4 +1,4 @@
-"""A thread that keeps an instance's lease alive as long as its event loop runs.
+"""What keeps an instance's lease alive as long as its event loop runs: the decisions, and the thread that acts on them.
 
 A process whose loop is stuck serves no client, so it must lose its lease: the thread sends a keepalive only if the loop
 ticked recently. A separate thread sends them, because a loop that is only busy must not lose the lease. The thread uses
@@ -12,8 +12,10 @@ If etcd does not answer, the thread keeps trying.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
+from typing import Final
 
 import grpc
 from kafscale.etcd.v3 import rpc_pb2 as pb
@@ -37,75 +39,111 @@ class Pace:
     silence_max_s: float = LOOP_SILENCE_MAX_S
 
 
-class KeepaliveThread:
-    """The thread calls `on_lost(lease)` once, if the lease does not exist any more or etcd refuses for too long."""
+WAIT: Final = None
+"""The step of a keepalive that waits for one interval."""
+Step = int | None
+"""WAIT, or the number of the endpoint that is asked to renew the lease."""
+
+
+class Keepalive(ABC):
+    """Calls `on_lost(lease)` once, if the lease does not exist any more or etcd refuses for too long."""
 
     def __init__(self, access: Access, lease: int, on_lost: Callable[[int], None], pace: Pace) -> None:
         self._access = access
         self._lease = lease
         self._on_lost = on_lost
         self._pace = pace
-        self._stop = threading.Event()
         self._ticked = monotonic_s()
         self._endpoint = 0
-        self._token: str | None = None
-        self._channel: grpc.Channel | None = None
-        self._refused = False  # an endpoint refused in the last round
-        self._thread = threading.Thread(target=self._run, name="etcd-keepalive", daemon=True)
         self.renewed_at_s = monotonic_s()
         """Monotonic time at which the last successful keepalive was sent."""
         self.skipped = 0
         """Keepalives that were not sent because the event loop was silent."""
 
-    def start(self) -> None:
-        self._thread.start()
-
     def tick(self) -> None:
         """The event loop calls it while it runs."""
         self._ticked = monotonic_s()
 
+    @abstractmethod
+    def start(self) -> None: ...
+
+    @abstractmethod
     def stop(self) -> None:
-        """Returns at once; the thread ends within TRY_TIMEOUT_S."""
+        """Returns at once; what runs ends within TRY_TIMEOUT_S."""
+
+    @abstractmethod
+    def join(self, timeout_s: float) -> None: ...
+
+    def steps(self) -> Generator[Step, int | EtcdError | None, None]:
+        """What to do, step by step; ends when the lease is lost. The answer to WAIT is None; that to an endpoint is
+        the remaining seconds, or the failure."""
+        while True:
+            yield WAIT
+            if monotonic_s() - self._ticked > self._pace.silence_max_s:
+                self.skipped += 1
+            elif not (yield from self._renew()):
+                return
+
+    def _renew(self) -> Generator[Step, int | EtcdError | None, bool]:
+        """Tries each endpoint once. Returns False if the lease is lost; after another failure it tries again later."""
+        refused = False
+        for _ in self._access.endpoints:
+            sent_at_s = monotonic_s()
+            answer = yield self._endpoint
+            if isinstance(answer, int):
+                if answer > 0:
+                    self.renewed_at_s = sent_at_s
+                return answer > 0
+            refused |= isinstance(answer, EtcdRejected)
+            self._endpoint = (self._endpoint + 1) % len(self._access.endpoints)
+        return not refused or monotonic_s() - self.renewed_at_s <= self._pace.ttl_s
+
+
+class KeepaliveThread(Keepalive):
+    def __init__(self, access: Access, lease: int, on_lost: Callable[[int], None], pace: Pace) -> None:
+        super().__init__(access, lease, on_lost, pace)
+        self._stop = threading.Event()
+        self._token: str | None = None
+        self._channel: grpc.Channel | None = None
+        self._thread = threading.Thread(target=self._run, name="etcd-keepalive", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
         self._stop.set()
 
     def join(self, timeout_s: float) -> None:
         self._thread.join(timeout_s)
 
     def _run(self) -> None:
+        steps = self.steps()
         try:
-            while not self._stop.wait(self._pace.interval_s):
-                if monotonic_s() - self._ticked > self._pace.silence_max_s:
-                    self.skipped += 1
-                elif not self._renew():
-                    self._on_lost(self._lease)
+            step = next(steps)
+            while True:
+                if step is not WAIT:
+                    step = steps.send(self._ask())
+                elif self._stop.wait(self._pace.interval_s):
                     return
+                else:
+                    step = steps.send(None)
+        except StopIteration:
+            self._on_lost(self._lease)
         finally:
             self._disconnect()
 
-    def _renew(self) -> bool:
-        """Tries each endpoint once. Returns False if the lease is lost; after another failure it tries again later."""
-        self._refused = False
-        for _ in self._access.endpoints:
-            sent_at_s = monotonic_s()
-            try:
-                remaining_s = self._keepalive(self._connection())
-            except grpc.RpcError as error:
-                self._failed(self._classified(error))
-                continue
-            except EtcdRejected as refused:  # no password could be read
-                self._failed(refused)
-                continue
-            if remaining_s > 0:
-                self.renewed_at_s = sent_at_s
-            return remaining_s > 0
-        return not self._refused or monotonic_s() - self.renewed_at_s <= self._pace.ttl_s
-
-    def _failed(self, failure: EtcdError) -> None:
+    def _ask(self) -> int | EtcdError:
+        """Asks the endpoint of this step."""
+        try:
+            return self._keepalive(self._connection())
+        except grpc.RpcError as error:
+            failure = self._classified(error)
+        except EtcdRejected as refused:  # no password could be read
+            failure = refused
         if isinstance(failure, EtcdRejected):
-            self._refused = True
             self._token = None
-        self._endpoint = (self._endpoint + 1) % len(self._access.endpoints)
         self._disconnect()
+        return failure
 
     def _classified(self, error: grpc.RpcError) -> EtcdError:
         assert isinstance(error, grpc.Call)

@@ -29,7 +29,7 @@ from kafscale.storage.etcd.client import (
     Txn,
 )
 from kafscale.storage.keys import Keyspace, prefix_end
-from kafscale.storage.membership.keepalive import KeepaliveThread, Pace
+from kafscale.storage.membership.keepalive import Keepalive, KeepaliveThread, Pace
 from kafscale.storage.membership.nodes import NodeIdTaken, choose_node_id
 from kafscale.storage.membership.records import (
     Instance,
@@ -76,7 +76,14 @@ class Registration:
     The keepalive starts with `join`, so the caller may load as long as its loop runs.
     """
 
-    def __init__(self, etcd: EtcdClient, keyspace: Keyspace, instance: Instance, pace: Pace) -> None:
+    def __init__(
+        self,
+        etcd: EtcdClient,
+        keyspace: Keyspace,
+        instance: Instance,
+        pace: Pace,
+        keepalive: type[Keepalive] = KeepaliveThread,
+    ) -> None:
         self._etcd = etcd
         self._keyspace = keyspace
         self._pace = pace
@@ -86,7 +93,8 @@ class Registration:
         self._trouble: Callable[[EtcdError], None] | None = None
         self._lost = asyncio.Event()
         self._left = asyncio.Event()
-        self._keepalive: KeepaliveThread | None = None
+        self._keepalive_kind = keepalive
+        self._keepalive: Keepalive | None = None
         self._tick_timer: asyncio.TimerHandle | None = None
         self.instance = instance
         self.lease_id = 0
@@ -107,6 +115,7 @@ class Registration:
         rack: str = "",
         http_address: str = "",
         pace: Pace | None = None,
+        keepalive: type[Keepalive] = KeepaliveThread,
         trouble: Callable[[EtcdError], None] | None = None,
     ) -> Self:
         """Takes the node id (None: the lowest free one) and registers as STARTING.
@@ -130,7 +139,7 @@ class Registration:
                 http_address=http_address,
                 started_ms=started_ms,
             )
-            registration = cls(etcd, keyspace, instance, pace)
+            registration = cls(etcd, keyspace, instance, pace, keepalive)
             registration._trouble = trouble
             if await registration._register_first():
                 return registration
@@ -304,7 +313,7 @@ class Registration:
         return self._keyspace.live(self.instance.role, self.instance.node_id, self.instance.boot_id)
 
     def _start_keepalive(self, granted_at_s: float) -> None:
-        keepalive = KeepaliveThread(self._etcd.access, self.lease_id, self._lost_from_thread, self._pace)
+        keepalive = self._keepalive_kind(self._etcd.access, self.lease_id, self._lost_from_thread, self._pace)
         keepalive.renewed_at_s = granted_at_s
         keepalive.start()
         self._keepalive = keepalive

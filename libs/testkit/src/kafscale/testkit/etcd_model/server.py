@@ -55,7 +55,7 @@ class EtcdServer:
         self._server = open_server(network, NODE)
         self._expiry: asyncio.TimerHandle | None = None
         self._is_away = False
-        self._watching: set[asyncio.Task[None]] = set()
+        self._watching: dict[asyncio.Task[None], None] = {}
         for service, methods in _UNARY.items():
             handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
                 name: grpc.unary_unary_rpc_method_handler(self._unary, request.FromString, _bytes)
@@ -95,7 +95,7 @@ class EtcdServer:
         """No quorum: requests are refused, and watches end. Leases do not expire meanwhile."""
         self._is_away = True
         self._expect()
-        for task in self._watching:
+        for task in tuple(self._watching):
             task.cancel()
 
     def come_back(self) -> None:
@@ -157,7 +157,7 @@ class EtcdServer:
         responses: asyncio.Queue[pb.WatchResponse] = asyncio.Queue()
         session = self.model.watch(responses.put_nowait)
         work = asyncio.ensure_future(_both(session.receive, responses, context))
-        self._watching.add(work)
+        self._watching[work] = None
         try:
             if self._is_away:
                 work.cancel()
@@ -165,7 +165,7 @@ class EtcdServer:
         finally:
             work.cancel()
             session.close()
-            self._watching.discard(work)
+            del self._watching[work]
         if work.cancelled():
             await context.abort(grpc.StatusCode.UNAVAILABLE, NO_LEADER)
 

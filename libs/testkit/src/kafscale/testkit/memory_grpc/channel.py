@@ -32,8 +32,8 @@ class MemoryChannel:
         self._connection: Connection | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._retry_s = 0.0
-        self._open: set[Rpc] = set()
-        self._unary: set[asyncio.Task[Any]] = set()
+        self._open: dict[Rpc, None] = {}
+        self._unary: dict[asyncio.Task[Any], None] = {}
 
     # -- what callers use ------------------------------------------------------------------------------
 
@@ -49,7 +49,7 @@ class MemoryChannel:
         ) -> asyncio.Task[Any]:
             rpc = _Start(method, metadata or (), timeout, request_serializer, response_deserializer)
             task = asyncio.get_running_loop().create_task(self._ask(rpc, request, wait_for_ready))
-            self._unary.add(task)
+            self._unary[task] = None
             task.add_done_callback(self._asked)
             return task
 
@@ -91,8 +91,8 @@ class MemoryChannel:
         """Raises AioRpcError UNAVAILABLE."""
         connection = await self._connected(wait_for_ready)
         rpc = Rpc(connection, start.serialize, start.deserialize)
-        rpc.forget = self._open.discard
-        self._open.add(rpc)
+        rpc.forget = self._forget
+        self._open[rpc] = None
         server = self._network.servers.get(self._address)
 
         def arrive() -> None:
@@ -103,6 +103,9 @@ class MemoryChannel:
 
         connection.forth.send(arrive)
         return rpc
+
+    def _forget(self, rpc: Rpc) -> None:
+        self._open.pop(rpc, None)
 
     async def _connected(self, wait_for_ready: bool) -> Connection:
         while True:
@@ -130,7 +133,7 @@ class MemoryChannel:
             connection = await self._network.connect(self._node, self._address)
         finally:
             self._connecting = None
-        if connection is None:
+        if connection is None or connection.why_broken is not None:
             self._fail()
             return
         self._connection = connection
@@ -174,7 +177,7 @@ class MemoryChannel:
                 rpc.cancel()
 
     def _asked(self, task: asyncio.Task[Any]) -> None:
-        self._unary.discard(task)
+        del self._unary[task]
         if not task.cancelled():
             task.exception()  # it is seen, also if the caller was cancelled meanwhile
 

@@ -75,34 +75,43 @@ class Network:
     def _between(self, one: str, other: str) -> list[Connection]:
         return [each for each in self.connections if each.nodes == frozenset((one, other))]
 
-    async def connect(self, source: str, address: str) -> Connection | None:
-        """None: nobody listens there. Waits as long as the two are cut off from each other."""
+    async def connect(
+        self, source: str, address: str, made: Callable[[Connection], None] = lambda _: None
+    ) -> Connection | None:
+        """None: nobody listens there. Waits as long as the two are cut off from each other. `made` is called before
+        anything else arrives at this end."""
         server = self.servers.get(address)
         if server is None:
             await asyncio.sleep(self.delay_s(source, address))
             return None
         connection = Connection(self, source, server.node)
-        connected: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        connected: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
         def arrived() -> None:
             if self.servers.get(address) is not server:
                 connection.back.send(lambda: connection.fail("connection refused"))
                 return
             server.accept(connection)
-            connection.back.send(decided)
+            connection.back.send(accepted)
 
-        def decided(_why: str = "") -> None:
+        def accepted() -> None:
             if not connected.done():
-                connected.set_result(None)
+                del connection.on_broken[source]
+                made(connection)
+                connected.set_result(True)
 
-        connection.on_broken[source] = decided
+        def gone(_why: str) -> None:
+            if not connected.done():
+                connected.set_result(False)
+
+        connection.on_broken[source] = gone
         connection.forth.send(arrived)
         try:
-            await connected
+            is_accepted = await connected
         except BaseException:
             connection.end_by(source, "the connection was given up")
             raise
-        return None if connection.why_broken is not None else connection
+        return connection if is_accepted else None
 
 
 class Connection:
@@ -117,6 +126,8 @@ class Connection:
         self.why_broken: str | None = None
         self.on_broken: dict[str, Callable[[str], None]] = {}
         """By node: called once when the connection breaks."""
+        self.ends: dict[str, object] = {}
+        """By node: what it has made of the connection."""
         self._silence: asyncio.TimerHandle | None = None
         network.connections.append(self)
         if not network.reaches(client, server):

@@ -28,7 +28,7 @@ class MemoryServer:
         self.network, self.node = network, node
         self._handlers: list[grpc.GenericRpcHandler] = []
         self._addresses: list[str] = []
-        self._contexts: dict[Connection, set[Context]] = {}
+        self._contexts: dict[Connection, dict[Context, None]] = {}
 
     def add_generic_rpc_handlers(self, handlers: Sequence[grpc.GenericRpcHandler]) -> None:
         self._handlers += handlers
@@ -65,7 +65,7 @@ class MemoryServer:
         return [context for contexts in self._contexts.values() for context in contexts]
 
     def accept(self, connection: Connection) -> None:
-        self._contexts[connection] = set()
+        self._contexts[connection] = {}
         connection.on_broken[self.node] = lambda _: self._broken(connection)
 
     def begin(self, connection: Connection, context: Context, method: str) -> None:
@@ -73,8 +73,8 @@ class MemoryServer:
         serving = context.serve(self._handler(method, context))
         context.task = task = asyncio.get_running_loop().create_task(serving)
         contexts = self._contexts[connection]
-        contexts.add(context)
-        task.add_done_callback(lambda _: contexts.discard(context))
+        contexts[context] = None
+        task.add_done_callback(lambda _: contexts.pop(context, None))
 
     def _handler(self, method: str, context: Context) -> Any:
         details: Any = _Details(method, context.invocation_metadata())

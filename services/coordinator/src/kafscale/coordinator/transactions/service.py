@@ -53,8 +53,8 @@ class Transactions:
         begin = runtime.task_group.create_task
         self.owners = OwnersView(runtime.etcd, runtime.keyspace)
         self.producers = LiveView(runtime.etcd, runtime.keyspace, "produce")
-        coordinators = Channels(world.live, runtime.identity, begin)
-        self.channels = (Channels(self.producers, runtime.identity, begin), coordinators)
+        coordinators = Channels(world.live, runtime.dial, begin)
+        self.channels = (Channels(self.producers, runtime.dial, begin), coordinators)
         self.closing = Closing(
             targets=Targets(
                 me=world.me,

@@ -1,0 +1,57 @@
+"""`python -m tools.simulator --seed 1 --seconds 600`: runs a cluster in simulated time. Fails if a law was broken."""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import logging
+import os
+import sys
+import time
+from typing import Final, NoReturn
+
+from tools.simulator.run import Plan, simulate
+
+ADDR_NO_RANDOMIZE: Final = 0x0040000
+
+
+def _start_again() -> NoReturn:
+    """The order of sets of texts, and of sets of objects at their addresses, is part of a run."""
+    ctypes.CDLL(None).personality(ADDR_NO_RANDOMIZE)
+    again = [sys.executable, "-m", "tools.simulator", *sys.argv[1:]]
+    os.execve(sys.executable, again, {**os.environ, "PYTHONHASHSEED": "0"})
+
+
+def main() -> int:
+    options = argparse.ArgumentParser(prog="python -m tools.simulator", description=__doc__)
+    options.add_argument("--seed", type=int, default=1)
+    options.add_argument("--seconds", type=float, default=600.0, help="simulated time with faults")
+    options.add_argument("--instances", type=int, default=2, help="of each role")
+    options.add_argument("--no-faults", action="store_true")
+    options.add_argument("--quiet", action="store_true", help="only the summary and what was broken")
+    options.add_argument("--log-level", default="warning", choices=("debug", "info", "warning", "error"))
+    chosen = options.parse_args()
+    if os.environ.get("PYTHONHASHSEED") != "0":
+        _start_again()
+    plan = Plan(
+        seed=chosen.seed,
+        seconds=chosen.seconds,
+        instances=chosen.instances,
+        faults=not chosen.no_faults,
+        log_level=getattr(logging, chosen.log_level.upper()),
+    )
+
+    def say(line: str) -> None:
+        if not chosen.quiet or "** " in line or "!! " in line:
+            print(line, flush=True)
+
+    broken = simulate(plan, say)
+    sys.stderr.write(f"{time.process_time():.1f} s of CPU\n")
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # what killed processes have left runs no finalizer, as after a SIGKILL

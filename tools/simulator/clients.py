@@ -1,0 +1,290 @@
+"""Clients of a simulated cluster. They speak Kafka's frames over TCP, and write down what they were answered.
+
+An idempotent producer sends a batch until it knows the outcome, as Kafka's clients do. A plain producer sends each
+batch once, so the outcome of a batch without an answer is unknown. Readers follow the partitions from the beginning to
+the end, and now and then begin anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any, Final
+
+from kafscale.wire.batches import split_batches
+from kafscale.wire.errors import ErrorCode
+from kafscale.wire.records import Record, build_batch, records_in
+from kafscale.wire.schema import create_topics, fetch, init_producer_id, list_offsets, produce
+
+from e2e.checkers.history import Answer, History, Sent
+from e2e.harness.raw import Wire
+from tools.simulator.world import FRONT_DOOR, KAFKA_PORT, World
+
+TOPIC: Final = "orders"
+REQUEST_TIMEOUT_S: Final = 30.0
+CONNECT_TIMEOUT_S: Final = 3.0
+PRODUCE_TIMEOUT_MS: Final = 20_000
+RETRY_S: Final = (0.05, 0.5)
+PRODUCE_V, FETCH_V, LIST_V, CREATE_V, INIT_V = 9, 12, 7, 5, 4
+FETCH_BYTES: Final = 256 << 10
+UNKNOWN: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.NETWORK_EXCEPTION,
+    }
+)
+"""Errors after which a record may be in the log."""
+
+
+class Unanswered(Exception):
+    """The connection failed, or there was no answer in time."""
+
+
+@dataclass(eq=False)
+class Records:
+    """What all clients have seen, and the laws that an answer has broken."""
+
+    history: History = field(default_factory=History)
+    values: dict[tuple[int, int], bytes] = field(default_factory=dict)
+    """partition, offset -> the value that the first reader saw there"""
+    broken: list[str] = field(default_factory=list)
+    acknowledged: int = 0
+    unknown: int = 0
+    read: int = 0
+    last_answer_s: float = 0.0
+    longest_pause_s: float = 0.0
+    """The longest time in which no producer had an answer."""
+
+    def progressed(self, now_s: float) -> None:
+        self.longest_pause_s = max(self.longest_pause_s, now_s - self.last_answer_s)
+        self.last_answer_s = now_s
+
+    def seen(self, partition: int, offset: int, value: bytes) -> None:
+        self.read += 1
+        first = self.values.setdefault((partition, offset), value)
+        if first != value:
+            self.broken.append(f"divergent: {partition}/{offset} was {first!r}, and is {value!r}")
+
+
+@dataclass(eq=False)
+class Client:
+    """One connection at a time, to a front door that is drawn anew after each failure."""
+
+    world: World
+    name: str
+    doors: int
+    chance: random.Random
+    _wire: Wire | None = None
+
+    async def ask(
+        self, api: ModuleType, version: int, message: object, timeout_s: float = REQUEST_TIMEOUT_S
+    ) -> Any:
+        """Raises Unanswered."""
+        try:
+            if self._wire is None:
+                door = f"{FRONT_DOOR}-{self.chance.randint(1, self.doors)}:{KAFKA_PORT}"
+                async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                    self._wire = await Wire.open(door, self.name)
+            async with asyncio.timeout(timeout_s):
+                return await self._wire.ask(api, version, message)
+        except (OSError, EOFError, TimeoutError) as error:
+            self.close()
+            raise Unanswered(repr(error)) from error
+
+    async def patiently(self, api: ModuleType, version: int, message: object) -> Any:
+        """Until there is an answer."""
+        while True:
+            try:
+                return await self.ask(api, version, message)
+            except Unanswered:
+                await self.rest()
+
+    async def rest(self) -> None:
+        await asyncio.sleep(self.chance.uniform(*RETRY_S))
+
+    def close(self) -> None:
+        if self._wire is not None:
+            self._wire.close()
+            self._wire = None
+
+
+async def create(client: Client, partitions: int) -> None:
+    topic = create_topics.CreateTopicsRequestTopic(
+        name=TOPIC, num_partitions=partitions, replication_factor=-1
+    )
+    while True:
+        answer = await client.patiently(
+            create_topics, CREATE_V, create_topics.CreateTopicsRequest(topics=[topic])
+        )
+        if answer.topics[0].error_code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+            return
+        await client.rest()
+
+
+@dataclass(eq=False)
+class Batch:
+    partition: int
+    sent: Sequence[Sent]
+    data: bytes
+
+
+@dataclass(eq=False)
+class Producer:
+    client: Client
+    records: Records
+    name: str
+    partitions: int
+    is_idempotent: bool
+    pace_s: float
+    _number: int = 0
+    _who: tuple[int, int] = (-1, -1)
+    _sequences: dict[int, int] = field(default_factory=dict)
+
+    async def run(self) -> None:
+        """Until it is cancelled between two requests, by `stop`."""
+        if self.is_idempotent:
+            self.records.history.idempotent.add(self.name)
+            await self._begin()
+        chance = self.client.chance
+        while not self.client.world.stopping:
+            count = chance.randint(1, min(3, self.partitions))
+            batches = [self._batch(each) for each in chance.sample(range(self.partitions), count)]
+            while batches and self.is_idempotent:
+                batches = await self._send(batches)
+                if batches:
+                    await self.client.rest()
+            if batches:
+                await self._send(batches)
+            await asyncio.sleep(chance.expovariate(1 / self.pace_s))
+
+    async def _begin(self) -> None:
+        request = init_producer_id.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1_000)
+        while True:
+            answer = await self.client.patiently(init_producer_id, INIT_V, request)
+            if answer.error_code == ErrorCode.NONE:
+                self._who = answer.producer_id, answer.producer_epoch
+                return
+            await self.client.rest()
+
+    def _batch(self, partition: int) -> Batch:
+        count = self.client.chance.randint(1, 5)
+        sent = [Sent(self.name, self._number + each, partition) for each in range(count)]
+        self._number += count
+        self.records.history.sent += sent
+        sequence = self._sequences.get(partition, 0) if self.is_idempotent else -1
+        self._sequences[partition] = sequence + count
+        padding = b"." * self.client.chance.choice((0, 100, 4_000))
+        records = [Record(timestamp=1_700_000_000_000, key=padding, value=each.value) for each in sent]
+        producer_id, epoch = self._who
+        data = build_batch(records, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
+        return Batch(partition, sent, data)
+
+    async def _send(self, batches: list[Batch]) -> list[Batch]:
+        """Those whose outcome is not known yet."""
+        parts = [produce.ProduceRequestPartition(index=each.partition, records=each.data) for each in batches]
+        topic = produce.ProduceRequestTopic(name=TOPIC, partition_data=parts)
+        request = produce.ProduceRequest(
+            transactional_id=None, acks=-1, timeout_ms=PRODUCE_TIMEOUT_MS, topic_data=[topic]
+        )
+        try:
+            answer = await self.client.ask(produce, PRODUCE_V, request)
+        except Unanswered:
+            self.records.unknown += len(batches)
+            return batches
+        found = {part.index: part for each in answer.responses for part in each.partition_responses}
+        return [each for each in batches if not self._answered(each, found[each.partition])]
+
+    def _answered(self, batch: Batch, part: produce.ProduceResponsePartition) -> bool:
+        """Whether the outcome is known now."""
+        code, history = ErrorCode(part.error_code), self.records.history
+        if code is ErrorCode.NONE:
+            history.acknowledged |= {sent: part.base_offset + each for each, sent in enumerate(batch.sent)}
+            self.records.acknowledged += len(batch.sent)
+            self.records.progressed(self.client.world.loop.time())
+            return True
+        if self.is_idempotent:
+            if not code.retriable and code is not ErrorCode.UNKNOWN_SERVER_ERROR:
+                self.records.broken.append(
+                    f"refused: {batch.sent[0].value!r} of an idempotent producer: {code.name}"
+                )
+                return True
+            return False
+        if code not in UNKNOWN:
+            history.failed += batch.sent
+            return True
+        self.records.unknown += 1
+        return False
+
+
+@dataclass(eq=False)
+class Reader:
+    """Follows one partition."""
+
+    client: Client
+    records: Records
+    partition: int
+    offset: int = 0
+
+    async def run(self) -> None:
+        while not self.client.world.stopping:
+            if not await self.step():
+                await self.client.rest()
+            if self.client.chance.random() < 0.01:
+                self.offset = self.client.chance.randint(0, self.offset)
+
+    async def step(self, wait_ms: int = 500) -> bool:
+        """One Fetch; whether it was answered."""
+        wanted = fetch.FetchRequestPartition(
+            partition=self.partition, fetch_offset=self.offset, partition_max_bytes=FETCH_BYTES
+        )
+        request = fetch.FetchRequest(
+            max_wait_ms=wait_ms,
+            min_bytes=1,
+            max_bytes=FETCH_BYTES,
+            topics=[fetch.FetchRequestTopic(topic=TOPIC, partitions=[wanted])],
+        )
+        try:
+            answer = await self.client.ask(fetch, FETCH_V, request)
+        except Unanswered:
+            return False
+        (part,) = (part for topic in answer.responses for part in topic.partitions)
+        code = ErrorCode(part.error_code)
+        if code is ErrorCode.OFFSET_OUT_OF_RANGE:
+            self.records.broken.append(
+                f"out of range: {self.partition}/{self.offset}, which was read, high watermark {part.high_watermark}"
+            )
+            self.offset = 0
+        if code is not ErrorCode.NONE:
+            return False
+        self._take(b"".join(part.records) if isinstance(part.records, (list, tuple)) else part.records)
+        return True
+
+    def _take(self, data: Any) -> None:
+        batches = []
+        asked, due = self.offset, self.offset
+        for header, batch in split_batches(data) if data else ():
+            found = list(records_in(batch, header))
+            batches.append((header.base_offset, header.base_offset + header.last_offset_delta, len(found)))
+            for record in found:
+                self.records.seen(self.partition, record.offset, record.value or b"")
+            due = header.base_offset + header.last_offset_delta + 1
+        self.records.broken += Answer(self.partition, asked, batches).skips()
+        self.offset = due
+
+
+async def end_of(client: Client, partition: int) -> int:
+    """The high watermark."""
+    wanted = list_offsets.ListOffsetsRequestPartition(partition_index=partition, timestamp=-1)
+    topic = list_offsets.ListOffsetsRequestTopic(name=TOPIC, partitions=[wanted])
+    request = list_offsets.ListOffsetsRequest(replica_id=-1, topics=[topic])
+    while True:
+        answer = await client.patiently(list_offsets, LIST_V, request)
+        found = answer.topics[0].partitions[0]
+        if found.error_code == ErrorCode.NONE:
+            return int(found.offset)
+        await client.rest()

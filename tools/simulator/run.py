@@ -1,0 +1,158 @@
+"""A run: a cluster, clients, faults for a while, and then the judgement."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from kafscale.storage.system import replaced
+from kafscale.testkit.instances import InstanceLoop, SeededMachine
+
+from tools.simulator.clients import Client, Producer, Reader, Records, create, end_of
+from tools.simulator.faults import Nemesis
+from tools.simulator.logs import captured
+from tools.simulator.world import ROLES, World
+
+SETTLE_S: Final = 180.0
+"""In which each client must have its answer, once no fault lasts any more."""
+COLLECT_EVERY_S: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    seed: int
+    seconds: float
+    instances: int = 2
+    """Of each role."""
+    partitions: int = 4
+    producers: int = 4
+    """Every second one is idempotent."""
+    faults: bool = True
+    log_level: int = logging.WARNING
+
+
+def simulate(plan: Plan, say: Callable[[str], None]) -> list[str]:
+    """The laws that were broken. The same plan says the same lines, in processes with the same PYTHONHASHSEED."""
+    loop = InstanceLoop()
+    asyncio.set_event_loop(loop)
+    broken: list[str] = []
+    gc.collect()
+    gc.disable()  # it would run finalizers at moments that depend on the rest of the process
+    try:
+        with replaced(SeededMachine(loop, plan.seed)):
+            world = World(loop, plan.seed, say)
+            with captured(loop, world.note, plan.log_level):
+                broken = loop.run_until_complete(_story(world, plan))
+    finally:
+        gc.enable()
+        asyncio.set_event_loop(None)
+    return broken
+
+
+async def _story(world: World, plan: Plan) -> list[str]:
+    nodes = tuple(f"{role}-{number + 1}" for role in ROLES for number in range(plan.instances))
+    await world.etcd.start()
+    for node in nodes:
+        world.boot(node)
+    records = Records(last_answer_s=world.loop.time())
+    collecting = asyncio.ensure_future(_collect())
+    maker = _client(world, plan, "maker")
+    await _as(world, "maker", create(maker, plan.partitions))
+    running = [
+        _as(world, f"producer-{number}", _producer(world, plan, records, number).run())
+        for number in range(plan.producers)
+    ] + [
+        _as(
+            world, f"reader-{number}", Reader(_client(world, plan, f"reader-{number}"), records, number).run()
+        )
+        for number in range(plan.partitions)
+    ]
+    nemesis = Nemesis(world, nodes, random.Random(f"nemesis {plan.seed}"))
+    if plan.faults:
+        await nemesis.run(plan.seconds)
+    else:
+        await asyncio.sleep(plan.seconds)
+    world.note("** no more faults")
+    world.stopping = True
+    _, late = await asyncio.wait(running, timeout=SETTLE_S)
+    records.broken += [f"stuck: {task.get_name()} has no answer" for task in late]
+    records.broken += [
+        f"failed: {task.get_name()}: {task.exception()!r}"
+        for task in running
+        if task.done() and task.exception() is not None
+    ]
+    if not late:
+        await _as(world, "maker", _read_all(maker, records, plan.partitions))
+        records.broken += records.history.violations(_log(records))
+    collecting.cancel()
+    for node in nodes:
+        world.kill(node)
+    _tell(world, records, nemesis)
+    return records.broken
+
+
+async def _collect() -> None:
+    while True:
+        await asyncio.sleep(COLLECT_EVERY_S)
+        gc.collect()
+
+
+def _as(world: World, node: str, work: object) -> asyncio.Task[None]:
+    with world.loop.running(world.client(node)):
+        return asyncio.ensure_future(_named(node, work))
+
+
+async def _named(node: str, work: object) -> None:
+    task = asyncio.current_task()
+    assert task is not None, "a coroutine runs in a task"
+    task.set_name(node)
+    await work  # type: ignore[misc]
+
+
+def _client(world: World, plan: Plan, name: str) -> Client:
+    return Client(world, name, plan.instances, random.Random(f"{name} {plan.seed}"))
+
+
+def _producer(world: World, plan: Plan, records: Records, number: int) -> Producer:
+    name = f"producer-{number}"
+    return Producer(
+        _client(world, plan, name),
+        records,
+        name,
+        plan.partitions,
+        is_idempotent=number % 2 == 0,
+        pace_s=0.2,
+    )
+
+
+async def _read_all(client: Client, records: Records, partitions: int) -> None:
+    records.values.clear()
+    for partition in range(partitions):
+        end = await end_of(client, partition)
+        reader = Reader(client, records, partition)
+        while reader.offset < end:
+            if not await reader.step():
+                await client.rest()
+
+
+def _log(records: Records) -> dict[int, list[tuple[int, bytes]]]:
+    log: dict[int, list[tuple[int, bytes]]] = {}
+    for (partition, offset), value in sorted(records.values.items()):
+        log.setdefault(partition, []).append((offset, value))
+    return log
+
+
+def _tell(world: World, records: Records, nemesis: Nemesis) -> None:
+    faults = {**nemesis.met, **{f"store {name}": count for name, count in world.store.met.items()}}
+    world.note(
+        f"** {len(records.history.sent)} records sent, {records.acknowledged} acknowledged, {records.read} read; "
+        f"{records.unknown} requests without a known outcome; longest pause {records.longest_pause_s:.1f} s; "
+        f"{sum(faults.values())} faults: {', '.join(f'{name} {count}' for name, count in sorted(faults.items()))}"
+    )
+    for law in records.broken:
+        world.note(f"!! {law}")

@@ -1,0 +1,162 @@
+"""A cluster in simulated time: the services as they are, an etcd, an object store, and a network between them.
+
+Each process is a node of the network with the name of its role and number, `produce-1`. A process that ends by itself,
+or is killed, is started again by its supervisor after a while. Everything that happens is written down as lines, and
+the same seed writes the same lines.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final, cast
+
+import grpc.aio
+from kafscale.admin.server import build as build_admin
+from kafscale.admin.settings import AdminSettings
+from kafscale.coordinator.server import build as build_coordinator
+from kafscale.coordinator.settings import CoordinatorSettings
+from kafscale.fetch.server import build as build_fetch
+from kafscale.fetch.settings import FetchSettings
+from kafscale.frontdoor.server import BoundListener
+from kafscale.frontdoor.server import build as build_frontdoor
+from kafscale.frontdoor.settings import FrontdoorSettings
+from kafscale.produce.server import build as build_produce
+from kafscale.produce.settings import ProduceSettings
+from kafscale.runtime.process import Build, Ports, Process
+from kafscale.storage.membership.members import Listener
+from kafscale.testkit.etcd_model.keepalive import KeepaliveTask
+from kafscale.testkit.etcd_model.server import NODE as ETCD
+from kafscale.testkit.etcd_model.server import EtcdServer
+from kafscale.testkit.instances import Instance, InstanceLoop
+from kafscale.testkit.memory_grpc.channel import open_channel
+from kafscale.testkit.memory_grpc.network import Network
+from kafscale.testkit.memory_grpc.server import open_server
+from kafscale.testkit.memory_tcp import MemorySocket
+
+from tools.simulator.store import StoreServer
+
+FRONT_DOOR: Final = "frontdoor"
+ROLES: Final = ("admin", "coordinator", "produce", "fetch", FRONT_DOOR)
+KAFKA_PORT: Final = 9092
+DELAY_S: Final = (0.0002, 0.003)
+SUPERVISOR_S: Final = 1.0
+SETTINGS: Final[dict[str, Any]] = {
+    "admin": AdminSettings,
+    "coordinator": CoordinatorSettings,
+    "produce": ProduceSettings,
+    "fetch": FetchSettings,
+    FRONT_DOOR: FrontdoorSettings,
+}
+BUILDS: Final[dict[str, Build[Any]]] = {
+    "admin": build_admin,
+    "coordinator": build_coordinator,
+    "produce": build_produce,
+    "fetch": build_fetch,
+}
+
+
+@dataclass(eq=False)
+class World:
+    loop: InstanceLoop
+    seed: int
+    say: Callable[[str], None]
+    instances: dict[str, Instance] = field(default_factory=dict)
+    """By node: the newest process."""
+    running: dict[str, tuple[Process[Any], asyncio.Task[int]]] = field(default_factory=dict)
+    stopping: bool = False
+
+    def __post_init__(self) -> None:
+        self.chance = random.Random(self.seed)
+        self.network = self.loop.network = Network(self._delay_s, self._run_as)
+        self.etcd = EtcdServer(self.network)
+        self.store = StoreServer(self.loop, self.network, random.Random(f"store {self.seed}"))
+
+    def note(self, text: str) -> None:
+        self.say(f"{self.loop.time() - 1_000:10.3f} {text}")
+
+    # -- processes -------------------------------------------------------------------------------------
+
+    def boot(self, node: str) -> None:
+        """Starts a process of the role that the node's name says."""
+        instance = self.instances[node] = Instance(node)
+        self.loop.run_as(instance, partial(self._begin, instance))
+
+    def client(self, node: str) -> Instance:
+        """A node that is no service."""
+        return self.instances.setdefault(node, Instance(node))
+
+    def kill(self, node: str) -> None:
+        self.loop.kill(self.instances[node])
+        self.network.drop(node, "killed")
+
+    def stop(self, node: str) -> None:
+        """As SIGTERM does."""
+        process, main = self.running[node]
+        self.loop.run_as(self.instances[node], lambda: process.signalled(main))
+
+    def pause(self, node: str) -> None:
+        self.loop.pause(self.instances[node])
+
+    def resume(self, node: str) -> None:
+        self.loop.resume(self.instances[node])
+
+    def _begin(self, instance: Instance) -> None:
+        node = instance.name
+        role = node.rpartition("-")[0]
+        settings = SETTINGS[role](
+            etcd_endpoints=[f"http://{ETCD}:2379"],
+            grpc_listen=f"{node}:0",
+            http_listen=f"{node}:0",
+            object_store="memory",
+            **({"listeners": f"PLAINTEXT://{node}:{KAFKA_PORT}"} if role == FRONT_DOOR else {}),
+        )
+        listeners: tuple[Listener, ...] = ()
+        build = BUILDS.get(role)
+        if build is None:
+            listeners = (Listener(name="PLAINTEXT", host=node, port=KAFKA_PORT),)
+            socket = cast(Any, MemorySocket(node, KAFKA_PORT))
+            doors = (BoundListener(name="PLAINTEXT", host=node, socket=socket),)
+            build = partial(build_frontdoor, doors=doors, tls={})
+        process = Process(role, settings, build, listeners, log_ids={}, ports=self._ports(node))
+        main = asyncio.get_running_loop().create_task(process.run(), name=node)
+        self.running[node] = process, main
+        main.add_done_callback(partial(self._ended, instance))
+
+    def _ports(self, node: str) -> Ports:
+        def dial(target: str, _options: object) -> grpc.aio.Channel:
+            return open_channel(self.network, node, target)
+
+        return Ports(
+            connect_etcd=lambda _settings: self.etcd.client(node),
+            open_store=lambda _settings, _use: self.store.of(node),
+            grpc_server=lambda: open_server(self.network, node),
+            dial=dial,
+            keepalive=KeepaliveTask,
+        )
+
+    def _ended(self, instance: Instance, main: asyncio.Task[int]) -> None:
+        """A supervisor starts it again."""
+        why = "cancelled" if main.cancelled() else main.exception() or main.result()
+        with self.loop.running(None):
+            self.note(f"{instance.name} ended: {why!r}")
+            self.loop.kill(instance)
+            self.network.drop(instance.name, "ended")
+            if not self.stopping:
+                self.loop.call_later(SUPERVISOR_S, self.boot, instance.name)
+
+    # -- the network -----------------------------------------------------------------------------------
+
+    def _delay_s(self, _source: str, _target: str) -> float:
+        return self.chance.uniform(*DELAY_S)
+
+    def _run_as(self, node: str, deliver: Callable[[], None]) -> None:
+        instance = self.instances.get(node)
+        if instance is None:
+            with self.loop.running(None):
+                deliver()
+        else:
+            self.loop.run_as(instance, deliver)
