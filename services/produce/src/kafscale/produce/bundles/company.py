@@ -75,8 +75,9 @@ class Company:
     def until_ms(self, requests: int, now_ms: int, *, in_flight: bool) -> int:
         """When to seal them, if no more come."""
         begun_ms = min(self._begun_ms, now_ms)
-        come_back = requests < self._expected and begun_ms <= self._landed_ms + self.limit_ms
-        return begun_ms + self.patience_ms if in_flight or come_back else begun_ms
+        if requests < self._expected and begun_ms <= self._landed_ms + self.limit_ms:
+            return max(begun_ms, self._landed_ms) + self.patience_ms
+        return begun_ms + self.patience_ms if in_flight else begun_ms
 
     def sealed(self, requests: int, now_ms: int) -> Waited:
         """They are sealed now, maybe as several bundles."""
