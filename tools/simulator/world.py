@@ -59,6 +59,21 @@ BUILDS: Final[dict[str, Build[Any]]] = {
 }
 
 
+def drawn_settings(chance: random.Random) -> dict[str, int]:
+    """Of all services, so that a run of minutes meets what takes hours by default. The grace of bundles is longer than
+    the store may delay a request."""
+    return {
+        "flush_interval_ms": chance.choice((20, 250)),
+        "segment_bytes": chance.choice((16 << 10, 4 << 20)),
+        "bundle_direct_bytes": chance.choice((1, 8 << 10, 1 << 20)),
+        "settle_ms": chance.choice((2_000, 10_000, 60_000, 900_000)),
+        "bundle_grace_ms": chance.choice((120_000, 900_000)),
+        "produce_pipeline_max": chance.choice((1, 4)),
+        "cache_bytes": chance.choice((1 << 16, 128 << 20)),
+        "memory_bytes": 64 << 20,
+    }
+
+
 @dataclass(eq=False)
 class World:
     loop: InstanceLoop
@@ -72,6 +87,8 @@ class World:
     def __post_init__(self) -> None:
         self.chance = random.Random(self.seed)
         self.network = self.loop.network = Network(self._delay_s, self._run_as)
+        self.settings = drawn_settings(random.Random(f"settings {self.seed}"))
+        self.note(" ".join(f"{name}={value}" for name, value in self.settings.items()))
         self.etcd = EtcdServer(self.network)
         self.store = StoreServer(self.loop, self.network, random.Random(f"store {self.seed}"))
 
@@ -112,6 +129,7 @@ class World:
             grpc_listen=f"{node}:0",
             http_listen=f"{node}:0",
             object_store="memory",
+            **{name: value for name, value in self.settings.items() if name in SETTINGS[role].model_fields},
             **({"listeners": f"PLAINTEXT://{node}:{KAFKA_PORT}"} if role == FRONT_DOOR else {}),
         )
         listeners: tuple[Listener, ...] = ()
