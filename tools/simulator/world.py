@@ -83,6 +83,8 @@ class World:
     """By node: the newest process."""
     running: dict[str, tuple[Process[Any], asyncio.Task[int]]] = field(default_factory=dict)
     stopping: bool = False
+    broken: list[str] = field(default_factory=list)
+    """Laws that a process has broken."""
 
     def __post_init__(self) -> None:
         self.chance = random.Random(self.seed)
@@ -161,6 +163,8 @@ class World:
         why = "cancelled" if main.cancelled() else main.exception() or main.result()
         with self.loop.running(None):
             self.note(f"{instance.name} ended: {why!r}")
+            if isinstance(why, BaseException):
+                self.broken.append(f"failed: {instance.name}: {why!r}")
             self.loop.kill(instance)
             self.network.drop(instance.name, "ended")
             if not self.stopping:
