@@ -52,6 +52,7 @@ class Records:
     history: History = field(default_factory=History)
     values: dict[tuple[int, int], bytes] = field(default_factory=dict)
     """partition, offset -> the value that the first reader saw there"""
+    topic: str = TOPIC
     broken: list[str] = field(default_factory=list)
     acknowledged: int = 0
     unknown: int = 0
@@ -113,16 +114,19 @@ class Client:
             self._wire = None
 
 
-async def create(client: Client, partitions: int) -> None:
+async def create(client: Client, name: str, partitions: int, tries_max: int = 20) -> None:
+    """A topic that exists may be made by a request without an answer, or be on its way out. The last try counts."""
     topic = create_topics.CreateTopicsRequestTopic(
-        name=TOPIC, num_partitions=partitions, replication_factor=-1
+        name=name, num_partitions=partitions, replication_factor=-1
     )
-    while True:
-        answer = await client.patiently(
-            create_topics, CREATE_V, create_topics.CreateTopicsRequest(topics=[topic])
-        )
-        if answer.topics[0].error_code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+    request = create_topics.CreateTopicsRequest(topics=[topic])
+    exists = 0
+    while exists < tries_max:
+        answer = await client.patiently(create_topics, CREATE_V, request)
+        code = answer.topics[0].error_code
+        if code == ErrorCode.NONE:
             return
+        exists += code == ErrorCode.TOPIC_ALREADY_EXISTS
         await client.rest()
 
 
@@ -141,17 +145,20 @@ class Producer:
     partitions: int
     is_idempotent: bool
     pace_s: float
+    rounds: int = 1 << 60
+    """How often it sends."""
     _number: int = 0
     _who: tuple[int, int] = (-1, -1)
     _sequences: dict[int, int] = field(default_factory=dict)
 
     async def run(self) -> None:
-        """Until it is cancelled between two requests, by `stop`."""
+        """Until the world stops, or its rounds are over."""
         if self.is_idempotent:
             self.records.history.idempotent.add(self.name)
             await self._begin()
         chance = self.client.chance
-        while not self.client.world.stopping:
+        while not self.client.world.stopping and self.rounds:
+            self.rounds -= 1
             count = chance.randint(1, min(3, self.partitions))
             batches = [self._batch(each) for each in chance.sample(range(self.partitions), count)]
             while batches and self.is_idempotent:
@@ -187,7 +194,7 @@ class Producer:
     async def _send(self, batches: list[Batch]) -> list[Batch]:
         """Those whose outcome is not known yet."""
         parts = [produce.ProduceRequestPartition(index=each.partition, records=each.data) for each in batches]
-        topic = produce.ProduceRequestTopic(name=TOPIC, partition_data=parts)
+        topic = produce.ProduceRequestTopic(name=self.records.topic, partition_data=parts)
         request = produce.ProduceRequest(
             transactional_id=None, acks=-1, timeout_ms=PRODUCE_TIMEOUT_MS, topic_data=[topic]
         )
@@ -246,7 +253,7 @@ class Reader:
             max_wait_ms=wait_ms,
             min_bytes=1,
             max_bytes=FETCH_BYTES,
-            topics=[fetch.FetchRequestTopic(topic=TOPIC, partitions=[wanted])],
+            topics=[fetch.FetchRequestTopic(topic=self.records.topic, partitions=[wanted])],
         )
         try:
             answer = await self.client.ask(fetch, FETCH_V, request)
@@ -277,14 +284,37 @@ class Reader:
         self.offset = due
 
 
-async def end_of(client: Client, partition: int) -> int:
-    """The high watermark."""
+async def end_of(client: Client, topic_name: str, partition: int) -> int | None:
+    """The high watermark; None: there is no such topic."""
     wanted = list_offsets.ListOffsetsRequestPartition(partition_index=partition, timestamp=-1)
-    topic = list_offsets.ListOffsetsRequestTopic(name=TOPIC, partitions=[wanted])
+    topic = list_offsets.ListOffsetsRequestTopic(name=topic_name, partitions=[wanted])
     request = list_offsets.ListOffsetsRequest(replica_id=-1, topics=[topic])
     while True:
         answer = await client.patiently(list_offsets, LIST_V, request)
         found = answer.topics[0].partitions[0]
         if found.error_code == ErrorCode.NONE:
             return int(found.offset)
+        if found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            return None
         await client.rest()
+
+
+async def judge(client: Client, records: Records, partitions: int, tries_max: int = 1 << 60) -> None:
+    """Reads the whole log, and holds it against the answers of the producers. A log that is deleted meanwhile is not
+    judged."""
+    records.values.clear()
+    for partition in range(partitions):
+        end = await end_of(client, records.topic, partition)
+        reader = Reader(client, records, partition)
+        while end is not None and reader.offset < end:
+            if not await reader.step():
+                tries_max -= 1
+                await client.rest()
+            if not tries_max:
+                return
+        if end is None:
+            return
+    log: dict[int, list[tuple[int, bytes]]] = {}
+    for (partition, offset), value in sorted(records.values.items()):
+        log.setdefault(partition, []).append((offset, value))
+    records.broken += records.history.violations(log)

@@ -13,16 +13,23 @@ from kafscale.testkit.instances import InstanceLoop
 
 LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40, "exception": 40, "critical": 50}
 
+MISTAKES: Final = ("process failed",)
+
 
 @contextmanager
-def captured(loop: InstanceLoop, note: Callable[[str], None], lowest: int) -> Iterator[None]:
-    """Lines from the level `lowest` on. An exception is named by its kind and text, without a traceback."""
+def captured(
+    loop: InstanceLoop, note: Callable[[str], None], lowest: int, broken: list[str]
+) -> Iterator[None]:
+    """Lines from the level `lowest` on. An exception is named by its kind and text, without a traceback. A process that
+    fails by a mistake of its own adds to `broken`."""
 
     def line(level: int, event: object, fields: MutableMapping[str, Any]) -> None:
         error = fields.pop("exc_info", None)
         if level < lowest:
             return
         who = "simulation" if loop.current is None else loop.current.name
+        if event in MISTAKES:
+            broken.append(f"failed: {who}: {event}{_named(error)}")
         told = "".join(f" {name}={value}" for name, value in sorted(fields.items()))
         note(f"{who} {event}{told}{_named(error)}")
 

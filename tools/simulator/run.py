@@ -13,7 +13,8 @@ from typing import Final
 from kafscale.storage.system import replaced
 from kafscale.testkit.instances import InstanceLoop, SeededMachine
 
-from tools.simulator.clients import Client, Producer, Reader, Records, create, end_of
+from tools.simulator.churn import Committer, churn
+from tools.simulator.clients import TOPIC, Client, Producer, Reader, Records, create, judge
 from tools.simulator.faults import Nemesis
 from tools.simulator.logs import captured
 from tools.simulator.world import ROLES, World
@@ -21,6 +22,7 @@ from tools.simulator.world import ROLES, World
 SETTLE_S: Final = 180.0
 """In which each client must have its answer, once no fault lasts any more."""
 COLLECT_EVERY_S: Final = 60.0
+COMMITTERS: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +48,7 @@ def simulate(plan: Plan, say: Callable[[str], None]) -> list[str]:
     try:
         with replaced(SeededMachine(loop, plan.seed)):
             world = World(loop, plan.seed, say)
-            with captured(loop, world.note, plan.log_level):
+            with captured(loop, world.note, plan.log_level, world.broken):
                 broken = loop.run_until_complete(_story(world, plan))
     finally:
         gc.enable()
@@ -62,7 +64,7 @@ async def _story(world: World, plan: Plan) -> list[str]:
     records = Records(last_answer_s=world.loop.time())
     collecting = asyncio.ensure_future(_collect())
     maker = _client(world, plan, "maker")
-    await _as(world, "maker", create(maker, plan.partitions))
+    await _as(world, "maker", create(maker, TOPIC, plan.partitions))
     running = [
         _as(world, f"producer-{number}", _producer(world, plan, records, number).run())
         for number in range(plan.producers)
@@ -71,6 +73,15 @@ async def _story(world: World, plan: Plan) -> list[str]:
             world, f"reader-{number}", Reader(_client(world, plan, f"reader-{number}"), records, number).run()
         )
         for number in range(plan.partitions)
+    ]
+    running.append(_as(world, "churner", churn(_client(world, plan, "churner"), records)))
+    running += [
+        _as(
+            world,
+            f"committer-{number}",
+            Committer(_client(world, plan, f"committer-{number}"), records).run(),
+        )
+        for number in range(COMMITTERS)
     ]
     nemesis = Nemesis(world, nodes, random.Random(f"nemesis {plan.seed}"))
     if plan.faults:
@@ -87,8 +98,10 @@ async def _story(world: World, plan: Plan) -> list[str]:
         if task.done() and task.exception() is not None
     ]
     if not late:
-        await _as(world, "maker", _read_all(maker, records, plan.partitions))
-        records.broken += records.history.violations(_log(records))
+        await _as(world, "maker", judge(maker, records, plan.partitions))
+        if len(records.history.acknowledged) and not records.values:
+            records.broken.append("nothing was read")
+    records.broken += world.broken
     collecting.cancel()
     for node in nodes:
         world.kill(node)
@@ -128,23 +141,6 @@ def _producer(world: World, plan: Plan, records: Records, number: int) -> Produc
         is_idempotent=number % 2 == 0,
         pace_s=0.2,
     )
-
-
-async def _read_all(client: Client, records: Records, partitions: int) -> None:
-    records.values.clear()
-    for partition in range(partitions):
-        end = await end_of(client, partition)
-        reader = Reader(client, records, partition)
-        while reader.offset < end:
-            if not await reader.step():
-                await client.rest()
-
-
-def _log(records: Records) -> dict[int, list[tuple[int, bytes]]]:
-    log: dict[int, list[tuple[int, bytes]]] = {}
-    for (partition, offset), value in sorted(records.values.items()):
-        log.setdefault(partition, []).append((offset, value))
-    return log
 
 
 def _tell(world: World, records: Records, nemesis: Nemesis) -> None:

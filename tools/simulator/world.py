@@ -59,6 +59,21 @@ BUILDS: Final[dict[str, Build[Any]]] = {
 }
 
 
+def drawn_settings(chance: random.Random) -> dict[str, int]:
+    """Of all services, so that a run of minutes meets what takes hours by default. The grace of bundles is longer than
+    the store may delay a request."""
+    return {
+        "flush_interval_ms": chance.choice((20, 250)),
+        "segment_bytes": chance.choice((16 << 10, 4 << 20)),
+        "bundle_direct_bytes": chance.choice((1, 8 << 10, 1 << 20)),
+        "settle_ms": chance.choice((2_000, 10_000, 60_000, 900_000)),
+        "bundle_grace_ms": chance.choice((120_000, 900_000)),
+        "produce_pipeline_max": chance.choice((1, 4)),
+        "cache_bytes": chance.choice((1 << 16, 128 << 20)),
+        "memory_bytes": 64 << 20,
+    }
+
+
 @dataclass(eq=False)
 class World:
     loop: InstanceLoop
@@ -68,10 +83,14 @@ class World:
     """By node: the newest process."""
     running: dict[str, tuple[Process[Any], asyncio.Task[int]]] = field(default_factory=dict)
     stopping: bool = False
+    broken: list[str] = field(default_factory=list)
+    """Laws that a process has broken."""
 
     def __post_init__(self) -> None:
         self.chance = random.Random(self.seed)
         self.network = self.loop.network = Network(self._delay_s, self._run_as)
+        self.settings = drawn_settings(random.Random(f"settings {self.seed}"))
+        self.note(" ".join(f"{name}={value}" for name, value in self.settings.items()))
         self.etcd = EtcdServer(self.network)
         self.store = StoreServer(self.loop, self.network, random.Random(f"store {self.seed}"))
 
@@ -112,6 +131,7 @@ class World:
             grpc_listen=f"{node}:0",
             http_listen=f"{node}:0",
             object_store="memory",
+            **{name: value for name, value in self.settings.items() if name in SETTINGS[role].model_fields},
             **({"listeners": f"PLAINTEXT://{node}:{KAFKA_PORT}"} if role == FRONT_DOOR else {}),
         )
         listeners: tuple[Listener, ...] = ()
@@ -143,6 +163,8 @@ class World:
         why = "cancelled" if main.cancelled() else main.exception() or main.result()
         with self.loop.running(None):
             self.note(f"{instance.name} ended: {why!r}")
+            if isinstance(why, BaseException):
+                self.broken.append(f"failed: {instance.name}: {why!r}")
             self.loop.kill(instance)
             self.network.drop(instance.name, "ended")
             if not self.stopping:

@@ -103,8 +103,8 @@ def _check_missed(due: DuePlan) -> None:
 async def _plan(names: list[str] | None, lake: Lake) -> DuePlan:
     from kafscale.lake.catalog import check_topics, read_topic
     from kafscale.lake.compaction.due import due_plan
-    from kafscale.lake.retention.apply import wall_ms
     from kafscale.storage.schema import UnreadableValue
+    from kafscale.storage.system import wall_ms
 
     await check_topics(lake, names)
     for name in names or ():

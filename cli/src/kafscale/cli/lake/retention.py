@@ -136,8 +136,8 @@ def _planned(topics: list[str] | None, limits: Limits, target: Target, engine: E
 
 async def _plan(topics: list[str] | None, limits: Limits, lake: Lake) -> Planned:
     from kafscale.lake.catalog import check_topics
-    from kafscale.lake.retention.apply import wall_ms
     from kafscale.lake.retention.report import plan_lake
+    from kafscale.storage.system import wall_ms
 
     await check_topics(lake, topics)
     return await plan_lake(lake, topics, wall_ms(), limits)

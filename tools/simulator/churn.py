@@ -1,0 +1,104 @@
+"""Clients of groups and topics: offsets that are committed again and again, and topics that come and go."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from kafscale.wire.errors import ErrorCode
+from kafscale.wire.schema import delete_topics, offset_commit, offset_fetch
+
+from tools.simulator.clients import TOPIC, Client, Producer, Records, Unanswered, create, judge
+
+PASSING: Final = "passing"
+PARTITIONS: Final = 2
+DELETE_V, COMMIT_V, OFFSETS_V = 5, 7, 7
+LATE_S: Final = 60.0
+"""How long a commit without an answer may still be on its way."""
+TRIES_MAX: Final = 40
+
+
+async def churn(client: Client, all_records: Records) -> None:
+    """A topic is made, written, read and deleted, again and again with one name. No record of an older topic with that
+    name may come back."""
+    number = 0
+    while not client.world.stopping:
+        number += 1
+        records = Records(topic=PASSING)
+        await create(client, PASSING, PARTITIONS)
+        rounds = client.chance.randint(1, 20)
+        name = f"{PASSING}-{number}"
+        await Producer(client, records, name, PARTITIONS, False, 0.1, rounds).run()
+        if client.chance.random() < 0.7:
+            await judge(client, records, PARTITIONS, TRIES_MAX)
+        all_records.broken += records.broken
+        await delete(client)
+        await client.rest()
+
+
+async def delete(client: Client) -> None:
+    request = delete_topics.DeleteTopicsRequest(topic_names=[PASSING], timeout_ms=5_000)
+    while True:
+        answer = await client.patiently(delete_topics, DELETE_V, request)
+        if answer.responses[0].error_code in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+            return
+        await client.rest()
+
+
+@dataclass(eq=False)
+class Committer:
+    """Commits the offsets 1, 2, 3, … of a group without members, and reads them back. An answer that is older than the
+    last acknowledged offset is a lost commit, unless a commit without an answer may have come late."""
+
+    client: Client
+    records: Records
+    _sent: int = 0
+    _acknowledged: int = -1
+    _open: dict[int, float] = field(default_factory=dict)
+    """Those without a known outcome, and when they were sent."""
+
+    async def run(self) -> None:
+        while not self.client.world.stopping:
+            await self._commit()
+            if self.client.chance.random() < 0.3:
+                await self._check()
+            await self.client.rest()
+        while not await self._check():
+            await self.client.rest()
+
+    async def _commit(self) -> None:
+        self._sent += 1
+        self._open[self._sent] = self.client.world.loop.time()
+        part = offset_commit.OffsetCommitRequestPartition(partition_index=0, committed_offset=self._sent)
+        topic = offset_commit.OffsetCommitRequestTopic(name=TOPIC, partitions=[part])
+        request = offset_commit.OffsetCommitRequest(group_id=self.client.name, topics=[topic])
+        try:
+            answer = await self.client.ask(offset_commit, COMMIT_V, request)
+        except Unanswered:
+            return
+        code = ErrorCode(answer.topics[0].partitions[0].error_code)
+        if code is ErrorCode.NONE:
+            self._acknowledged = self._sent
+            del self._open[self._sent]
+
+    async def _check(self) -> bool:
+        """Whether the offset could be read."""
+        topic = offset_fetch.OffsetFetchRequestTopic(name=TOPIC, partition_indexes=[0])
+        request = offset_fetch.OffsetFetchRequest(group_id=self.client.name, topics=[topic])
+        asked_s = self.client.world.loop.time()
+        try:
+            answer = await self.client.ask(offset_fetch, OFFSETS_V, request)
+        except Unanswered:
+            return False
+        if answer.error_code != ErrorCode.NONE or answer.topics[0].partitions[0].error_code != ErrorCode.NONE:
+            return False
+        found = answer.topics[0].partitions[0].committed_offset
+        self._open = {
+            each: at for each, at in self._open.items() if asked_s - at < LATE_S or each > self._acknowledged
+        }
+        if found != self._acknowledged and found not in self._open:
+            self.records.broken.append(
+                f"lost commit: {self.client.name} has {found}, {self._acknowledged} was acknowledged, "
+                f"{list(self._open)} may be there"
+            )
+        return True
