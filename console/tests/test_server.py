@@ -170,7 +170,9 @@ async def test_an_answer_that_goes_on_ends_with_its_problem() -> None:
     assert lines == [{"n": 1}, {"error": "bad_request", "sentence": "the end"}]
 
 
-async def test_a_change_without_an_answer_in_time_may_still_take_effect(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_change_without_an_answer_in_time_may_still_take_effect(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(server, "CALL_TIMEOUT_S", 0.0)
     async with console() as session:
         async with session.post(f"{API}/wait", headers=changing(session)) as answer:

@@ -303,7 +303,9 @@ def test_lines_of_json_become_records_and_one_wrong_line_sends_nothing(visitor: 
     expect(page.get_by_label("Value as text")).to_contain_text("1")
 
 
-def test_records_are_produced_to_another_topic_with_chosen_headers(visitor: Visitor, cluster: Cluster) -> None:
+def test_records_are_produced_to_another_topic_with_chosen_headers(
+    visitor: Visitor, cluster: Cluster
+) -> None:
     producer = Producer({"bootstrap.servers": cluster.bootstrap})
     for number in range(2):
         headers: list[tuple[str, str | bytes | None]] = [("trace", b"t"), ("error", b"timeout")]
@@ -347,7 +349,9 @@ def registry_of(schema_id: int, schema: Mapping[str, Any]) -> Iterator[str]:
             found = there.get(self.path)
             self.send_response(HTTPStatus.NOT_FOUND if found is None else HTTPStatus.OK)
             self.end_headers()
-            self.wfile.write(json.dumps({} if found is None else found | {"schema": json.dumps(schema)}).encode())
+            self.wfile.write(
+                json.dumps({} if found is None else found | {"schema": json.dumps(schema)}).encode()
+            )
 
         def log_message(self, *_: object) -> None:
             return

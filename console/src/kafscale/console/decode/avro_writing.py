@@ -1,5 +1,6 @@
-"""JSON to Avro by fastavro: the reverse of `avro.py`, so what a page shows can be written again. Only `child.py` imports
-it.
+"""JSON to Avro by fastavro: the reverse of `avro.py`, so what a page shows can be written again.
+
+Only `child.py` imports it.
 
 Law: what is written is exactly what the schema says. A field that the schema does not have, or one without a default
 that is missing, is refused, as is a number that does not fit and a time that is finer than its type. The first type of

@@ -1,4 +1,4 @@
-"""Protobuf to JSON, and back: `.proto` texts and descriptors are compiled by grpcio-tools. Only `child.py` imports it."""
+"""Protobuf to JSON, and back: grpcio-tools compiles `.proto` texts and descriptors. Only `child.py` imports it."""
 
 from __future__ import annotations
 

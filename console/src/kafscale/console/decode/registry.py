@@ -11,7 +11,7 @@ import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -82,19 +82,21 @@ class Registry:
             number = int(found["id"])
             if not 0 <= number < 1 << 32:
                 raise RegistryTrouble(f"the registry's id {number} does not fit into the header of a record")
-            return await self._schema_of(found, number, f"{subject} version {int(found['version'])}")
+            schema = await self._schema_of(found, number)
+            return replace(schema, subject=f"{subject} version {int(found['version'])}")
         except (KeyError, TypeError, ValueError, AttributeError) as wrong:
             raise RegistryTrouble(f"the registry's answer for subject {subject} is not a schema") from wrong
 
     async def _read(self, schema_id: int) -> Schema:
         try:
             found = await self._get(f"/schemas/ids/{schema_id}")
-            return await self._schema_of(found, schema_id, await self._subject(schema_id))
+            schema = await self._schema_of(found, schema_id)
+            return replace(schema, subject=await self._subject(schema_id))
         except (KeyError, TypeError, ValueError, AttributeError) as wrong:
             raise RegistryTrouble(f"the registry's answer for schema {schema_id} is not a schema") from wrong
 
-    async def _schema_of(self, found: Mapping[str, Any], schema_id: int, subject: str | None) -> Schema:
-        """Raises RegistryTrouble, and KeyError, TypeError, ValueError or AttributeError for what is no schema."""
+    async def _schema_of(self, found: Mapping[str, Any], schema_id: int) -> Schema:
+        """Without its subject. Raises RegistryTrouble, and KeyError, TypeError, ValueError or AttributeError for what is no schema."""
         kind = found.get("schemaType", "AVRO")
         if kind not in KINDS:
             raise RegistryTrouble(
@@ -107,7 +109,7 @@ class Registry:
             kind=kind,
             text=str(found["schema"]),
             references=tuple(references.items()),
-            subject=subject,
+            subject=None,
         )
 
     async def _add_references(self, found: Mapping[str, Any], into: dict[str, str], seen: set[str]) -> None:

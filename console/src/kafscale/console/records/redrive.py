@@ -24,7 +24,9 @@ READ_S: Final = 5.0
 """The rest of a request's time is for sending."""
 _GAP_MAX: Final = 100
 """Offsets between two wanted records that are read along. Over a longer gap the consumer seeks."""
-_GONE: Final = "there is no such record: it was deleted or compacted, or its transaction is open or was aborted"
+_GONE: Final = (
+    "there is no such record: it was deleted or compacted, or its transaction is open or was aborted"
+)
 _UNREAD: Final = "not read in the time and the bytes of one request, and not sent: ask for it again"
 
 Place = tuple[int, int]

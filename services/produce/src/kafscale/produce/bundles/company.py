@@ -2,9 +2,10 @@
 
 Pure; all times are mono_ms. A flush costs about the same for one request as for many. So a bundle that could be sealed
 waits while more requests are likely: while another bundle is in flight, or while there are fewer requests than the last
-bundle answered and left waiting. The wait begins when something could be sealed, and ends after `patience_ms`. It does
-not begin with the first record. That one may have waited for a flight of its partition, and its wait would end with
-that flight. Then two crowds of producers take turns for ever, in twice as many bundles.
+bundle answered and left waiting. The wait begins when something could be sealed, and anew when a bundle ends whose
+requests may come back. It ends after `patience_ms`. It does not begin with the first record. That one may have waited
+for a flight of its partition, and its wait would end with that flight. Then two crowds of producers take turns for
+ever, in twice as many bundles.
 
 The patience is learned. It begins with 0. It is raised when a bundle missed requests, because they came soon after its
 seal or waited for its end. It doubles with each wait that brought requests, and each wait in vain halves it. A producer
