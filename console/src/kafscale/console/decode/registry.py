@@ -96,7 +96,8 @@ class Registry:
             raise RegistryTrouble(f"the registry's answer for schema {schema_id} is not a schema") from wrong
 
     async def _schema_of(self, found: Mapping[str, Any], schema_id: int) -> Schema:
-        """Without its subject. Raises RegistryTrouble, and KeyError, TypeError, ValueError or AttributeError for what is no schema."""
+        """Without its subject. Raises RegistryTrouble, and KeyError, TypeError, ValueError or AttributeError for what
+        is no schema."""
         kind = found.get("schemaType", "AVRO")
         if kind not in KINDS:
             raise RegistryTrouble(
