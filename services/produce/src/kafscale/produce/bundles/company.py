@@ -2,10 +2,9 @@
 
 Pure; all times are mono_ms. A flush costs about the same for one request as for many. So a bundle that could be sealed
 waits while more requests are likely: while another bundle is in flight, or while there are fewer requests than the last
-bundle answered and left waiting. The wait begins when something could be sealed, and anew when a bundle ends whose
-requests may come back. It ends after `patience_ms`. It does not begin with the first record. That one may have waited
-for a flight of its partition, and its wait would end with that flight. Then two crowds of producers take turns for
-ever, in twice as many bundles.
+bundle answered and left waiting. The wait begins when something could be sealed, and ends after `patience_ms`. It does
+not begin with the first record. That one may have waited for a flight of its partition, and its wait would end with
+that flight. Then two crowds of producers take turns for ever, in twice as many bundles.
 
 The patience is learned. It begins with 0. It is raised when a bundle missed requests, because they came soon after its
 seal or waited for its end. It doubles with each wait that brought requests, and each wait in vain halves it. A producer
@@ -76,9 +75,8 @@ class Company:
     def until_ms(self, requests: int, now_ms: int, *, in_flight: bool) -> int:
         """When to seal them, if no more come."""
         begun_ms = min(self._begun_ms, now_ms)
-        if requests < self._expected and begun_ms <= self._landed_ms + self.limit_ms:
-            return max(begun_ms, self._landed_ms) + self.patience_ms
-        return begun_ms + self.patience_ms if in_flight else begun_ms
+        come_back = requests < self._expected and begun_ms <= self._landed_ms + self.limit_ms
+        return begun_ms + self.patience_ms if in_flight or come_back else begun_ms
 
     def sealed(self, requests: int, now_ms: int) -> Waited:
         """They are sealed now, maybe as several bundles."""
