@@ -11,15 +11,14 @@ An fsync is needed as before: for the size, the blocks' place, the record, and t
 
 import errno
 import fcntl
+import logging
 import mmap
 import os
 import threading
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-import structlog
-
-log = structlog.get_logger(__name__)
+log = logging.getLogger(__name__)
 
 DIRECT_BYTES_MIN: Final = 64 << 10
 """A smaller body costs less in the page cache, where the event loop writes it without waiting for the disk."""
@@ -91,9 +90,9 @@ class DirectWrites:
             first, self._refused = not self._refused, True
         if first:
             log.info(
-                "large objects go through the page cache: the file system refuses O_DIRECT",
-                directory=self._directory,
-                error=error.strerror,
+                "large objects go through the page cache: the file system of %s refuses O_DIRECT (%s)",
+                self._directory,
+                error.strerror,
             )
 
 
