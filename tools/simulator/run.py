@@ -149,7 +149,7 @@ def _producer(world: World, plan: Plan, records: Records, number: int) -> Produc
         name,
         plan.partitions,
         is_idempotent=number % 2 == 0,
-        pace_s=0.2,
+        pace_s=world.pace_s,
     )
 
 

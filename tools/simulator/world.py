@@ -44,6 +44,8 @@ ROLES: Final = ("admin", "coordinator", "produce", "fetch", FRONT_DOOR)
 KAFKA_PORT: Final = 9092
 DELAY_S: Final = (0.0002, 0.003)
 SUPERVISOR_S: Final = 1.0
+PACES_S: Final = (0.1, 0.4, 1.5)
+"""Mean time between two requests of a producer."""
 SETTINGS: Final[dict[str, Any]] = {
     "admin": AdminSettings,
     "coordinator": CoordinatorSettings,
@@ -91,6 +93,7 @@ class World:
         self.chance = random.Random(self.seed)
         self.network = self.loop.network = Network(self._delay_s, self._run_as)
         self.settings = drawn_settings(random.Random(f"settings {self.seed}"))
+        self.pace_s = self.chance.choice(PACES_S)
         self.note(" ".join(f"{name}={value}" for name, value in self.settings.items()))
         self.etcd = EtcdServer(self.network)
         self.store = StoreServer(self.loop, self.network, random.Random(f"store {self.seed}"))
