@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
@@ -321,3 +322,8 @@ async def judge(client: Client, records: Records, partitions: int, tries_max: in
     for (partition, offset), value in sorted(records.values.items()):
         log.setdefault(partition, []).append((offset, value))
     records.broken += records.history.violations(log)
+    records.broken += [
+        f"duplicate: {value!r} was sent once, and is there {count} times"
+        for value, count in Counter(records.values.values()).items()
+        if count > 1 and value.decode().split(":")[0] not in records.history.idempotent
+    ]

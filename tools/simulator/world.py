@@ -69,7 +69,7 @@ def drawn_settings(chance: random.Random) -> dict[str, int]:
         "segment_bytes": chance.choice((16 << 10, 4 << 20)),
         "bundle_direct_bytes": chance.choice((1, 8 << 10, 1 << 20)),
         "settle_ms": chance.choice((2_000, 10_000, 60_000, 900_000)),
-        "bundle_grace_ms": chance.choice((120_000, 900_000)),
+        "bundle_grace_ms": 120_000,
         "produce_timeout_min_ms": chance.choice((0, 5_000)),
         "produce_pipeline_max": chance.choice((1, 4)),
         "cache_bytes": chance.choice((1 << 16, 128 << 20)),
