@@ -12,9 +12,11 @@ UNITS := $(patsubst %/tests,unit-of-%,$(wildcard libs/*/tests services/*/tests c
 JOBS ?= $(shell echo $$(($$(nproc) + 1)))
 E2E_PROCESSES ?= 3
 ROUNDS ?= 3
+SECONDS ?= 600
+INSTANCES ?= 2
 TWO_TRIES := tools/two_tries.sh
 
-.PHONY: $(UNITS) help up test check fmt lint types contracts unit spark-test spark-types spark-unit images compose-test k8s-test compose-footprint spark-image spark-image-test gen gen-check e2e chaos chaos-readers chaos-bundles chaos-transactions upgrade-test ecosystem release release-test drill quotas tutorial fuzz bench bench-goals thin-pipe scale model model-small simulate mutants mutation deep lock vendor setup setup-dev clean login-timing security-page clients-secured access-outage
+.PHONY: $(UNITS) help up test check fmt lint types contracts unit spark-test spark-types spark-unit images compose-test k8s-test compose-footprint spark-image spark-image-test gen gen-check e2e e2e-long chaos upgrade-test ecosystem release release-test drill quotas tutorial fuzz bench bench-goals thin-pipe scale model model-small simulate mutants mutation deep lock vendor setup setup-dev clean login-timing security-page clients-secured access-outage
 
 help: ## what each target does
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 18
@@ -96,14 +98,10 @@ clients-secured: setup-dev ## each client by each mechanism at each kind of list
 	$(PYTEST) e2e/scenarios/test_secured_clients.py
 ecosystem: setup-dev ## MirrorMaker 2, Connect, Streams, Flink, Spring, libraries for streams in Python, and a schema registry, with kill -9 (needs Java; minutes)
 	$(PYTEST) e2e/scenarios/ecosystem
-chaos: setup-dev ## kill -9 and pauses, at length (CYCLES=50)
+chaos: setup-dev ## faults of every kind over real processes, and what clients were told; writes a page (SECONDS=600 SEED=… INSTANCES=2)
+	$(BIN)/python -m e2e.chaos --seconds $(SECONDS) --instances $(INSTANCES) $(if $(SEED),--seed $(SEED))
+e2e-long: setup-dev ## the scenarios that take long, each under the faults of one kind (CYCLES=50)
 	$(PYTEST) e2e -m chaos
-chaos-readers: setup-dev ## readers behind the tail while owners checkpoint and processes die (MINUTES=30; BUNDLES=1: with bundles)
-	$(PYTEST) --log-cli-level info e2e/scenarios/test_readers_behind.py -m chaos
-chaos-bundles: setup-dev ## bundles while epochs are ended by force and the store holds PUTs and DELETEs (MINUTES=60)
-	$(PYTEST) --log-cli-level info e2e/scenarios/test_bundle_chaos.py -m chaos
-chaos-transactions: setup-dev ## programs that read, process and write exactly once, while services die and stand still (MINUTES=10; SEED=…)
-	$(PYTEST) --log-cli-level info e2e/scenarios/test_exactly_once.py e2e/scenarios/test_transaction_chaos.py -m chaos
 upgrade-test: setup-dev ## an upgrade from an older version and the way back (FROM=a commit), and one to internal TLS, under load
 	$(PYTEST) --log-cli-level info e2e/scenarios/test_upgrade.py e2e/scenarios/test_internal_tls_rollout.py -m chaos
 release: setup-dev ## wheels, images with their ids, and bills of materials of this version, in out/release (needs docker and syft; BASE=…, BUILD_FLAGS='--network host'; PARTS=--no-images without docker)

@@ -23,6 +23,7 @@ from e2e.harness.compose import Compose  # noqa: E402 - after the line above
 FILES_SHOWN = 40
 SCENARIOS = Path(__file__).parent / "scenarios"
 LONGEST = (
+    "test_chaos",
     "test_spark_connector",
     "test_damage",
     "test_group_members",
@@ -30,7 +31,6 @@ LONGEST = (
     "test_quotas",
     "test_bystander",
     "test_spark_jobs",
-    "test_exactly_once",
     "test_groups",
     "test_command",
     "test_lost_etcd",

@@ -14,8 +14,9 @@ VENDOR = {name for name in ASSETS if name.startswith("vendor/")}
 STATIC = re.compile(r'^(?:import|export)\b[^"]*?"(\.[^"]+)";', re.MULTILINE)
 LOADED = re.compile(r'import\("(\.[^"]+)"\)')
 PRELOADED = re.compile(r'<link rel="modulepreload" href="/assets/([^"]+)">')
-FILES_MAX, SCREEN_BYTES_MAX, BYTES_MAX = 27, 80_000, 210_000
-"""Just above what there is. A change that needs more raises them, and says why."""
+FILES_MAX, SCREEN_BYTES_MAX, BYTES_MAX = 27, 85_000, 210_000
+"""Just above what there is. A change that needs more raises them, and says why. The screen of records has the most:
+three dialogs produce."""
 
 
 def text(name: str) -> str:

@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 from hypothesis import given
 from hypothesis import strategies as st
 from kafscale.client.admin_client import Client, KafkaTrouble
 from kafscale.client.json_lines import Record, to_line
-from kafscale.console.answers import Problem
+from kafscale.console.answers import Problem, problem_of
 from kafscale.console.api.produce import (
     HEADERS_MAX,
     LINES_MAX,
+    Given,
     GivenHeader,
     GivenRecord,
+    by_its_schema,
     lines_of,
     record_of,
 )
 from kafscale.console.decode.plain import Format, view_of
 from kafscale.console.records import sending
 from kafscale.console.records.sending import send, send_all
-from kafscale.console.routes import decoded
+from kafscale.console.routes import Call, decoded
 from kafscale.testkit.mock_kafka import mock_broker
 
 DONE_S = 60
@@ -75,6 +79,16 @@ def test_the_bounds_of_a_record() -> None:
     with pytest.raises(Problem, match="256 headers at most"):
         record_of(GivenRecord(key=None, value=None, headers=many))
     assert record_of(GivenRecord(key=None, value=None, headers=many[:2])).headers == (("a", None),) * 2
+
+
+async def test_only_a_key_or_a_value_is_written_by_a_schema_and_only_with_a_registry() -> None:
+    by_schema = Given(format="schema", text="{}", subject="orders-value")
+    call = cast(Call, SimpleNamespace(site=SimpleNamespace(schemas=None)))
+    with pytest.raises(Problem, match="start it with --schema-registry"):
+        await by_its_schema(call, "the value", by_schema)
+    header = GivenHeader(name="a", value=by_schema)
+    with pytest.raises(Problem, match="the header a is not schema: only a key or a value"):
+        record_of(GivenRecord(key=None, value=None, headers=[header]))
 
 
 def test_a_mistyped_field_is_refused() -> None:
@@ -143,3 +157,44 @@ def test_a_record_without_an_answer_may_have_been_written(monkeypatch: pytest.Mo
         monkeypatch.setattr(sending, "numbers_of", lambda *_: [0])
         (found,) = send_all(client, "orders", [Record(value=b"a")])
         assert "may have been written or not" in str(found)
+
+
+class RefusedProducer:
+    """Its login is refused while a record is under way, or `early`, before the first."""
+
+    early = False
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self._refuse = settings["error_cb"]
+        self.sent = 0
+
+    def list_topics(self, *_: object) -> None:
+        if self.early:
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+
+    def poll(self, _: float) -> None:
+        self._refuse(KafkaError(KafkaError._AUTHENTICATION))
+
+    def produce(self, *_: object, **__: object) -> None:
+        assert not self.early
+        self.sent += 1
+
+    def flush(self, wait_s: float) -> int:
+        self.poll(wait_s)
+        return self.sent
+
+
+@pytest.mark.parametrize(("early", "status"), [(False, 503), (True, 401)])
+def test_a_login_that_is_refused_while_a_record_is_under_way_leaves_its_outcome_unknown(
+    monkeypatch: pytest.MonkeyPatch, early: bool, status: int
+) -> None:
+    with mock_broker(monkeypatch) as bootstrap:
+        client = Client(bootstrap)
+        monkeypatch.setattr(sending, "numbers_of", lambda *_: [0])
+        monkeypatch.setattr(sending, "Producer", RefusedProducer)
+        monkeypatch.setattr(RefusedProducer, "early", early)
+        with pytest.raises(KafkaTrouble) as trouble:
+            send(client, "orders", Record(value=b"a"))
+    problem = problem_of(trouble.value)
+    assert problem.status == status
+    assert ("may have been written or not" in problem.sentence) != early

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import shlex
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
+from confluent_kafka import IsolationLevel
 from kafscale.client import json_lines
+from kafscale.client.admin_client import Client
+from kafscale.client.topics import EARLIEST
 from kafscale.console.answers import Problem
 from kafscale.console.api.records import ask_of, command_of, json_record, row_of
 from kafscale.console.api.showing import Showing
 from kafscale.console.records import cursor
+from kafscale.console.records import page as page_module
 from kafscale.console.records.merge import Span, Walk
-from kafscale.console.records.page import Page
+from kafscale.console.records.page import Page, page_of_records
 from kafscale.console.records.reading import Record
 
 RECORD = Record(
@@ -65,6 +71,26 @@ def test_the_ends_of_the_logs_have_no_further_page() -> None:
     assert row_of(page, Walk.OLDER, showing)["older"] is None
     assert row["items"][0]["timestamp_ms"] is None
     assert row["items"][0]["headers"][0]["value"]["format"] == "null"
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_an_empty_page_of_committed_records_counts_what_waits_for_open_transactions(
+    monkeypatch: pytest.MonkeyPatch, committed: bool
+) -> None:
+    def offsets_at(
+        _: Client, places: list[tuple[str, int]], time_ms: int, isolation: IsolationLevel | None = None
+    ) -> dict[tuple[str, int], SimpleNamespace]:
+        stable = isolation is IsolationLevel.READ_COMMITTED
+        end = 5 if time_ms == EARLIEST or stable else 8
+        return {place: SimpleNamespace(offset=end) for place in places}
+
+    monkeypatch.setattr(page_module, "numbers_of", lambda *_: [0, 1])
+    monkeypatch.setattr(page_module, "offsets_at", offsets_at)
+    monkeypatch.setattr(page_module, "walked", lambda *_, **__: None)
+    monkeypatch.setattr(page_module, "states_of", lambda *_: {})
+    query = {} if committed else {"isolation": "uncommitted"}
+    page = page_of_records(cast(Client, None), ask_of("orders", query))
+    assert row_of(page, Walk.OLDER, Showing())["waiting"] == (2 * 3 if committed else 0)
 
 
 def test_a_copy_as_json_is_a_line_that_produce_reads() -> None:

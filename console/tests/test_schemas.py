@@ -21,10 +21,12 @@ from hypothesis import strategies as st
 from kafscale.console.api.showing import Showing
 from kafscale.console.decode import registry as module
 from kafscale.console.decode import schemas as decoding
+from kafscale.console.decode.avro import avro_decoder
+from kafscale.console.decode.avro_writing import avro_encoder
 from kafscale.console.decode.plain import Format, View
 from kafscale.console.decode.protobuf import message_path, protobuf_decoder
 from kafscale.console.decode.registry import Registry, RegistryTrouble
-from kafscale.console.decode.schemas import Schemas, schema_id_of
+from kafscale.console.decode.schemas import Schemas, Unwritten, schema_id_of
 
 ORDER = {
     "type": "record",
@@ -88,6 +90,7 @@ BUYER = FieldDescriptorProto(
 ORDER_TEXT = 'syntax = "proto3"; import "people/person.proto"; message Order { people.Person buyer = 1; }'
 
 
+LATEST = {"orders-value": AVRO, "shop-value": PROTOBUF, "json-value": JSON, "nonsense": NONSENSE}
 SUBJECTS = {("people-value", 1): json.dumps(PERSON), ("people/proto", 2): PEOPLE}
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -102,7 +105,12 @@ async def registry(answer: Answer | None = None, asked: list[str] | None = None)
                 return web.json_response(SCHEMAS[int(number)])
             case ["schemas", "ids", number, "versions"] if int(number) == AVRO:
                 return web.json_response([{"subject": "orders-value", "version": 3}])
-            case ["subjects", *subject, "versions", version]:
+            case ["subjects", subject, "versions", "latest"] if subject in LATEST:
+                number = LATEST[subject]
+                return web.json_response({"subject": subject, "version": 3, "id": number, **SCHEMAS[number]})
+            case ["subjects", *subject, "versions", version] if ("/".join(subject), version) in (
+                (name, str(number)) for name, number in SUBJECTS
+            ):
                 return web.json_response({"schema": SUBJECTS["/".join(subject), int(version)]})
         return web.json_response({"error_code": 40403}, status=404)
 
@@ -321,3 +329,110 @@ def test_any_bytes_have_a_path_or_are_refused(data: bytes) -> None:
 def test_only_a_zero_byte_and_an_id_are_a_header() -> None:
     assert schema_id_of(framed(7, b"")) == 7
     assert [schema_id_of(each) for each in (None, b"", b"\0\0\0\0", b"\1\0\0\0\7x")] == [None] * 4
+
+
+ORDER_JSON = {
+    "id": EXACT,
+    "price": "123456789012345678.90",
+    "at": "2026-01-31T08:00:00+00:00",
+    "raw": "0x00ff",
+    "buyer": {"name": "Ada"},
+}
+
+
+async def test_what_a_page_shows_of_avro_and_protobuf_is_written_again_as_the_same_bytes() -> None:
+    order = avro(
+        {
+            "id": EXACT,
+            "price": Decimal("123456789012345678.90"),
+            "at": datetime(2026, 1, 31, 8, tzinfo=UTC),
+            "raw": b"\0\xff",
+            "buyer": {"name": "Ada"},
+        }
+    )
+    first = framed(PROTOBUF, b"\x00\x0a\x01x")
+    async with schemas() as known:
+        assert await known.encoded("orders-value", json.dumps(ORDER_JSON)) == framed(AVRO, order)
+        assert await known.encoded("shop-value", '{"a": "x"}') == first
+
+
+@pytest.mark.parametrize(
+    ("subject", "text", "reason"),
+    [
+        ("orders-value", "{", "Expecting property name"),
+        ("orders-value", "[]", "the value is not an object"),
+        ("orders-value", json.dumps(ORDER_JSON | {"idd": 1}), "has the field idd, which com.example.Order"),
+        (
+            "orders-value",
+            json.dumps({**ORDER_JSON, "buyer": {}}),
+            "the value.buyer does not have the field name",
+        ),
+        ("orders-value", json.dumps(ORDER_JSON | {"id": 1 << 63}), "the value.id is not a number of 64 bits"),
+        ("orders-value", json.dumps(ORDER_JSON | {"id": True}), "the value.id is not a whole number"),
+        (
+            "orders-value",
+            json.dumps(ORDER_JSON | {"price": 1.5}),
+            "the value.price is not a decimal in quotes",
+        ),
+        ("orders-value", json.dumps(ORDER_JSON | {"price": "1.005"}), "with 2 places at most"),
+        ("orders-value", json.dumps(ORDER_JSON | {"price": "1e19"}), "of 20 digits at most"),
+        ("orders-value", json.dumps(ORDER_JSON | {"price": "1E999999999"}), "of 20 digits at most"),
+        ("orders-value", json.dumps(ORDER_JSON | {"at": "2026-01-31T08:00"}), "a time with a time zone"),
+        ("orders-value", json.dumps(ORDER_JSON | {"at": "2026-01-31T08:00:00.0001Z"}), "whole milliseconds"),
+        ("orders-value", json.dumps(ORDER_JSON | {"raw": "00ff"}), "the value.raw is not bytes in hex"),
+        ("shop-value", '{"b": "x"}', 'no field named "b"'),
+        ("nonsense", "{}", "no valid .proto"),
+        ("json-value", "{}", "it is a JSON Schema"),
+    ],
+)
+async def test_what_is_not_of_its_schema_is_not_written(subject: str, text: str, reason: str) -> None:
+    async with schemas() as known:
+        with pytest.raises(Unwritten, match=reason):
+            await known.encoded(subject, text)
+
+
+@pytest.mark.parametrize("subject", ["", "..", "none", "x" * 1_000, "a/../../schemas/ids/1"])
+async def test_a_subject_that_the_registry_does_not_have_is_a_reason(subject: str) -> None:
+    async with schemas() as known:
+        with pytest.raises(RegistryTrouble):
+            await known.encoded(subject, "{}")
+
+
+UNION = [
+    "null",
+    "boolean",
+    "long",
+    "double",
+    {"type": "enum", "name": "Size", "symbols": ["S", "M"]},
+    {"type": "fixed", "name": "Two", "size": 2},
+    "string",
+    {"type": "array", "items": "long"},
+    {"type": "record", "name": "A", "fields": [{"name": "a", "type": "int"}]},
+    {"type": "record", "name": "B", "fields": [{"name": "b", "type": ["null", "B"], "default": None}]},
+]
+UNIONS = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(1 << 63), (1 << 63) - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.sampled_from(["S", "M", "0x00ff", "other"])
+    | st.lists(st.integers(-9, 9))
+    | st.builds(lambda number: {"a": number}, st.integers(-9, 9))
+    | st.just({"b": {"b": None}})
+)
+
+
+@given(UNIONS)
+def test_every_value_of_a_union_is_read_as_it_was_written(value: object) -> None:
+    data = avro_encoder(json.dumps(UNION), [])(json.dumps(value))
+    text, _ = avro_decoder(json.dumps(UNION), [])(data)
+    assert json.loads(text) == value
+
+
+async def test_a_text_that_takes_too_long_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decoding, "TRY_TIMEOUT_S", 0.0)
+    async with schemas() as known:
+        with pytest.raises(Unwritten, match="was ended"):
+            await known.encoded("orders-value", json.dumps(ORDER_JSON))
+        monkeypatch.undo()
+        assert await known.encoded("shop-value", '{"a": "x"}')

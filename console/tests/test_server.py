@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from contextlib import asynccontextmanager
@@ -14,7 +15,7 @@ import pytest
 from kafscale.access.acl import Operation, ResourceType
 from kafscale.access.protocol import SecurityProtocol
 from kafscale.client.security import OPEN
-from kafscale.console import table
+from kafscale.console import server, table
 from kafscale.console.answers import Lines, Problem, Row, bad_request
 from kafscale.console.logins import Entrance, Login
 from kafscale.console.rights import Admits, Resource, on_cluster, on_topic
@@ -50,8 +51,15 @@ async def _bug(_: Call) -> Row:
     raise KeyError("<script>secret</script>")
 
 
+async def _wait(_: Call) -> Row:
+    await asyncio.Event().wait()
+    return {}
+
+
 ROUTES = (
     *table.ROUTES,
+    Route(method="GET", path="/wait", handler=_wait, needs=Admits.LOGIN),
+    Route(method="POST", path="/wait", handler=_wait, needs=Admits.LOGIN, changes=True),
     Route(method="GET", path="/echo/{topic}", handler=_echo, needs=on_topic(Operation.DESCRIBE)),
     Route(method="GET", path="/read/{topic}", handler=_echo, needs=on_topic(Operation.READ)),
     Route(method="GET", path="/all", handler=_echo, needs=on_cluster(Operation.DESCRIBE)),
@@ -160,6 +168,18 @@ async def test_an_answer_that_goes_on_ends_with_its_problem() -> None:
     async with console() as session, session.get(f"{API}/lines") as answer:
         lines = [msgspec.json.decode(line) for line in (await answer.text()).splitlines()]
     assert lines == [{"n": 1}, {"error": "bad_request", "sentence": "the end"}]
+
+
+async def test_a_change_without_an_answer_in_time_may_still_take_effect(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(server, "CALL_TIMEOUT_S", 0.0)
+    async with console() as session:
+        async with session.post(f"{API}/wait", headers=changing(session)) as answer:
+            changed = answer.status, (await answer.json())["error"]
+        async with session.get(f"{API}/wait") as answer:
+            read = answer.status, (await answer.json())["error"]
+    assert (changed, read) == ((503, "outcome_unknown"), (503, "no_answer"))
 
 
 async def test_a_bug_shows_nothing_of_itself_and_ends_nothing() -> None:

@@ -6,7 +6,7 @@ A member commits to a separate partition and reads the offset back. `checkers/co
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -89,6 +89,10 @@ class System:
         self.etcd.kill()
 
 
+def nobody_asks() -> None:
+    """What a member calls after each acknowledged commit, if nobody says otherwise."""
+
+
 @dataclass(slots=True)
 class Member:
     """Joins its group, again if necessary; commits to its partition, and reads the offset back."""
@@ -100,6 +104,7 @@ class Member:
     events: list[Event] = field(default_factory=list)
     acknowledged: int = 0
     errors: list[str] = field(default_factory=list)
+    on_ack: Callable[[], None] = nobody_asks
     _next: int = 0
     _identity: Classic | Modern | None = None
 
@@ -174,6 +179,7 @@ class Member:
         if error == ErrorCode.NONE:
             self.events.append(Acknowledged(offset))
             self.acknowledged += 1
+            self.on_ack()
         else:
             self.events.append(Refused(offset) if error in REFUSALS else Unknown(offset))
         return error
@@ -243,12 +249,12 @@ def system_of(folder: Path, *node_ids: int, env: Mapping[str, str] | None = None
         system.kill()
 
 
-def committing_members(system: System, groups: int) -> list[Member]:
+def committing_members(bootstrap: str, groups: int) -> list[Member]:
     """Members of groups of both protocols. Creates their topic."""
-    admin = AdminClient({"bootstrap.servers": system.bootstrap})
+    admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic(TOPIC, MEMBERS, 1)])[TOPIC].result(60)
     return [
-        Member(system.bootstrap, f"group{n}", index, is_modern=n % 2 == 1)
+        Member(bootstrap, f"group{n}", index, is_modern=n % 2 == 1)
         for n in range(groups)
         for index in range(MEMBERS)
     ]

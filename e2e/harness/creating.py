@@ -26,6 +26,7 @@ class Creator:
 
     bootstrap: str
     prefix: str
+    pause_s: float = PAUSE_S
     created: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     _stop: threading.Event = field(default_factory=threading.Event)
@@ -42,21 +43,21 @@ class Creator:
         finally:
             self._stop.set()
             thread.join(END_TIMEOUT_S)
-        assert self.errors == []
+        assert self.errors == [], self.errors
         assert set(self.created) <= set(self._client().list_topics(timeout=CALL_TIMEOUT_S).topics)
 
     def goes_on(self) -> None:
         """Waits for one more topic."""
         before = len(self.created)
         until("a topic is made", lambda: len(self.created) > before or bool(self.errors), END_TIMEOUT_S)
-        assert self.errors == []
+        assert self.errors == [], self.errors
 
     def _client(self) -> AdminClient:
         return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
 
     def _work(self) -> None:
         admin = self._client()
-        while not self._stop.wait(PAUSE_S):
+        while not self._stop.wait(self.pause_s):
             name = f"{self.prefix}-{len(self.created)}"
             error = self._create(admin, name)
             # A call whose answer was lost may have made it.

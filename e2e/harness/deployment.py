@@ -37,10 +37,10 @@ def s3_env(server: SeaweedServer) -> dict[str, str]:
     }
 
 
-def fsck_by_settings(env: dict[str, str], etcd: str) -> subprocess.CompletedProcess[str]:
+def fsck_by_settings(env: dict[str, str], etcd: str, *words: str) -> subprocess.CompletedProcess[str]:
     """`kafscale fsck` of whatever KAFSCALE_* names."""
     return subprocess.run(
-        [*KAFSCALE, "fsck"],
+        [*KAFSCALE, "fsck", *words],
         env={**os.environ, **env, "KAFSCALE_ETCD_ENDPOINTS": etcd},
         capture_output=True,
         text=True,

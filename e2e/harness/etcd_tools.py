@@ -13,7 +13,7 @@ from kafscale.runtime.debian_packages import NotFetched, unpacked
 
 from e2e.harness.builds import built_once
 
-RESTORE_S: Final = 120.0
+RUN_S: Final = 120.0
 MEMBER: Final = "n0=unix://peer:0"
 """The only member of the etcd of `kafscale up`."""
 
@@ -35,18 +35,27 @@ def etcdctl() -> str:
         pytest.skip(str(missing))
 
 
-def restore_etcd(snapshot: Path, data_dir: Path, member: str = MEMBER) -> None:
-    """Makes the data directory of an etcd with this only member."""
+def restore_etcd(snapshot: Path, data_dir: Path, member: str = MEMBER, cluster: str = "") -> None:
+    """Makes the data directory of a member. `cluster`: all members, if it is not the only one."""
     name, _, url = member.partition("=")
-    line = [etcdctl(), "snapshot", "restore", str(snapshot), "--data-dir", str(data_dir), "--name", name]
-    line += ["--initial-cluster", member, "--initial-advertise-peer-urls", url]
+    places = ["--data-dir", str(data_dir), "--name", name]
+    peers = ["--initial-cluster", cluster or member, "--initial-advertise-peer-urls", url]
+    _run("snapshot", "restore", str(snapshot), *places, *peers)
+    data_dir.chmod(0o700)
+
+
+def save_etcd(endpoint: str, snapshot: Path) -> None:
+    """Takes a snapshot of the member that answers there."""
+    _run("--endpoints", endpoint, "snapshot", "save", str(snapshot))
+
+
+def _run(*words: str) -> None:
     done = subprocess.run(
-        line,
+        [etcdctl(), *words],
         env={**os.environ, "ETCDCTL_API": "3"},
         capture_output=True,
         text=True,
-        timeout=RESTORE_S,
+        timeout=RUN_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    data_dir.chmod(0o700)

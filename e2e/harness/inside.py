@@ -6,7 +6,7 @@ import asyncio
 import functools
 import threading
 import urllib.request
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from http.client import HTTPResponse
@@ -45,18 +45,36 @@ def _loop() -> asyncio.AbstractEventLoop:
     return loop
 
 
+def leader_of(endpoints: Sequence[str]) -> str | None:
+    """The member of etcd that says it leads; None: no one does."""
+
+    async def ask() -> str | None:
+        for endpoint in endpoints:
+            client = EtcdClient.connect([endpoint])
+            try:
+                if (await client.status()).is_leader:
+                    return endpoint
+            except EtcdError:
+                continue
+            finally:
+                await client.close()
+        return None
+
+    return asyncio.run_coroutine_threadsafe(ask(), _loop()).result()
+
+
 @dataclass(frozen=True, slots=True)
 class Inside:
     """The etcd of one cluster. Each call opens a connection, so any thread may call."""
 
-    etcd: str
+    etcd: str  # its endpoints, with commas
     keys: Keyspace = field(default_factory=Keyspace)
     user: str | None = None
     password: str | None = field(default=None, repr=False)
 
     def _ask(self, question: Callable[[EtcdClient], Awaitable[T]]) -> T:
         async def run() -> T:
-            client = EtcdClient.connect([self.etcd], user=self.user, password=self.password)
+            client = EtcdClient.connect(self.etcd.split(","), user=self.user, password=self.password)
             try:
                 return await question(client)
             finally:

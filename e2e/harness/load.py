@@ -47,6 +47,8 @@ class Load:
     """Records of each producer."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Of the clients: how they log in."""
+    on_ack: Callable[[str, int], None] = lambda _producer, _partition: None
+    """Called after each acknowledgement, in the thread of its producer."""
     errors: list[str] = field(default_factory=list)
     heard: list[str] = field(default_factory=list)
     """What the library reported of connections; it goes on by itself."""
@@ -152,6 +154,7 @@ class Load:
         self._counts[pair] += 1
         self._silence_s = max(self._silence_s, now - self._last_s.get(pair, now))
         self._last_s[pair] = now
+        self.on_ack(producer, partition)
 
     def _hear(self, error: KafkaError) -> None:
         """Brokers go away in these tests; librdkafka reconnects by itself."""
@@ -173,18 +176,18 @@ def read_everything(
         }
     )
     try:
-        bounds = {
-            partition: _bounds(consumer, TopicPartition(topic, partition)) for partition in range(partitions)
+        found = {
+            partition: bounds(consumer, TopicPartition(topic, partition)) for partition in range(partitions)
         }
-        ends = {partition: end for partition, (_, end) in bounds.items()}
-        counts = {partition: end - start for partition, (start, end) in bounds.items()}
+        ends = {partition: end for partition, (_, end) in found.items()}
+        counts = {partition: end - start for partition, (start, end) in found.items()}
         log: dict[int, list[tuple[int, bytes]]] = {partition: [] for partition in ends}
         consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in ends])
         deadline = time.monotonic() + SILENCE_MAX_S
         while any(len(log[partition]) < count for partition, count in counts.items()):
             read = {partition: len(records) for partition, records in log.items()}
             assert time.monotonic() < deadline, (
-                f"records are missing between log starts and high watermarks {bounds}: {read}"
+                f"records are missing between log starts and high watermarks {found}: {read}"
             )
             # It waits for that many messages or the whole timeout, so the timeout is short.
             for message in consumer.consume(5000, timeout=READ_SLICE_S):
@@ -199,7 +202,7 @@ def read_everything(
         consumer.close()
 
 
-def _bounds(consumer: Consumer, place: TopicPartition) -> tuple[int, int]:
+def bounds(consumer: Consumer, place: TopicPartition) -> tuple[int, int]:
     """Log start and high watermark. Java's consumer retries retriable errors; librdkafka's call does not."""
     deadline = time.monotonic() + BOUNDS_WITHIN_S
     while True:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from kafscale.storage.objects import IfAbsent, ObjectNotFound, ObjectStore, PreconditionFailed
 
 from e2e.harness.inside import BUNDLE_SUFFIX, Inside
-from e2e.harness.law import nap
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,17 +64,3 @@ def bring_back(open_store: Callable[[], ObjectStore], lost: Lost) -> None:
             await store.close()
 
     asyncio.run(bring())
-
-
-def lost_for_a_while(
-    open_store: Callable[[], ObjectStore], inside: Inside, topic: str, chance: random.Random, seconds: float
-) -> bool:
-    """Whether a bundle was lost for that long."""
-    lost = take_away(open_store, inside, topic, chance)
-    if lost is None:
-        return False
-    try:
-        nap(seconds)
-    finally:
-        bring_back(open_store, lost)
-    return True

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import socket
 import struct
 from collections.abc import Sequence
@@ -125,7 +126,7 @@ class Wire:
 
     @classmethod
     async def open(cls, bootstrap: str, client_id: str = "raw") -> Self:
-        host, port = bootstrap.rsplit(":", 1)
+        host, port = random.choice(bootstrap.split(",")).rsplit(":", 1)
         async with asyncio.timeout(ANSWER_TIMEOUT_S):
             return cls(*await asyncio.open_connection(host, int(port)), client_id)
 

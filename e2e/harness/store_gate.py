@@ -1,7 +1,8 @@
-"""Stands in front of an S3 server, reports each request to `show`, and holds some that write or delete.
+"""Stands in front of an S3 server and reports each request to `show`; holds, doubles or refuses some.
 
 A held request arrives late, whether or not its sender still waits: the gate reads all of it before it holds it. So a
-PUT may arrive after the sender has sent it again or has given it up, and a DELETE after somebody has looked.
+PUT may arrive after the sender has sent it again or has given it up, and a DELETE after somebody has looked. A doubled
+one arrives twice; its sender hears of the first. A refused one never arrives: its answer is 503 Slow Down.
 """
 
 from __future__ import annotations
@@ -18,6 +19,10 @@ HEADERS_MAX: Final = 64 << 10
 CHUNK: Final = 256 << 10
 ANSWER_S: Final = 60.0
 START_S: Final = 10.0
+REFUSAL: Final = (
+    b"HTTP/1.1 503 Slow Down\r\nContent-Type: application/xml\r\nContent-Length: 80\r\n\r\n"
+    b'<?xml version="1.0"?><Error><Code>SlowDown</Code><Message>slow</Message></Error>'
+)
 HELD_METHODS: Final = (b"PUT", b"DELETE", b"POST")
 """POST: the DELETE of many objects."""
 
@@ -25,8 +30,9 @@ HELD_METHODS: Final = (b"PUT", b"DELETE", b"POST")
 class StoreGate:
     """`with StoreGate("127.0.0.1", port, seed) as gate:` then connect to `gate.endpoint`.
 
-    `share` of the requests are held for a random time up to `hold_max_s`. Both may change at any time. `show` is
-    called with each request, its headers and its body, in the gate's thread.
+    `share` of the requests that write or delete are held for a random time up to `hold_max_s`, and `double_share` of
+    them arrive twice. `refuse_share` of all requests are refused. These may change at any time. `show` is called with
+    each request, its headers and its body, in the gate's thread.
     """
 
     def __init__(
@@ -41,6 +47,10 @@ class StoreGate:
         self._port = 0
         self.share = 0.0
         self.hold_max_s = 0.0
+        self.double_share = 0.0
+        self.refuse_share = 0.0
+        self.doubled = 0
+        self.refused = 0
         self.held: Counter[str] = Counter()
         """By method."""
         self.holding = 0
@@ -78,11 +88,19 @@ class StoreGate:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection. Each request is read whole, so its answer is the only thing under way."""
-        to_reader, to_writer = await asyncio.open_connection(*self._target)
+        try:
+            to_reader, to_writer = await asyncio.open_connection(*self._target)
+        except ConnectionError:  # the server is down
+            writer.close()
+            return
         back = asyncio.create_task(_copy(to_reader, writer))
         try:
             while (request := await _read_request(reader)) is not None:
-                await self._pass_on(request, to_writer, reader, back)
+                if self._chance.random() < self.refuse_share:
+                    self.refused += 1
+                    writer.write(REFUSAL)
+                else:
+                    await self._pass_on(request, to_writer, reader, back)
         except ConnectionError:  # as the sender finds out
             return
         finally:
@@ -107,9 +125,22 @@ class StoreGate:
             self.holding -= 1
         to_writer.write(request)
         await to_writer.drain()
+        if method in HELD_METHODS and self._chance.random() < self.double_share:
+            self.doubled += 1
+            await self._send_again(request)
         if holds and reader.at_eof():
             self.late += 1
             await asyncio.wait({back}, timeout=ANSWER_S)  # the server drops a request whose connection ends
+
+    async def _send_again(self, request: bytes) -> None:
+        """On a connection of its own; nobody hears the answer."""
+        reader, writer = await asyncio.open_connection(*self._target)
+        try:
+            writer.write(request)
+            await writer.drain()
+            await asyncio.wait({asyncio.ensure_future(reader.read(1))}, timeout=ANSWER_S)
+        finally:
+            writer.close()
 
 
 async def _read_request(reader: asyncio.StreamReader) -> bytes | None:

@@ -13,6 +13,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 from e2e.harness.builds import SHORT_LIVED
 from e2e.harness.clients import maven_built, python_program, require
+from e2e.harness.load import bounds
 from e2e.harness.services import dying_with_parent, until
 
 COMMITTED, UNCOMMITTED = "read_committed", "read_uncommitted"
@@ -163,7 +164,7 @@ def _consumer(bootstrap: str, isolation: str) -> Iterator[Consumer]:
 def stable_end(bootstrap: str, topic: str, partition: int = 0) -> int:
     """The last stable offset, as ListOffsets says it."""
     with _consumer(bootstrap, COMMITTED) as consumer:
-        _, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=READ_TIMEOUT_S)
+        _, end = bounds(consumer, TopicPartition(topic, partition))
     return int(end)
 
 
@@ -174,7 +175,7 @@ def read(
     where = TopicPartition(topic, partition, begin)
     found: list[tuple[int, str]] = []
     with _consumer(bootstrap, isolation) as consumer:
-        start, end = consumer.get_watermark_offsets(where, timeout=READ_TIMEOUT_S)
+        start, end = bounds(consumer, where)
         consumer.assign([where])
 
         def at_end() -> bool:

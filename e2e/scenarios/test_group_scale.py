@@ -80,7 +80,7 @@ def system(tmp_path: Path) -> Iterator[System]:
 
 
 async def test_no_commit_is_lost_while_coordinators_are_scaled_up_and_down(system: System) -> None:
-    members = committing_members(system, GROUPS)
+    members = committing_members(system.bootstrap, GROUPS)
     async with living(members):
         await all_commit(members, "every member commits", BEGIN_S)
         for node_ids in SIZES[1:]:

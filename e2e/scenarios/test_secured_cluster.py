@@ -41,10 +41,11 @@ from kafscale.access.acl import Operation
 from kafscale.console.rights import Admits
 from kafscale.console.routes import API
 from kafscale.testkit.authority import Authority
+from playwright.sync_api import expect
 
 from e2e.harness.apache import kafka_version
 from e2e.harness.cluster import KAFSCALE
-from e2e.harness.console_page import console_of
+from e2e.harness.console_page import Visitor, chromium, console_of
 from e2e.harness.console_rights import Person, Who, complaint, guarded, path_of
 from e2e.harness.deployment import Deployment
 from e2e.harness.kafka_tools import require_java, tools
@@ -421,6 +422,51 @@ def test_a_look_at_lists_is_no_denial_in_the_audit_log(
     typed = "the audit log has what the user typed, and nothing else"
     until(typed, lambda: len(denials(secured, who)) > before, TIMEOUT_S)
     assert ["TOPIC:LITERAL" in line for line in denials(secured, who)[before:]] == [True]
+
+
+SCREENS = (
+    "/", "/topics", "/topics/{topic}", "/topics/{topic}/partitions", "/topics/{topic}/configs",
+    "/topics/{topic}/groups", "/topics/{topic}/change", "/groups", "/groups/{topic}", "/sql", "/access",
+    "/access/acls", "/access/quotas", "/transactions", "/storage", "/cost", "/health",
+)  # fmt: skip
+
+
+def test_a_person_with_few_rights_sees_their_own_names_and_sentences_in_the_browser(
+    secured: Secured, topic: str, console: str
+) -> None:
+    """bob may read one topic and describe one group. Each screen opens, none names what is not bob's, and what bob may
+    not see is a sentence."""
+    foreign = f"secret-{topic}"
+    done(secured.admin.create_topics([NewTopic(foreign, num_partitions=1)]))
+    for group in (topic, foreign):
+        offsets = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0, 0)])
+        done(secured.admin.alter_consumer_group_offsets([offsets]))
+    acls = [rule("bob", READ, TOPIC, topic), rule("bob", AclOperation.DESCRIBE, GROUP, topic)]
+    done(secured.admin.create_acls(acls))
+    with chromium() as browser:
+        visitor = Visitor(browser.new_context().new_page(), console)
+        page, statuses = visitor.page, list[int]()
+        visitor.expected |= {"401", "403"}
+        page.on("response", lambda answer: statuses.append(answer.status))
+        page.goto(console)
+        page.get_by_label("User").fill("bob")
+        page.get_by_label("Password").fill(BOBS)
+        page.get_by_role("button", name="Log in").click()
+        expect(page.get_by_role("link", name="Topics").first).to_be_visible()
+        refused: dict[str, str] = {}
+        for screen in SCREENS:
+            visitor.go(screen.format(topic=topic))
+            expect(page.locator("[aria-busy=true]")).to_have_count(0)
+            page.wait_for_load_state("networkidle")
+            assert foreign not in page.content(), screen
+            if (alert := page.get_by_role("alert")).count():
+                refused[screen] = alert.first.inner_text()
+        assert max(statuses) < HTTPStatus.INTERNAL_SERVER_ERROR
+        own = {"/", "/topics", "/topics/{topic}", "/groups", "/groups/{topic}", "/sql", "/transactions"}
+        assert not own & refused.keys(), refused
+        assert {"/access", "/access/acls", "/storage", "/cost", "/health"} <= refused.keys()
+        assert all("user bob may not" in sentence for sentence in refused.values()), refused
+        visitor.check()
 
 
 def denials(secured: Secured, user: str) -> list[str]:

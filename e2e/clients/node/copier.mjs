@@ -3,7 +3,7 @@ import { Kafka, logLevel } from 'kafkajs'
 
 const args = Object.fromEntries(
   process.argv.slice(2).flatMap((word, i, all) => (i % 2 ? [] : [[word.slice(2), all[i + 1]]])))
-const kafka = new Kafka({ brokers: [args.bootstrap], logLevel: logLevel.ERROR })
+const kafka = new Kafka({ brokers: args.bootstrap.split(","), logLevel: logLevel.ERROR })
 let stopping = false
 process.on('SIGTERM', () => { stopping = true })
 

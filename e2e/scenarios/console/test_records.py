@@ -23,7 +23,7 @@ from e2e.harness.cluster import KAFSCALE, Cluster
 from e2e.harness.console_page import Visitor, console_of
 from e2e.harness.secured import done
 
-ONE = ("bytes", "money", "held", "live", "sent", "lines", "avro")
+ONE = ("bytes", "money", "held", "live", "sent", "lines", "avro", "dead", "retried")
 RECORDS = 120
 FIRST_MS = 1_790_000_000_000
 HOSTILE = "<img src=x onerror=alert(1)>"
@@ -196,7 +196,10 @@ def test_records_of_an_open_transaction_are_marked_until_it_ends(visitor: Visito
         visitor.go(f"/topics/held{screen}isolation=uncommitted")
         assert [row[4].split() for row in visitor.cells()] == [["open", "pending"]]
     visitor.go("/topics/held")
-    expect(page.get_by_text("There is no record yet.")).to_be_visible()
+    expect(page.get_by_text("At most 1 record is in an open transaction")).to_be_visible()
+    expect(page.get_by_text("There is no record yet.")).to_have_count(0)
+    page.get_by_role("button", name="Show uncommitted records").click()
+    expect(page.locator("tbody tr")).to_contain_text("pending")
     bank.commit_transaction(60)
     visitor.go("/topics/held?isolation=uncommitted")
     assert [row[4] for row in visitor.cells()] == ["pending"]
@@ -300,16 +303,55 @@ def test_lines_of_json_become_records_and_one_wrong_line_sends_nothing(visitor: 
     expect(page.get_by_label("Value as text")).to_contain_text("1")
 
 
+def test_records_are_produced_to_another_topic_with_chosen_headers(
+    visitor: Visitor, cluster: Cluster
+) -> None:
+    producer = Producer({"bootstrap.servers": cluster.bootstrap})
+    for number in range(2):
+        headers: list[tuple[str, str | bytes | None]] = [("trace", b"t"), ("error", b"timeout")]
+        producer.produce("dead", f"failed-{number}", f"k{number}", headers=headers)
+    assert producer.flush(60) == 0
+    page = visitor.page
+    visitor.expected.add("403")
+    for screen in ("/topics/dead", "/topics/dead/search?text=failed-1"):
+        visitor.go(screen)
+        page.get_by_role("button", name="Produce to another topic…").click()
+        dialog = page.get_by_role("dialog")
+        dialog.get_by_label("Topic").fill("no-such-topic")
+        dialog.get_by_label("Headers").select_option("some")
+        dialog.get_by_label("Names of headers").fill("trace")
+        dialog.get_by_role("button", name="Send").click()
+        expect(dialog.get_by_role("alert")).to_contain_text("may not write to topic 'no-such-topic'")
+        dialog.get_by_label("Topic").fill("retried")
+        dialog.get_by_role("button", name="Send").click()
+        expect(dialog.get_by_role("status")).to_contain_text("Written: ")
+        visitor.inspect("redrive")
+        dialog.get_by_role("button", name="Close").click()
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "none"})
+    consumer.assign([TopicPartition("retried", 0, 0)])
+    found = [(each.value(), each.key(), each.headers()) for each in consumer.consume(3, 60)]
+    consumer.close()
+    first, second = ((b"failed-%d" % number, b"k%d" % number, [("trace", b"t")]) for number in range(2))
+    assert found == [first, second, second]
+
+
 @contextmanager
 def registry_of(schema_id: int, schema: Mapping[str, Any]) -> Iterator[str]:
-    """A registry with one schema."""
+    """A registry with one schema, of the subject avro-value."""
 
     class Answers(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            there = self.path == f"/schemas/ids/{schema_id}"
-            self.send_response(HTTPStatus.OK if there else HTTPStatus.NOT_FOUND)
+            latest = {"subject": "avro-value", "version": 1, "id": schema_id}
+            there: dict[str, dict[str, Any]] = {
+                f"/schemas/ids/{schema_id}": {},
+                "/subjects/avro-value/versions/latest": latest,
+            }
+            found = there.get(self.path)
+            self.send_response(HTTPStatus.NOT_FOUND if found is None else HTTPStatus.OK)
             self.end_headers()
-            self.wfile.write(json.dumps({"schema": json.dumps(schema)} if there else {}).encode())
+            self.wfile.write(
+                json.dumps({} if found is None else found | {"schema": json.dumps(schema)}).encode()
+            )
 
         def log_message(self, *_: object) -> None:
             return
@@ -320,7 +362,7 @@ def registry_of(schema_id: int, schema: Mapping[str, Any]) -> Iterator[str]:
         server.shutdown()
 
 
-def test_avro_is_decoded_by_a_registry(browser: Browser, cluster: Cluster) -> None:
+def test_avro_is_decoded_and_written_by_a_registry(browser: Browser, cluster: Cluster) -> None:
     field = {"name": "exact", "type": "long"}
     schema = {"type": "record", "name": "Order", "namespace": "shop", "fields": [field]}
     body = io.BytesIO()
@@ -344,5 +386,21 @@ def test_avro_is_decoded_by_a_registry(browser: Browser, cluster: Cluster) -> No
             expect(
                 page.get_by_text("not decoded by schema 8: the registry does not have /schemas/ids/8")
             ).to_be_visible()
+            visitor.go("/topics/avro")
+            visitor.expected.add("400")
+            page.get_by_role("button", name="Produce…", exact=True).click()
+            dialog = page.get_by_role("dialog")
+            dialog.get_by_label("Value as").select_option("schema")
+            expect(dialog.get_by_label("Subject")).to_have_value("avro-value")
+            dialog.get_by_label("Value", exact=True).fill('{"exakt": 1}')
+            dialog.get_by_role("button", name="Send").click()
+            expect(dialog.get_by_role("alert")).to_contain_text(
+                "has the field exakt, which shop.Order does not have"
+            )
+            visitor.inspect("produce-by-schema")
+            dialog.get_by_label("Value", exact=True).fill(f'{{"exact": {EXACT}}}')
+            dialog.get_by_role("button", name="Send").click()
+            dialog.get_by_role("link", name="partition 0, offset 2").click()
+            expect(page.get_by_text(f'"exact": {EXACT}').first).to_be_visible()
             context.close()
             visitor.check()

@@ -6,21 +6,39 @@ import asyncio
 import struct
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from socketserver import StreamRequestHandler, ThreadingTCPServer
+from types import SimpleNamespace
 
 import pytest
-from kafscale.client.admin_client import Client, KafkaTrouble, Passing, failure, patiently
-from kafscale.client.groups import commit_offsets, committed_by_group, delete_offsets
+from confluent_kafka import KafkaError, KafkaException
+from kafscale.access.acl import AclBinding, AclFilter, Operation, PatternType, Permission, ResourceType
+from kafscale.access.principals import user
+from kafscale.client import admin_client, transactions
+from kafscale.client.acls import create_acls, delete_acls
+from kafscale.client.admin_client import (
+    Client,
+    KafkaTrouble,
+    OutcomeUnknown,
+    Passing,
+    failure,
+    patiently,
+)
+from kafscale.client.groups import commit_offsets, committed_by_group, delete_group, delete_offsets
+from kafscale.client.quotas import alter_quotas
 from kafscale.client.request import BadAnswer, request_metadata
 from kafscale.client.topics import (
     add_partitions,
+    alter_topic_configs,
     create_topic,
     delete_before,
+    delete_topic,
     find_topics,
     list_topics,
     offsets_at,
 )
+from kafscale.client.transactions import OpenTransaction, abort_transaction, terminate_transaction
 from kafscale.client.users import store_password
 from kafscale.runtime.ports import free_port
 from kafscale.wire.apis import ApiKey
@@ -228,3 +246,97 @@ def test_an_error_of_a_later_kafka_is_reported_by_its_number() -> None:
         "topic 'x': no such key (INVALID_CONFIG)"
     )
     assert str(failure("topic 'x'", ErrorCode.REQUEST_TIMED_OUT)).endswith("try again in a moment")
+
+
+ACL = AclBinding(
+    resource_type=ResourceType.TOPIC,
+    pattern_type=PatternType.LITERAL,
+    resource_name="orders",
+    principal=user("alice"),
+    host="*",
+    operation=Operation.READ,
+    permission=Permission.ALLOW,
+)
+OPEN_TRANSACTION = OpenTransaction(
+    topic="orders", partition=0, producer_id=1, producer_epoch=0, coordinator_epoch=0
+)
+CHANGES: list[Callable[[Client], object]] = [
+    lambda client: create_topic(client, "new", 1, {}),
+    lambda client: add_partitions(client, "orders", 2),
+    lambda client: alter_topic_configs(client, "orders", {"retention.ms": "1"}),
+    lambda client: delete_topic(client, "orders"),
+    lambda client: delete_before(client, {("orders", 0): 1}),
+    lambda client: create_acls(client, [ACL]),
+    lambda client: delete_acls(client, [AclFilter()]),
+    lambda client: alter_quotas(client, {"user": "alice"}, {"producer_byte_rate": 1.0}),
+    lambda client: store_password(client, "alice", "secret", ["SCRAM-SHA-256"], 4096),
+    lambda client: delete_group(client, "g"),
+    lambda client: delete_offsets(client, "g", [("orders", 0)]),
+    lambda client: commit_offsets(client, "g", {("orders", 0): 1}),
+    lambda client: abort_transaction(client, OPEN_TRANSACTION),
+    lambda client: terminate_transaction(client, "t", 0),
+]
+
+
+class Asked:
+    """The key of its future: a partition, an ACL, or a name."""
+
+    topic, partition = "orders", 0
+    principal, name = "User:alice", "orders"
+
+
+class Failing:
+    """An AdminClient whose requests all end with the same error."""
+
+    def __init__(self, error: int) -> None:
+        self._error = error
+
+    def __getattr__(self, name: str) -> Callable[..., dict[type[Asked], Future[object]]]:
+        def send(*_: object, **__: object) -> dict[type[Asked], Future[object]]:
+            future: Future[object] = Future()
+            future.set_exception(KafkaException(KafkaError(self._error)))
+            return {Asked: future}
+
+        return send
+
+
+def failing_client(monkeypatch: pytest.MonkeyPatch, error: int, by_hand: Exception) -> Client:
+    async def request(*_: object, **__: object) -> None:
+        raise by_hand
+
+    monkeypatch.setattr(admin_client, "request", request)
+    monkeypatch.setattr(transactions, "_check_served", lambda *_: None)
+    monkeypatch.setattr(transactions, "_leaders", lambda *_: {("orders", 0): ("127.0.0.1", 1)})
+    monkeypatch.setattr(transactions, "_by_coordinator", lambda *_: [("t", ("127.0.0.1", 1))])
+    under_way = {"transaction_timeout_ms": 1}
+    monkeypatch.setattr(transactions, "transaction_under_way", lambda *_: under_way)
+    monkeypatch.setattr(Client, "_connect", lambda _: SimpleNamespace(nodes=[Node]))
+    client = Client("127.0.0.1:1")
+    monkeypatch.setattr(client, "admin", Failing(error))
+    return client
+
+
+class Node:
+    id, host, port = 1, "127.0.0.1", 1
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize(
+    "error", [KafkaError._AUTHENTICATION, KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError.UNKNOWN]
+)
+def test_a_change_that_nobody_answered_may_have_taken_effect(
+    monkeypatch: pytest.MonkeyPatch, change: Callable[[Client], object], error: int
+) -> None:
+    client = failing_client(monkeypatch, error, TimeoutError())
+    with pytest.raises(OutcomeUnknown, match=r"may have taken effect: look before you try again$") as unknown:
+        change(client)
+    assert unknown.value.code is None
+    assert "in a moment" not in str(unknown.value)
+
+
+def test_a_change_that_a_server_refuses_has_not_taken_effect(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = failing_client(monkeypatch, KafkaError.TOPIC_AUTHORIZATION_FAILED, TimeoutError())
+    with pytest.raises(KafkaTrouble) as refused:
+        delete_topic(client, "orders")
+    assert not isinstance(refused.value, OutcomeUnknown)
+    assert refused.value.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final
 
-from kafscale.client.admin_client import KafkaTrouble, NoTopic
+from kafscale.client.admin_client import KafkaTrouble, NoTopic, OutcomeUnknown
 from kafscale.wire.errors import ErrorCode
 
 PAGE_ROWS: Final = 50
@@ -34,6 +34,11 @@ def forbidden(sentence: str) -> Problem:
 
 def not_found(sentence: str) -> Problem:
     return Problem(HTTPStatus.NOT_FOUND, "not_found", sentence)
+
+
+def outcome_unknown(sentence: str) -> Problem:
+    """Of a change that may have taken effect."""
+    return Problem(HTTPStatus.SERVICE_UNAVAILABLE, "outcome_unknown", sentence)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +73,9 @@ _STATUS: Final[Mapping[int, tuple[HTTPStatus, str]]] = {
 
 def problem_of(trouble: KafkaTrouble) -> Problem:
     """The front door's answer, or the client's own refusal, as one of the console. No answer at all is 503, another
-    refusal 400."""
+    refusal 400. A change that may have taken effect is also 503: nothing says that it was refused."""
+    if isinstance(trouble, OutcomeUnknown):
+        return outcome_unknown(str(trouble))
     if isinstance(trouble, NoTopic):
         return not_found(str(trouble))
     if trouble.code is None or trouble.passes:

@@ -20,7 +20,15 @@ from aiohttp import web
 from kafscale.access.acl import ResourceType
 from kafscale.client.admin_client import KafkaTrouble
 from kafscale.client.topics import find_topics
-from kafscale.console.answers import Lines, Problem, Row, forbidden, not_found, problem_of
+from kafscale.console.answers import (
+    Lines,
+    Problem,
+    Row,
+    forbidden,
+    not_found,
+    outcome_unknown,
+    problem_of,
+)
 from kafscale.console.assets import Asset, Assets, read_assets
 from kafscale.console.certificate import Certificate
 from kafscale.console.connections import HEAD_S, Connections
@@ -153,8 +161,7 @@ class Server:
             try:
                 return await handle(request)
             except TimeoutError:
-                sentence = f"the cluster did not answer within {CALL_TIMEOUT_S:.0f} s; try again in a moment"
-                raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, "no_answer", sentence) from None
+                raise too_late(row) from None
 
         return timed
 
@@ -225,6 +232,14 @@ async def admit(needs: Needs, call: Call) -> None:
         who = f"user {call.login.user}" if call.login.user else "this login"
         kind = resource[0].name.lower()
         raise forbidden(f"{who} may not {needs.operation.name} {kind}{name}")
+
+
+def too_late(row: Route) -> Problem:
+    """After CALL_TIMEOUT_S. The thread of the call goes on."""
+    sentence = f"the cluster did not answer within {CALL_TIMEOUT_S:.0f} s"
+    if row.changes:
+        return outcome_unknown(f"{sentence}; the change may still take effect: look before you try again")
+    return Problem(HTTPStatus.SERVICE_UNAVAILABLE, "no_answer", f"{sentence}; try again in a moment")
 
 
 def _json(answer: Any) -> web.Response:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from base64 import b64decode
+from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from typing import Any, Final, Literal
 
@@ -12,6 +12,8 @@ from kafscale.access.acl import Operation
 from kafscale.client.admin_client import KafkaTrouble
 from kafscale.client.json_lines import LineWrong, Record, from_line
 from kafscale.console.answers import Row, bad_request
+from kafscale.console.decode.registry import RegistryTrouble
+from kafscale.console.decode.schemas import Unwritten
 from kafscale.console.records.sending import SENT_BYTES_MAX, send, send_all
 from kafscale.console.rights import on_topic
 from kafscale.console.routes import Call, Route
@@ -24,10 +26,12 @@ _LONG: Final = 1 << 63
 
 class Given(msgspec.Struct, forbid_unknown_fields=True):
     """Bytes, as a text in this format. json: valid, and sent as it is written. number: 8 bytes, as Kafka's
-    LongSerializer."""
+    LongSerializer. schema: JSON, as the page shows a decoded record, written by the newest schema of the subject; of a
+    key or a value only."""
 
-    format: Literal["text", "json", "number", "hex", "base64"]
+    format: Literal["text", "json", "number", "hex", "base64", "schema"]
     text: str
+    subject: str = ""
 
 
 class GivenHeader(msgspec.Struct, forbid_unknown_fields=True):
@@ -46,9 +50,24 @@ class GivenRecord(msgspec.Struct, forbid_unknown_fields=True):
 
 async def produce(call: Call) -> Row:
     """With acks=all. `partition` and `offset` of the new record."""
-    record = record_of(call.body)
+    key = await by_its_schema(call, "the key", call.body.key)
+    value = await by_its_schema(call, "the value", call.body.value)
+    record = record_of(msgspec.structs.replace(call.body, key=key, value=value))
     partition, offset = await call.kafka(send, call.path["topic"], record)
     return {"partition": partition, "offset": offset}
+
+
+async def by_its_schema(call: Call, what: str, given: Given | None) -> Given | None:
+    """In place of one by a schema, its bytes. Raises Problem; nothing is sent then."""
+    if given is None or given.format != "schema":
+        return given
+    if call.site.schemas is None:
+        raise bad_request("this console has no registry of schemas; start it with --schema-registry")
+    try:
+        data = await call.site.schemas.encoded(given.subject, given.text)
+    except (RegistryTrouble, Unwritten) as why:
+        raise bad_request(f"{what} is not written by the subject {given.subject}: {why}") from why
+    return Given(format="base64", text=b64encode(data).decode())
 
 
 class GivenLines(msgspec.Struct, forbid_unknown_fields=True):
@@ -141,6 +160,8 @@ def _of_format(given: Given) -> bytes:
             return bytes.fromhex(given.text)
         case "base64":
             return b64decode(given.text, validate=True)
+        case "schema":
+            raise ValueError("only a key or a value is written by a schema")
 
 
 def _no_constant(name: str) -> Any:

@@ -96,6 +96,7 @@ def row_of(page: Page, walk: Walk, showing: Showing) -> Row:
         "offsets": sum(log.end - log.start for log in page.logs.values()),
         "partitions": len(page.logs),
         "deleted": page.deleted,
+        "waiting": page.waiting,
         "stopped": page.stopped,
     }
 

@@ -34,6 +34,7 @@ async def me(call: Call) -> Row:
         "mechanism": call.person.mechanism,
         "bootstrap": logins.entrance.bootstrap,
         "direct": call.site.stores is not None,
+        "registry": call.site.schemas is not None,
     }
 
 

@@ -1,4 +1,4 @@
-"""Protobuf to JSON: `.proto` texts and descriptors are compiled by grpcio-tools. Only `child.py` imports it."""
+"""Protobuf to JSON, and back: grpcio-tools compiles `.proto` texts and descriptors. Only `child.py` imports it."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, json_format, messag
 from google.protobuf.descriptor import Descriptor
 
 Decoder = Callable[[bytes], tuple[str, str]]
+Encoder = Callable[[str], bytes]
 _MAIN: Final = "kafscale_schema_of_this_record.proto"
 _DESCRIPTOR: Final = re.compile(r"[A-Za-z0-9+/]+=*")
 """A FileDescriptorProto in base64, which Confluent's client for Python registers in place of a text. Registries other
@@ -40,6 +41,22 @@ def protobuf_decoder(text: str, references: Sequence[tuple[str, str]]) -> Decode
         return shown, kind.full_name
 
     return decode
+
+
+def protobuf_encoder(text: str, references: Sequence[tuple[str, str]]) -> Encoder:
+    """Of the first message of the schema, as Confluent's serializer writes it. Raises as `protobuf_decoder`."""
+    pool = descriptor_pool.DescriptorPool()
+    for each in _compiled(text, references).file:
+        pool.Add(each)
+    top = list(pool.FindFileByName(_MAIN).message_types_by_name.values())
+    kind = message_factory.GetMessageClass(_message(top, [0]))
+
+    def encode(given: str) -> bytes:
+        message = kind()
+        json_format.Parse(given, message, descriptor_pool=pool)
+        return b"\0" + message.SerializeToString()  # the path of the first message, in one byte
+
+    return encode
 
 
 def message_path(data: bytes) -> tuple[list[int], int]:

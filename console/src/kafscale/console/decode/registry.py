@@ -1,8 +1,8 @@
-"""Schemas of a Confluent-compatible registry (Confluent's, Apicurio's, Karapace), by id.
+"""Schemas of a Confluent-compatible registry (Confluent's, Apicurio's, Karapace), by id or subject.
 
-Law S7: the registry's address and login are settings; a browser names an id and nothing else. No redirect is followed.
-An answer has TIMEOUT_S and BYTES_MAX, a schema REFERENCES_MAX others that it names. A failure is kept for RETRY_S, so
-that a page of records without a registry does not ask for each of them.
+Law S7: the registry's address and login are settings; a browser names an id or a subject, and nothing else. No redirect
+is followed. An answer has TIMEOUT_S and BYTES_MAX, a schema REFERENCES_MAX others that it names. A failure is kept for
+RETRY_S, so that a page of records without a registry does not ask for each of them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -22,6 +22,7 @@ from yarl import URL
 TIMEOUT_S: Final = 5.0
 BYTES_MAX: Final = 2 << 20
 REFERENCES_MAX: Final = 100
+SUBJECT_CHARS_MAX: Final = 512
 KEPT_MAX: Final = 1_000
 RETRY_S: Final = 15.0
 KINDS: Final = ("AVRO", "JSON", "PROTOBUF")
@@ -72,25 +73,45 @@ class Registry:
                 self._failed.pop(next(iter(self._failed)))
             raise
 
+    async def latest(self, subject: str) -> Schema:
+        """Of the newest version, which is asked for each time. Raises RegistryTrouble."""
+        if not 0 < len(subject) <= SUBJECT_CHARS_MAX or subject in (".", ".."):
+            raise RegistryTrouble(f"a subject has 1 to {SUBJECT_CHARS_MAX} characters, and is not . or ..")
+        try:
+            found = await self._get(f"/subjects/{quote(subject, safe='')}/versions/latest")
+            number = int(found["id"])
+            if not 0 <= number < 1 << 32:
+                raise RegistryTrouble(f"the registry's id {number} does not fit into the header of a record")
+            schema = await self._schema_of(found, number)
+            return replace(schema, subject=f"{subject} version {int(found['version'])}")
+        except (KeyError, TypeError, ValueError, AttributeError) as wrong:
+            raise RegistryTrouble(f"the registry's answer for subject {subject} is not a schema") from wrong
+
     async def _read(self, schema_id: int) -> Schema:
         try:
             found = await self._get(f"/schemas/ids/{schema_id}")
-            kind = found.get("schemaType", "AVRO")
-            if kind not in KINDS:
-                raise RegistryTrouble(
-                    f"schema {schema_id} is of the kind {str(kind)[:40]}, which is not known here"
-                )
-            references: dict[str, str] = {}
-            await self._add_references(found, references, set())
-            return Schema(
-                schema_id=schema_id,
-                kind=kind,
-                text=str(found["schema"]),
-                references=tuple(references.items()),
-                subject=await self._subject(schema_id),
-            )
-        except (KeyError, TypeError, AttributeError) as wrong:
+            schema = await self._schema_of(found, schema_id)
+            return replace(schema, subject=await self._subject(schema_id))
+        except (KeyError, TypeError, ValueError, AttributeError) as wrong:
             raise RegistryTrouble(f"the registry's answer for schema {schema_id} is not a schema") from wrong
+
+    async def _schema_of(self, found: Mapping[str, Any], schema_id: int) -> Schema:
+        """Without its subject. Raises RegistryTrouble, and KeyError, TypeError, ValueError or AttributeError for what
+        is no schema."""
+        kind = found.get("schemaType", "AVRO")
+        if kind not in KINDS:
+            raise RegistryTrouble(
+                f"schema {schema_id} is of the kind {str(kind)[:40]}, which is not known here"
+            )
+        references: dict[str, str] = {}
+        await self._add_references(found, references, set())
+        return Schema(
+            schema_id=schema_id,
+            kind=kind,
+            text=str(found["schema"]),
+            references=tuple(references.items()),
+            subject=None,
+        )
 
     async def _add_references(self, found: Mapping[str, Any], into: dict[str, str], seen: set[str]) -> None:
         for each in found.get("references") or ():

@@ -1,4 +1,6 @@
-"""Views of bytes that name their schema: Confluent's header is a zero byte and the schema's id in four.
+"""Views of bytes that name their schema, and such bytes from JSON.
+
+Confluent's header is a zero byte and the schema's id in four.
 
 Law R7 holds here too: if such bytes cannot be decoded they are shown as any others, with the reason.
 """
@@ -9,11 +11,11 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 from kafscale.console.child import Kept, TooLong
-from kafscale.console.decode.child import Answer, Given, Item, Job
+from kafscale.console.decode.child import Answer, Given, Item, Job, Writing, Written
 from kafscale.console.decode.plain import Format, Unfit, View, json_of, view_of
 from kafscale.console.decode.registry import Registry, RegistryTrouble, Schema
 
@@ -26,7 +28,14 @@ SCHEMAS_MAX: Final = 50
 """Of one page of records."""
 _HEADER_BYTES: Final = 5
 _ANSWER_BYTES_MAX: Final = 64 << 20
-_CUT_OFF: Final = "the process that decodes was ended: these bytes take too much time or memory"
+_CUT_OFF: Final = "the process that decodes was ended: this takes too much time or memory"
+
+T = TypeVar("T")
+
+
+class Unwritten(Exception):
+    """The text is a part of a sentence: why the JSON is not of the schema."""
+
 
 Views = Mapping[bytes, View]
 """By all bytes of the field."""
@@ -40,7 +49,7 @@ def schema_id_of(data: bytes | None) -> int | None:
 
 
 class Schemas:
-    """The registry, and the child process that decodes."""
+    """The registry, and the child process that decodes and encodes."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
@@ -87,10 +96,7 @@ class Schemas:
             return {}
         order = list(schemas)
         job = Job(
-            schemas=[
-                Given(each.schema_id, each.kind, each.text, list(each.references))
-                for each in schemas.values()
-            ],
+            schemas=list(map(_given, schemas.values())),
             items=[
                 Item(order.index(int.from_bytes(data[1:_HEADER_BYTES], "big")), data[_HEADER_BYTES:])
                 for data in framed
@@ -123,15 +129,18 @@ class Schemas:
         return Answer(reason=_CUT_OFF) if found is None else found[0]
 
     async def _tried(self, job: Job, limit_s: float) -> list[Answer] | None:
-        """None if the child was late or ended. The next job has a new child then."""
+        """None if the child was late or ended."""
+        found = await self._exchanged(job, list[Answer], limit_s)
+        return found if found is not None and len(found) == len(job.items) else None
+
+    async def _exchanged(self, message: Job | Writing, kind: type[T], limit_s: float) -> T | None:
+        """The child's answer. None if the child was late or ended. The next message has a new child then."""
         try:
             async with asyncio.timeout(limit_s), self._kept.use() as child:
-                await child.send(msgspec.msgpack.encode(job))
-                message = await child.receive()
-            if message is not None:
-                found = msgspec.msgpack.decode(message, type=list[Answer])
-                if len(found) == len(job.items):
-                    return found
+                await child.send(msgspec.msgpack.encode(message))
+                answer = await child.receive()
+            if answer is not None:
+                return msgspec.msgpack.decode(answer, type=kind)
         except (TimeoutError, OSError, TooLong, msgspec.MsgspecError):
             pass
         except asyncio.CancelledError:
@@ -140,9 +149,24 @@ class Schemas:
         await self._kept.end()
         return None
 
+    async def encoded(self, subject: str, text: str) -> bytes:
+        """The JSON as bytes of the subject's newest schema, with its header. Raises RegistryTrouble and Unwritten."""
+        schema = await self._registry.latest(subject)
+        if schema.kind == "JSON":
+            raise Unwritten("it is a JSON Schema, which the console cannot check")
+        async with self._turn:
+            found = await self._exchanged(Writing(_given(schema), text), Written, TRY_TIMEOUT_S)
+        if found is None or found.reason:
+            raise Unwritten(_CUT_OFF if found is None else found.reason)
+        return b"\0" + schema.schema_id.to_bytes(4, "big") + found.data
+
     async def close(self) -> None:
         await self._kept.close()
         await self._registry.close()
+
+
+def _given(schema: Schema) -> Given:
+    return Given(schema.schema_id, schema.kind, schema.text, list(schema.references))
 
 
 def _view(schema: Schema, text: str, name: str, data: bytes, chars_max: int) -> View:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -45,6 +45,8 @@ class Page:
     stopped: str | None
     deleted: int
     """Offsets from the wanted place to the first that is still there."""
+    waiting: int = 0
+    """Of a page of committed records that has none: offsets in and behind open transactions."""
     states: Mapping[tuple[int, int], str] = field(default_factory=dict)
     """By partition and offset: open or aborted."""
 
@@ -69,7 +71,17 @@ def page_of_records(client: Client, ask: Ask) -> Page:
     )
     if not ask.committed:
         page.states = states_of(client, ask.topic, page.records)
+    elif not page.records:
+        page.waiting = _waiting(client, ask.topic, logs)
     return page
+
+
+def _waiting(client: Client, topic: str, partitions: Collection[int]) -> int:
+    """How many offsets are at or behind the first record of an open transaction. Raises KafkaTrouble."""
+    places = [(topic, number) for number in partitions]
+    ends = offsets_at(client, places, LATEST)  # first, so that what is written meanwhile does not count
+    stable = offsets_at(client, places, LATEST, IsolationLevel.READ_COMMITTED)
+    return sum(max(ends[place].offset - stable[place].offset, 0) for place in places)
 
 
 def numbers_of(client: Client, topic: str, partition: int | None) -> list[int]:

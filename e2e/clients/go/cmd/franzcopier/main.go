@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -13,7 +14,7 @@ import (
 )
 
 var (
-	bootstrap = flag.String("bootstrap", "", "host:port")
+	bootstrap = flag.String("bootstrap", "", "host:port, or several with commas")
 	from      = flag.String("from", "", "topic")
 	to        = flag.String("to", "", "topic")
 	group     = flag.String("group", "", "id")
@@ -35,7 +36,7 @@ func main() {
 // run goes on until an error. What it has left open is aborted when the next session begins.
 func run(ctx context.Context) error {
 	options := []kgo.Opt{
-		kgo.SeedBrokers(*bootstrap), kgo.TransactionalID(*id), kgo.TransactionTimeout(10 * time.Second),
+		kgo.SeedBrokers(strings.Split(*bootstrap, ",")...), kgo.TransactionalID(*id), kgo.TransactionTimeout(10 * time.Second),
 		kgo.ConsumerGroup(*group), kgo.ConsumeTopics(*from), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.RequireStableFetchOffsets(),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.AllowAutoTopicCreation(),

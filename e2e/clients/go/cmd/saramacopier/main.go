@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -13,7 +14,7 @@ import (
 )
 
 var (
-	bootstrap = flag.String("bootstrap", "", "host:port")
+	bootstrap = flag.String("bootstrap", "", "host:port, or several with commas")
 	from      = flag.String("from", "", "topic")
 	to        = flag.String("to", "", "topic")
 	group     = flag.String("group", "", "id")
@@ -46,7 +47,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	for ctx.Err() == nil {
-		members, err := sarama.NewConsumerGroup([]string{*bootstrap}, *group, config())
+		members, err := sarama.NewConsumerGroup(strings.Split(*bootstrap, ","), *group, config())
 		if err == nil {
 			err = members.Consume(ctx, []string{*from}, handler{})
 			members.Close()
@@ -65,7 +66,7 @@ func (handler) Cleanup(sarama.ConsumerGroupSession) error { return nil }
 func (handler) ConsumeClaim(session sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim) error {
 	c := config()
 	c.Producer.Transaction.ID = fmt.Sprintf("%s-%d", *id, claim.Partition())
-	producer, err := sarama.NewSyncProducer([]string{*bootstrap}, c)
+	producer, err := sarama.NewSyncProducer(strings.Split(*bootstrap, ","), c)
 	if err != nil {
 		return err
 	}

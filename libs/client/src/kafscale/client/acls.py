@@ -9,7 +9,7 @@ from functools import partial
 from confluent_kafka import admin
 from kafscale.access.acl import AclBinding, AclFilter, Operation, PatternType, Permission, ResourceType
 from kafscale.access.principals import Principal
-from kafscale.client.admin_client import Client
+from kafscale.client.admin_client import Client, changing
 
 _WHAT = "the ACLs"
 
@@ -26,6 +26,7 @@ def _describing(client: Client, wanted: AclFilter) -> dict[str, Future[Iterable[
     return {"": client.admin.describe_acls(_filter(wanted))}
 
 
+@changing()
 def create_acls(client: Client, acls: Sequence[AclBinding]) -> None:
     """Those that exist already are left as they are."""
     client.ask(
@@ -47,6 +48,7 @@ def _theirs(acl: AclBinding) -> admin.AclBinding:
     )
 
 
+@changing()
 def delete_acls(client: Client, filters: Sequence[AclFilter]) -> list[AclBinding]:
     """The ACLs that were deleted."""
     answers = client.ask(

@@ -62,6 +62,20 @@ _KNOWN: Final[Mapping[ErrorCode, str]] = {
     ErrorCode.UNKNOWN_MEMBER_ID: _HAS_MEMBERS,
     ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "does not exist; `kafscale transactions list` shows what does",
 }
+_UNDECIDED: Final = frozenset(
+    {
+        None,
+        ErrorCode.SASL_AUTHENTICATION_FAILED,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+    }
+)
+"""They do not say whether a request was executed. None: no server answered. A login is refused when a connection is
+made again, and librdkafka ends the requests of the lost connection with the same error."""
+_AGAIN: Final = "; try again in a moment"
+_PERHAPS: Final = "the change may have taken effect: look before you try again"
 _NO_ANSWER: Final = "no answer in time"
 _LOCAL: Final[Mapping[int, str]] = {
     KafkaError._TIMED_OUT: _NO_ANSWER,
@@ -108,6 +122,10 @@ class NoTopic(KafkaTrouble):
     """The topic does not exist."""
 
 
+class OutcomeUnknown(KafkaTrouble):
+    """The change was requested, and it may have taken effect or not. It has no code: nobody said what happened."""
+
+
 def failure(what: str, code: int, message: str | None = None) -> KafkaTrouble:
     """For a broker's error code. `what` is the subject of the sentence: "topic 'orders'"."""
     try:
@@ -118,7 +136,7 @@ def failure(what: str, code: int, message: str | None = None) -> KafkaTrouble:
         known = NoTopic if _KNOWN[error] is NO_TOPIC else KafkaTrouble
         return known(f"{what} {_KNOWN[error]}", code)
     kind = Passing if error in _PASSING else KafkaTrouble
-    again = "; try again in a moment" if error.retriable else ""
+    again = _AGAIN if error.retriable else ""
     return kind(f"{what}: {(message or error.message).rstrip('.')} ({error.name}){again}", code)
 
 
@@ -134,7 +152,27 @@ def trouble_of(what: str, error: KafkaError) -> KafkaTrouble:
     why = _LOCAL.get(code, text.removeprefix("Local: "))
     if (refused := _LOCAL_REFUSALS.get(code)) is not None:
         return KafkaTrouble(f"{what}: {why}", refused)
-    return KafkaTrouble(f"{what}: {why}; try again in a moment")
+    return KafkaTrouble(f"{what}: {why}{_AGAIN}")
+
+
+def undecided(trouble: KafkaTrouble, sentence: str = _PERHAPS) -> OutcomeUnknown | None:
+    """If nobody knows after this trouble whether the change was made: the trouble that says so, with the sentence of
+    the change at its end."""
+    if trouble.code not in _UNDECIDED:
+        return None
+    return OutcomeUnknown(f"{str(trouble).removesuffix(_AGAIN)}; {sentence}")
+
+
+@contextmanager
+def changing() -> Iterator[None]:
+    """Around the request of a change. Raises OutcomeUnknown for a trouble after which nobody knows whether the server
+    has made the change; also the login may be refused while the request is under way. Other troubles stay."""
+    try:
+        yield
+    except KafkaTrouble as trouble:
+        if (unknown := undecided(trouble)) is None:
+            raise
+        raise unknown from trouble
 
 
 def patiently(ask: Callable[[], T], *, patience_s: float = PATIENCE_S) -> T:
@@ -371,6 +409,6 @@ def _asked(
     except (OSError, EOFError, TimeoutError) as error:
         where = ", ".join(join_address(*broker) for broker in brokers)
         why = "no answer in time" if isinstance(error, TimeoutError) else error
-        raise KafkaTrouble(f"{what} of {where}: {why}; try again in a moment") from error
+        raise KafkaTrouble(f"{what} of {where}: {why}{_AGAIN}") from error
     except WireError as wrong:  # of the request: one of the answer is a BadAnswer
         raise KafkaTrouble(f"{what}: {wrong}", ErrorCode.INVALID_REQUEST) from wrong

@@ -11,7 +11,7 @@ from concurrent.futures import Future
 
 from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, TopicPartition
 from confluent_kafka.admin import MemberDescription
-from kafscale.client.admin_client import Client, asked, asked_of_all, failure, patiently
+from kafscale.client.admin_client import Client, asked, asked_of_all, changing, failure, patiently
 from kafscale.client.topics import (
     EARLIEST,
     LATEST,
@@ -204,10 +204,12 @@ def _check(name: str, answered: ConsumerGroupTopicPartitions) -> None:
             raise failure(of_group(name), part.error.code())
 
 
+@changing()
 def delete_group(client: Client, name: str) -> None:
     patiently(lambda: client.ask_one(of_group(name), lambda: client.admin.delete_consumer_groups([name])))
 
 
+@changing()
 def delete_offsets(client: Client, name: str, places: Iterable[TopicPart]) -> None:
     """The committed offsets of a group in these partitions. The coordinator refuses topics that members subscribe to.
     Raises KafkaTrouble; other partitions may have changed then."""
@@ -256,6 +258,7 @@ def planned_offsets(
     return rows
 
 
+@changing()
 def commit_offsets(client: Client, name: str, offsets: Mapping[TopicPart, int]) -> None:
     """For a group without members; the coordinator refuses it for others."""
 

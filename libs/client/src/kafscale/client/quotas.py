@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from kafscale.client.admin_client import Client, KafkaTrouble, asked, failure
+from kafscale.client.admin_client import Client, KafkaTrouble, asked, changing, failure
 from kafscale.client.topics import Row
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import alter_client_quotas as alter
@@ -46,6 +46,7 @@ def list_quotas(client: Client, entity: Entity) -> list[Row]:
     return sorted(rows, key=lambda row: tuple(str(row[name] or "") for name in (*KINDS, "quota")))
 
 
+@changing()
 def alter_quotas(client: Client, entity: Entity, values: Mapping[str, float | None]) -> None:
     """None removes a quota."""
     entry = alter.AlterClientQuotasRequestEntry(

@@ -23,7 +23,7 @@ from confluent_kafka.admin import (
     ResourceType,
     TopicDescription,
 )
-from kafscale.client.admin_client import ANSWER_TIMEOUT_S, Client, patiently
+from kafscale.client.admin_client import ANSWER_TIMEOUT_S, Client, changing, patiently
 from kafscale.lake.unread import Going
 
 SERVERS_CHOICE: Final = -1
@@ -143,16 +143,19 @@ def create_topic(client: Client, name: str, partitions: int | None, configs: Map
     def send() -> Mapping[str, Future[Any]]:
         return client.admin.create_topics([NewTopic(name, count, SERVERS_CHOICE, config=dict(configs))])
 
-    client.ask_one(of_topic(name), send)
+    with changing():
+        client.ask_one(of_topic(name), send)
     if partitions is not None:
         return partitions
     return next((len(found.partitions) for found in existing_topics(client, [name])), None)
 
 
+@changing()
 def delete_topic(client: Client, name: str) -> None:
     client.ask_one(of_topic(name), lambda: client.admin.delete_topics([name]))
 
 
+@changing()
 def add_partitions(client: Client, name: str, partitions: int) -> None:
     """`partitions` is the new total."""
     client.ask_one(of_topic(name), lambda: client.admin.create_partitions([NewPartitions(name, partitions)]))
@@ -174,6 +177,7 @@ def describe_topic_configs(client: Client, name: str) -> list[Row]:
     ]
 
 
+@changing()
 def alter_topic_configs(client: Client, name: str, configs: Mapping[str, str | None]) -> None:
     """Sets each key to its value, or unsets it if the value is None. Other keys do not change."""
 
@@ -192,6 +196,7 @@ def alter_topic_configs(client: Client, name: str, configs: Mapping[str, str | N
     client.ask_one(of_topic(name), send)
 
 
+@changing()
 def delete_before(client: Client, offsets: Mapping[TopicPart, int]) -> None:
     """Moves the first offset of each partition. Raises KafkaTrouble; other partitions may have changed then."""
 

@@ -22,6 +22,7 @@ from kafscale.client.admin_client import (
     asked,
     asked_at,
     asked_of_all,
+    changing,
     failure,
     patiently,
 )
@@ -385,7 +386,8 @@ def abort_transaction(client: Client, transaction: OpenTransaction) -> None:
                 if part.error_code != ErrorCode.NONE:
                     raise failure(what, part.error_code)
 
-    patiently(ask)
+    with changing():
+        patiently(ask)
 
 
 def terminate_transaction(client: Client, name: str, now_ms: int) -> None:
@@ -404,7 +406,8 @@ def terminate_transaction(client: Client, name: str, now_ms: int) -> None:
         if answer.error_code != ErrorCode.NONE:
             raise failure(of_id(name), answer.error_code)
 
-    patiently(ask, patience_s=ANSWER_TIMEOUT_S)
+    with changing():
+        patiently(ask, patience_s=ANSWER_TIMEOUT_S)
 
 
 def transaction_under_way(client: Client, name: str, now_ms: int) -> Row:

@@ -17,7 +17,7 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 from kafscale.access.scram_credentials import SALT_BITS, salt_of
-from kafscale.client.admin_client import Client, KafkaTrouble, asked, failure
+from kafscale.client.admin_client import Client, KafkaTrouble, asked, changing, failure
 from kafscale.client.topics import Row
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import describe_user_scram_credentials as api
@@ -110,5 +110,6 @@ def remove_user(client: Client, name: str, mechanisms: Iterable[str]) -> list[st
     return found
 
 
+@changing()
 def _alter(client: Client, alteration: UserScramCredentialAlteration) -> None:
     client.ask_one(of_user(alteration.user), lambda: client.admin.alter_user_scram_credentials([alteration]))

@@ -3,8 +3,10 @@ import { html, useState } from "../html.js";
 import { change, get, path } from "../api.js";
 import { Link } from "../router.js";
 import { Failure } from "./failure.js";
+import { useMe } from "./me.js";
 
 const FORMATS = ["text", "json", "number", "hex", "base64"];
+const SCHEMA = "schema";
 const NULL = "null";
 const NONE = { format: NULL, text: "" };
 const EMPTY = { partition: "", key: NONE, value: { format: "text", text: "" }, headers: [] };
@@ -38,6 +40,7 @@ export function Produce({ topic, partitions, row, isolation }) {
 }
 
 function Dialog({ topic, began, partitions, close }) {
+  const { registry } = useMe();
   const [record, setRecord] = useState(began);
   const [state, setState] = useState({});
   const show = (dialog) => dialog && !dialog.open && dialog.showModal();
@@ -59,8 +62,8 @@ function Dialog({ topic, began, partitions, close }) {
         ? html`<select value=${record.partition} onChange=${(event) => set({ partition: event.target.value })}>
             <option value="">by the key</option>${partitions.map((each) => html`<option key=${each} value=${each}>${each}</option>`)}</select>`
         : html`<input inputmode="numeric" pattern="[0-9]*" placeholder="by the key" value=${record.partition} onInput=${(event) => set({ partition: event.target.value })} />`}</label>
-      <${Bytes} title="Key" lines="2" given=${record.key} set=${(key) => set({ key })} />
-      <${Bytes} title="Value" lines="8" given=${record.value} set=${(value) => set({ value })} />
+      <${Bytes} title="Key" lines="2" given=${record.key} set=${(key) => set({ key })} subject=${registry && `${topic}-key`} />
+      <${Bytes} title="Value" lines="8" given=${record.value} set=${(value) => set({ value })} subject=${registry && `${topic}-value`} />
       ${record.headers.map((header, at) => html`<fieldset key=${at}>
         <legend>Header ${at + 1}</legend>
         <label>Name <input value=${header.name} onInput=${(event) => setHeader(at, { name: event.target.value })} /></label>
@@ -89,12 +92,17 @@ function body({ partition, key, value, headers }) {
   };
 }
 
-function Bytes({ title, lines, given: { format, text }, set }) {
+/** `subject`: the usual one of the registry; without it the bytes are not written by a schema. */
+function Bytes({ title, lines, given, set, subject }) {
+  const { format, text } = given;
+  const as = (next) => set(next === SCHEMA ? { format: next, text, subject } : { format: next, text });
   return html`<div class="bytes">
-    <label>${title} as <select value=${format} onChange=${(event) => set({ format: event.target.value, text })}>
-      ${[...FORMATS, NULL].map((each) => html`<option key=${each} value=${each}>${each}</option>`)}</select></label>
+    <label>${title} as <select value=${format} onChange=${(event) => as(event.target.value)}>
+      ${[...FORMATS, ...(subject ? [SCHEMA] : []), NULL].map((each) => html`<option key=${each} value=${each}>${each}</option>`)}</select></label>
     ${format === NULL
       ? title === "Value" && html`<p class="hint">A tombstone: it deletes its key from a compacted topic.</p>`
-      : html`<textarea aria-label=${title} rows=${lines} spellcheck="false" value=${text} onInput=${(event) => set({ format, text: event.target.value })}></textarea>`}
+      : html`<textarea aria-label=${title} rows=${lines} spellcheck="false" value=${text} onInput=${(event) => set({ ...given, text: event.target.value })}></textarea>`}
+    ${format === SCHEMA && html`<label>Subject <input required value=${given.subject} onInput=${(event) => set({ ...given, subject: event.target.value })} /></label>
+      <p class="hint">JSON, as the page shows a decoded record. It is checked and written by the subject's newest schema (Avro, or the first message of Protobuf).</p>`}
   </div>`;
 }

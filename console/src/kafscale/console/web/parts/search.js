@@ -7,8 +7,10 @@ import { count, counted, time } from "./format.js";
 import { useLines } from "./lines.js";
 import { useMe } from "./me.js";
 import { State, preview, recordPath } from "./record.js";
+import { Redrive } from "./redrive.js";
 import { useSettings } from "./settings.js";
 
+const HITS_MAX = 500; // that one request produces again; "Continue" may bring more
 const HINT = { text: "part of a key or a value", where: "value ->> '$.country' = 'NL'" };
 
 /** `query`: of the screen; it has `text` or `where`, and `partition`, `since`, `isolation`. */
@@ -47,7 +49,8 @@ export function Search({ topic, query }) {
     <p role="status">${said(data, busy, stopped)}
       ${!busy && data.cursor && data.end !== "end" && html` <button type="button" onClick=${goOn}>Continue</button>`}</p>
     ${data.records > 0 && html`<progress max=${data.records} value=${data.read} aria-label="Read"></progress>`}
-    ${data.hits?.length > 0 && html`<${Hits} topic=${topic} hits=${data.hits} isolation=${isolation} />`}
+    ${data.hits?.length > 0 && html`<${Hits} topic=${topic} hits=${data.hits} isolation=${isolation} />
+      <${Redrive} topic=${topic} rows=${data.hits.slice(0, HITS_MAX)} isolation=${isolation} />`}
     ${direct
       ? html`<p class="hint">Newest first, from the segments in the object store: no broker works for it. A condition has the columns of <code>records</code>:
       key, value, key_text, value_text, headers, partition, "offset", timestamp. A record for which it fails (no JSON, for example) is no hit.</p>`

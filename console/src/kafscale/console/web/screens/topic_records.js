@@ -5,8 +5,9 @@ import { setQuery } from "../router.js";
 import { Failure } from "../parts/failure.js";
 import { useLoad } from "../parts/load.js";
 import { useMe } from "../parts/me.js";
-import { count } from "../parts/format.js";
+import { count, counted } from "../parts/format.js";
 import { Produce } from "../parts/produce.js";
+import { Redrive } from "../parts/redrive.js";
 import { ProduceLines } from "../parts/produce_lines.js";
 import { FORMATS } from "../parts/record.js";
 import { Rows } from "./topic_rows.js";
@@ -36,7 +37,7 @@ function Page({ topic, query }) {
         ? "This page is not full: its time was over. Go on with the next one."
         : "This page is not full: its records are large. Go on with the next one."}</p>`}
       ${items.length
-        ? html`<${Rows} topic=${topic} rows=${items} query=${query} />`
+        ? html`<${Rows} topic=${topic} rows=${items} query=${query} /><${Redrive} topic=${topic} rows=${items} isolation=${isolation} />`
         : html`<${Nothing} topic=${topic} data=${data} query=${query} />`}
       <${Pages} data=${data} shown=${items.length} newestFirst=${newestFirst} />`}
   </div>`;
@@ -91,6 +92,9 @@ function At({ place, at }) {
 }
 
 function Nothing({ topic, data, query }) {
+  if (data.waiting > 0)
+    return html`<p class="hint">No committed record is here. At most ${counted(data.waiting, "record")} ${data.waiting === 1 ? "is" : "are"} in an open transaction or behind one.
+      <button type="button" class="quiet" onClick=${() => view({ isolation: "uncommitted" })}>Show uncommitted records</button></p>`;
   if (data.offsets === 0 && !data.deleted)
     return html`<p class="hint">There is no record ${query.partition ? "in this partition" : "yet"}. Send the first: <code>echo hello | kafscale produce ${topic}</code></p>`;
   if (query.from === "time" && !query.cursor) return html`<p class="hint">No record has this time or a later one. <${Newest} /></p>`;
