@@ -28,6 +28,9 @@ def main() -> int:
     options.add_argument("--seconds", type=float, default=600.0, help="simulated time with faults")
     options.add_argument("--instances", type=int, default=2, help="of each role")
     options.add_argument("--no-faults", action="store_true")
+    options.add_argument(
+        "--restore", action="store_true", help="at the end etcd goes back to an older snapshot"
+    )
     options.add_argument("--quiet", action="store_true", help="only the summary and what was broken")
     options.add_argument("--log-level", default="warning", choices=("debug", "info", "warning", "error"))
     chosen = options.parse_args()
@@ -38,6 +41,7 @@ def main() -> int:
         seconds=chosen.seconds,
         instances=chosen.instances,
         faults=not chosen.no_faults,
+        restores=chosen.restore,
         log_level=getattr(logging, chosen.log_level.upper()),
     )
 

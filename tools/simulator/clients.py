@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
@@ -24,9 +25,10 @@ from e2e.harness.raw import Wire
 from tools.simulator.world import FRONT_DOOR, KAFKA_PORT, World
 
 TOPIC: Final = "orders"
-REQUEST_TIMEOUT_S: Final = 30.0
+REQUEST_TIMEOUTS_S: Final = (1.0, 4.0, 30.0)
+"""Each client has one of them. With a short one it repeats what is still on its way."""
 CONNECT_TIMEOUT_S: Final = 3.0
-PRODUCE_TIMEOUT_MS: Final = 20_000
+PRODUCE_TIMEOUTS_MS: Final = (500, 5_000, 20_000)
 RETRY_S: Final = (0.05, 0.5)
 PRODUCE_V, FETCH_V, LIST_V, CREATE_V, INIT_V = 9, 12, 7, 5, 4
 FETCH_BYTES: Final = 256 << 10
@@ -82,16 +84,17 @@ class Client:
     chance: random.Random
     _wire: Wire | None = None
 
-    async def ask(
-        self, api: ModuleType, version: int, message: object, timeout_s: float = REQUEST_TIMEOUT_S
-    ) -> Any:
+    def __post_init__(self) -> None:
+        self._timeout_s = self.chance.choice(REQUEST_TIMEOUTS_S)
+
+    async def ask(self, api: ModuleType, version: int, message: object) -> Any:
         """Raises Unanswered."""
         try:
             if self._wire is None:
                 door = f"{FRONT_DOOR}-{self.chance.randint(1, self.doors)}:{KAFKA_PORT}"
                 async with asyncio.timeout(CONNECT_TIMEOUT_S):
                     self._wire = await Wire.open(door, self.name)
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout(self._timeout_s):
                 return await self._wire.ask(api, version, message)
         except (OSError, EOFError, TimeoutError) as error:
             self.close()
@@ -195,8 +198,9 @@ class Producer:
         """Those whose outcome is not known yet."""
         parts = [produce.ProduceRequestPartition(index=each.partition, records=each.data) for each in batches]
         topic = produce.ProduceRequestTopic(name=self.records.topic, partition_data=parts)
+        timeout_ms = self.client.chance.choice(PRODUCE_TIMEOUTS_MS)
         request = produce.ProduceRequest(
-            transactional_id=None, acks=-1, timeout_ms=PRODUCE_TIMEOUT_MS, topic_data=[topic]
+            transactional_id=None, acks=-1, timeout_ms=timeout_ms, topic_data=[topic]
         )
         try:
             answer = await self.client.ask(produce, PRODUCE_V, request)
@@ -318,3 +322,8 @@ async def judge(client: Client, records: Records, partitions: int, tries_max: in
     for (partition, offset), value in sorted(records.values.items()):
         log.setdefault(partition, []).append((offset, value))
     records.broken += records.history.violations(log)
+    records.broken += [
+        f"duplicate: {value!r} was sent once, and is there {count} times"
+        for value, count in Counter(records.values.values()).items()
+        if count > 1 and value.decode().split(":")[0] not in records.history.idempotent
+    ]

@@ -18,8 +18,10 @@ from tools.simulator.store import NODE as STORE
 from tools.simulator.store import Rates
 from tools.simulator.world import World
 
-EVERY_S: Final = 6.0
-LASTS_S: Final = (0.3, 20.0)
+EVERY_S: Final = 3.0
+LASTS_S: Final = 5.0
+"""On average; at most four times as long."""
+LASTS_MIN_S: Final = 0.3
 AT_ONCE_MAX: Final = 3
 SKEW_MS_MAX: Final = 60_000
 
@@ -55,8 +57,9 @@ class Nemesis:
         async with asyncio.TaskGroup() as tasks:
             while True:
                 await asyncio.sleep(self.chance.expovariate(1 / EVERY_S))
-                lasts_s = min(self.chance.uniform(*LASTS_S), end_s - loop.time())
-                if lasts_s <= LASTS_S[0]:
+                lasts_s = min(LASTS_MIN_S + self.chance.expovariate(1 / LASTS_S), 4 * LASTS_S)
+                if loop.time() + lasts_s > end_s:
+                    await asyncio.sleep(max(0.0, end_s - loop.time()))
                     return
                 name, fault = self.chance.choice(kinds)
                 if self._under_way < AT_ONCE_MAX:

@@ -15,6 +15,7 @@ import resource
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,21 +35,21 @@ def cpu_s() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def hunted(mutant: Mutant, seeds: range, seconds: float) -> Found | None:
+def hunted(mutant: Mutant, seeds: range, flags: Sequence[str]) -> Found | None:
     """None: no run breaks a law."""
     began_s = cpu_s()
     with tempfile.TemporaryDirectory(prefix="kafscale-mutant-") as folder:
         plant(mutant, Path(folder))
         for seed in seeds:
-            law = broken_by(seed, seconds, Path(folder))
+            law = broken_by(seed, flags, Path(folder))
             if law is not None:
                 return Found(seed, cpu_s() - began_s, law)
     return None
 
 
-def broken_by(seed: int, seconds: float, shadow: Path) -> str | None:
+def broken_by(seed: int, flags: Sequence[str], shadow: Path) -> str | None:
     """The first law that a run with this seed breaks; how it ended, if it did not come to its end."""
-    command = [sys.executable, "-m", "tools.simulator", "--seed", str(seed), "--seconds", str(seconds)]
+    command = [sys.executable, "-m", "tools.simulator", "--seed", str(seed), *flags]
     environment = {**os.environ, "PYTHONPATH": str(shadow)}
     ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     if ended.returncode == 0:
@@ -61,8 +62,10 @@ def main() -> int:
     options = argparse.ArgumentParser(prog="python -m tools.simulator.hunt", description=__doc__)
     options.add_argument("words", nargs="+")
     options.add_argument("--seeds", type=int, default=8, help="how many are tried, from 1 on")
-    options.add_argument("--seconds", type=float, default=90.0, help="simulated time of each run")
+    options.add_argument("--seconds", default="90", help="simulated time of each run")
+    options.add_argument("--restore", action="store_true", help="etcd goes back at the end of each run")
     chosen = options.parse_args()
+    flags = ["--seconds", chosen.seconds, *["--restore"] * chosen.restore]
     mutants = [
         each
         for each in everything()
@@ -70,7 +73,7 @@ def main() -> int:
     ]
     count = 0
     for mutant in mutants:
-        found = hunted(mutant, range(1, chosen.seeds + 1), chosen.seconds)
+        found = hunted(mutant, range(1, chosen.seeds + 1), flags)
         count += found is not None
         told = "not found" if found is None else f"seed {found.seed}, {found.cpu_s:.0f} s of CPU: {found.law}"
         print(f"{mutant.file}: {mutant.name}: {told}", flush=True)

@@ -8,15 +8,18 @@ import logging
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from kafscale.storage.system import replaced
+from kafscale.testkit.etcd_model.model import State
 from kafscale.testkit.instances import InstanceLoop, SeededMachine
 
 from tools.simulator.churn import Committer, churn
 from tools.simulator.clients import TOPIC, Client, Producer, Reader, Records, create, judge
 from tools.simulator.faults import Nemesis
 from tools.simulator.logs import captured
+from tools.simulator.lost_etcd import remember, restore
 from tools.simulator.world import ROLES, World
 
 SETTLE_S: Final = 180.0
@@ -35,6 +38,8 @@ class Plan:
     producers: int = 4
     """Every second one is idempotent."""
     faults: bool = True
+    restores: bool = False
+    """At the end etcd is restored to an older snapshot."""
     log_level: int = logging.WARNING
 
 
@@ -84,6 +89,8 @@ async def _story(world: World, plan: Plan) -> list[str]:
         for number in range(COMMITTERS)
     ]
     nemesis = Nemesis(world, nodes, random.Random(f"nemesis {plan.seed}"))
+    snapshots: list[State] = []
+    remembering = asyncio.ensure_future(remember(world, plan.seconds * world.chance.random(), snapshots))
     if plan.faults:
         await nemesis.run(plan.seconds)
     else:
@@ -101,6 +108,9 @@ async def _story(world: World, plan: Plan) -> list[str]:
         await _as(world, "maker", judge(maker, records, plan.partitions))
         if len(records.history.acknowledged) and not records.values:
             records.broken.append("nothing was read")
+    remembering.cancel()
+    if plan.restores and snapshots:
+        records.broken += await restore(world, snapshots[0], partial(_write_more, world, plan))
     records.broken += world.broken
     collecting.cancel()
     for node in nodes:
@@ -139,8 +149,14 @@ def _producer(world: World, plan: Plan, records: Records, number: int) -> Produc
         name,
         plan.partitions,
         is_idempotent=number % 2 == 0,
-        pace_s=0.2,
+        pace_s=world.pace_s,
     )
+
+
+async def _write_more(world: World, plan: Plan) -> None:
+    """Records that nobody judges."""
+    name = f"producer-{plan.producers}"
+    await _as(world, name, _producer(world, plan, Records(), plan.producers).run())
 
 
 def _tell(world: World, records: Records, nemesis: Nemesis) -> None:

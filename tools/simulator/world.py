@@ -44,6 +44,8 @@ ROLES: Final = ("admin", "coordinator", "produce", "fetch", FRONT_DOOR)
 KAFKA_PORT: Final = 9092
 DELAY_S: Final = (0.0002, 0.003)
 SUPERVISOR_S: Final = 1.0
+PACES_S: Final = (0.1, 0.4, 1.5)
+"""Mean time between two requests of a producer."""
 SETTINGS: Final[dict[str, Any]] = {
     "admin": AdminSettings,
     "coordinator": CoordinatorSettings,
@@ -67,7 +69,8 @@ def drawn_settings(chance: random.Random) -> dict[str, int]:
         "segment_bytes": chance.choice((16 << 10, 4 << 20)),
         "bundle_direct_bytes": chance.choice((1, 8 << 10, 1 << 20)),
         "settle_ms": chance.choice((2_000, 10_000, 60_000, 900_000)),
-        "bundle_grace_ms": chance.choice((120_000, 900_000)),
+        "bundle_grace_ms": 120_000,
+        "produce_timeout_min_ms": chance.choice((0, 5_000)),
         "produce_pipeline_max": chance.choice((1, 4)),
         "cache_bytes": chance.choice((1 << 16, 128 << 20)),
         "memory_bytes": 64 << 20,
@@ -90,6 +93,7 @@ class World:
         self.chance = random.Random(self.seed)
         self.network = self.loop.network = Network(self._delay_s, self._run_as)
         self.settings = drawn_settings(random.Random(f"settings {self.seed}"))
+        self.pace_s = self.chance.choice(PACES_S)
         self.note(" ".join(f"{name}={value}" for name, value in self.settings.items()))
         self.etcd = EtcdServer(self.network)
         self.store = StoreServer(self.loop, self.network, random.Random(f"store {self.seed}"))

@@ -35,7 +35,7 @@ class ManualClock:
 T = TypeVar("T")
 
 
-class _Jumping(selectors.SelectSelector):
+class Jumping(selectors.SelectSelector):
     """Waits for nothing: reports how long the loop would have waited."""
 
     def __init__(self) -> None:
@@ -44,8 +44,10 @@ class _Jumping(selectors.SelectSelector):
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         ready = super().select(0)
-        if ready:
-            return ready
+        return ready or self.jump(timeout)
+
+    def jump(self, timeout: float | None) -> list[tuple[selectors.SelectorKey, int]]:
+        """Time passes."""
         if timeout is None:
             raise RuntimeError("nothing will ever happen: no callback is ready and no timer is set")
         self.passed_s += timeout
@@ -55,8 +57,10 @@ class _Jumping(selectors.SelectSelector):
 class VirtualLoop(asyncio.SelectorEventLoop):
     """See the module's law. Time begins at 1,000 s."""
 
+    selector_kind = Jumping
+
     def __init__(self) -> None:
-        self._jumping = _Jumping()
+        self._jumping = self.selector_kind()
         super().__init__(self._jumping)
 
     def time(self) -> float:

@@ -15,13 +15,15 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
+import selectors
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from contextvars import Context
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar, Final, TypeVar
 
-from kafscale.testkit.clock import VirtualLoop
+from kafscale.testkit.clock import Jumping, VirtualLoop
 from kafscale.testkit.memory_grpc.network import Network
 from kafscale.testkit.memory_tcp import Factory, MemoryListener, MemorySocket, MemoryTransport, connect
 
@@ -66,7 +68,16 @@ class NumberedFuture(_Numbered, asyncio.Future[T]):
     pass
 
 
+class _Blind(Jumping):
+    """There are no sockets."""
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        return self.jump(timeout)
+
+
 class InstanceLoop(VirtualLoop):
+    selector_kind = _Blind
+
     def __init__(self, network: Network | None = None) -> None:
         """`network`: of TCP connections."""
         self.network = network
@@ -91,8 +102,11 @@ class InstanceLoop(VirtualLoop):
         if instance.is_paused:
             instance.held.append(lambda: self.run_as(instance, work))
         elif not instance.is_killed:
-            with self.running(instance):
+            before, self.current = self.current, instance
+            try:
                 work()
+            finally:
+                self.current = before
 
     def kill(self, instance: Instance) -> None:
         instance.is_killed = True
@@ -196,7 +210,7 @@ class InstanceLoop(VirtualLoop):
         owner = instance
 
         def run(*args: Any) -> None:
-            self.run_as(owner, lambda: callback(*args))
+            self.run_as(owner, partial(callback, *args) if args else callback)
 
         return run
 
