@@ -22,12 +22,13 @@ from kafscale.lake.lag.report import (
     Life,
     Report,
     TopicRow,
+    _partition,
     farthest,
     make_report,
 )
 from kafscale.lake.lag.samples import Kind, Memory, sample, thinned
 from kafscale.lake.lag.series import UNKNOWN, series, slope_per_s
-from kafscale.lake.lag.status import Status
+from kafscale.lake.lag.status import Judged, Status
 from kafscale.log.heads import Seg
 from kafscale.storage.groups import ClassicGroup, ClassicMember, CommittedOffset, GroupState
 from kafscale.storage.keys import TopicId
@@ -174,6 +175,14 @@ def test_without_history_rates_and_status_are_not_known_and_what_was_written_is(
 def test_who_has_read_all_is_well_also_without_history() -> None:
     made = make_report(facts([commit(1_000)], [1_000]))
     assert (made.partitions[0].status, made.partitions[0].eta_ms) == (Status.OK, 0)
+
+
+@pytest.mark.parametrize("status", Status)
+def test_a_group_that_stands_still_has_no_eta_although_a_reset_moved_its_offset(status: Status) -> None:
+    given = facts([commit(300)], [1_000])
+    moved = Rates(consumed=30, produced=0, net=30)
+    row = _partition(given.lags[0], Judged(status, True), moved, log(1_000), None, None)
+    assert (row.eta_ms is None) == (status in {Status.STOP, Status.STALL, Status.REWIND})
 
 
 def test_a_commit_that_no_sample_saw_yet_counts() -> None:

@@ -52,7 +52,7 @@ export function Search({ topic, query }) {
     ${data.hits?.length > 0 && html`<${Hits} topic=${topic} hits=${data.hits} isolation=${isolation} />
       <${Redrive} topic=${topic} rows=${data.hits.slice(0, HITS_MAX)} isolation=${isolation} />`}
     ${direct
-      ? html`<p class="hint">Newest first, from the segments in the object store: no broker works for it. A condition has the columns of <code>records</code>:
+      ? html`<p class="hint">Newest segments first, partition by partition, from the segments in the object store: no broker works for it. A condition has the columns of <code>records</code>:
       key, value, key_text, value_text, headers, partition, "offset", timestamp. A record for which it fails (no JSON, for example) is no hit.</p>`
       : html`<p class="hint">Newest first, by a text only: this console does not read the object store (<code>--no-direct</code>), so a consumer reads the records from the brokers.
       It ends at 500 hits, 55 s or 256 MiB; "Continue" goes on there.</p>`}`;
