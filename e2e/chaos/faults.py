@@ -79,7 +79,7 @@ def _pauses(role: str, for_s: tuple[float, float], site: Site, chance: Random) -
     process.send_signal(signal.SIGSTOP)
     seconds = chance.uniform(*for_s)
     return Struck(
-        f"{_called(name)} stands still for {seconds:.0f} s",
+        f"{_called(name)} is paused for {seconds:.0f} s",
         seconds,
         partial(os.kill, process.pid, signal.SIGCONT),
     )
@@ -136,9 +136,7 @@ def _leader_pauses(site: Site, chance: Random) -> Struck:
     leader = site.leader()
     leader.signal(signal.SIGSTOP)
     seconds = chance.uniform(2.0, 10.0)
-    return Struck(
-        f"etcd's leader {leader.name} stands still", seconds, partial(leader.signal, signal.SIGCONT)
-    )
+    return Struck(f"etcd's leader {leader.name} is paused", seconds, partial(leader.signal, signal.SIGCONT))
 
 
 def _no_quorum(site: Site, chance: Random) -> Struck:
@@ -183,7 +181,7 @@ def _store_dies(site: Site, chance: Random) -> Struck:
 def _store_pauses(site: Site, chance: Random) -> Struck:
     site.signal_s3(signal.SIGSTOP)
     return Struck(
-        "the S3 server stands still", chance.uniform(2.0, 12.0), partial(site.signal_s3, signal.SIGCONT)
+        "the S3 server is paused", chance.uniform(2.0, 12.0), partial(site.signal_s3, signal.SIGCONT)
     )
 
 
@@ -214,8 +212,8 @@ def faults(topic: str) -> tuple[Fault, ...]:
         for fault in (
             Fault(f"{role} killed, back at once", role, partial(_dies, role, (0.0, 1.0))),
             Fault(f"{role} killed, back after its lease", role, partial(_dies, role, long)),
-            Fault(f"{role} still, within its lease", role, partial(_pauses, role, short)),
-            Fault(f"{role} still, beyond its lease", role, partial(_pauses, role, long)),
+            Fault(f"{role} paused, within its lease", role, partial(_pauses, role, short)),
+            Fault(f"{role} paused, beyond its lease", role, partial(_pauses, role, long)),
             Fault(f"{role} restarted", role, partial(_restarts, role)),
         )
     ]
@@ -225,12 +223,12 @@ def faults(topic: str) -> tuple[Fault, ...]:
         *floods,
         Fault("everything killed", EVERYTHING, _everything_dies),
         Fault("etcd's leader killed", ETCD, _leader_dies),
-        Fault("etcd's leader still", ETCD, _leader_pauses),
+        Fault("etcd's leader paused", ETCD, _leader_pauses),
         Fault("etcd without a majority", ETCD, _no_quorum),
         Fault("store holds and doubles writes", STORE, _store_holds),
         Fault("store refuses", STORE, _store_refuses),
         Fault("store killed", STORE, _store_dies),
-        Fault("store still", STORE, _store_pauses),
+        Fault("store paused", STORE, _store_pauses),
         Fault("bundle lost for a while", STORE, partial(_bundle_lost, topic)),
         Fault("epoch ended by force", "produce", partial(_epoch_ended, topic)),
     )

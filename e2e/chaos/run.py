@@ -63,7 +63,7 @@ class Run:
 
     def go(self) -> None:
         inside = self.site.inside()
-        with self.work.everybody():
+        with self.work.clients():
             self.work.goes_on()
             with watching_objects(inside, ORDERS) as watched:
                 self._storm()
@@ -76,6 +76,7 @@ class Run:
         self._etcd_goes_back()
         self.work.judge_orders()
         self.timeline.counts["records acknowledged"] = self.work.counts()["records acknowledged"]
+        self.timeline.counts |= self.site.met()
         self._at_rest()
 
     # -- faults ------------------------------------------------------------------------------------
@@ -162,6 +163,7 @@ class Run:
         """Every slice is settled, the sweep has left no bundle, and fsck finds etcd and the store in agreement."""
         inside = self.site.inside()
         try:
+            until("what the gate held has arrived", lambda: not self.site.gate.holding, SWEEP_S)
             until("every slice is settled", lambda: inside.slices(ORDERS) == 0, SWEEP_S)
             until("no bundle is left", lambda: not bundles_in(self.site.open_store), SWEEP_S)
         except NotYet as late:
@@ -196,7 +198,7 @@ def chaos(folder: Path, plan: Plan, say: Say) -> Timeline:
         except (
             NotYet,
             AssertionError,
-        ) as late:  # a client that got an error or stands still, in its own words
+        ) as late:  # a client got an error, or nothing more
             timeline.violations.append(f"unavailable: {late}")
     finally:
         site.kill()

@@ -10,6 +10,7 @@ import os
 import shutil
 import signal
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -57,6 +58,7 @@ class Site:
     gate: StoreGate = field(init=False)
     doors: dict[int, str] = field(init=False)
     services: dict[Name, Service] = field(default_factory=dict)
+    _open: ExitStack = field(default_factory=ExitStack)
 
     def __post_init__(self) -> None:
         self.etcd = EtcdCluster(self.folder / "etcd")
@@ -94,8 +96,7 @@ class Site:
         self.s3.start()
         self.s3.wait_ready()
         host, _, port = self.s3.endpoint.removeprefix("http://").partition(":")
-        self.gate = StoreGate(host, int(port), self.seed)
-        self.gate.__enter__()
+        self.gate = self._open.enter_context(StoreGate(host, int(port), self.seed))
         self.start_services()
 
     def start_services(self) -> None:
@@ -106,7 +107,7 @@ class Site:
 
     def kill(self) -> None:
         self.kill_services()
-        self.gate.__exit__()
+        self._open.close()
         self.etcd.kill()
         self.s3.kill()
 
@@ -143,6 +144,17 @@ class Site:
     def start_s3(self) -> None:
         self.s3.start()
         self.s3.wait_ready()
+
+    def met(self) -> dict[str, int]:
+        """Requests that the gate held, doubled or refused, by what was done."""
+        gate = self.gate
+        done = {
+            "held": gate.held.total(),
+            "late": gate.late,
+            "doubled": gate.doubled,
+            "refused": gate.refused,
+        }
+        return {f"requests to the store {name}": count for name, count in done.items() if count}
 
     def signal_s3(self, number: signal.Signals) -> None:
         os.kill(self.s3.pid, number)

@@ -1,7 +1,7 @@
 """What happened in a run: faults with their times, silences of clients, counts. Pure; all times are seconds of a run.
 
 A *silence* is a time without an acknowledgement for one client on one partition, or for one member of a group. It
-belongs to the fault that it overlaps: from its begin until everybody goes on.
+belongs to the fault that it overlaps: from its begin until all clients continue.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Silence:
 
 @dataclass(slots=True)
 class Happened:
-    """A fault that took place. `end_s` is None while it lasts, `over_s` until everybody goes on again."""
+    """A fault that took place. `end_s` is None while it lasts, `over_s` until all clients continue."""
 
     kind: str
     words: str

@@ -96,7 +96,7 @@ class Work:
     # -- while it works ----------------------------------------------------------------------------
 
     @contextmanager
-    def everybody(self) -> Iterator[None]:
+    def clients(self) -> Iterator[None]:
         """In the block all clients work. The producers of ORDERS begin with it and go on after it."""
         self._create_topics()
         for name in ("idempotent0", "idempotent1"):
@@ -189,7 +189,7 @@ class Work:
     # -- the verdict -------------------------------------------------------------------------------
 
     def judge_others(self, inside: Inside) -> None:
-        """After the block of `everybody`."""
+        """After the block of `clients`."""
         found = self.timeline.violations
         found += [law for reader in self.readers for law in reader.violations]
         found += asyncio.run(went_back(self.members))

@@ -22,7 +22,7 @@ def timeline(*silences: Silence) -> Timeline:
     return Timeline(7, faults=faults, silences=list(silences))
 
 
-def test_the_longest_silence_of_a_fault_overlaps_it_or_the_time_until_everybody_goes_on() -> None:
+def test_the_longest_silence_of_a_fault_overlaps_it_or_the_time_until_all_clients_continue() -> None:
     within, longer = Silence("a", 12.0, 14.0), Silence("b", 22.0, 27.0)
     late = Silence("c", 26.0, 28.0)
     still = Silence("d", 95.0, 96.0)

@@ -2,7 +2,7 @@
 
 Laws: no acknowledged record is lost, doubled or out of order; readers behind the end are led past none; what programs
 copy exactly once is exact; a transaction is whole or not there; no offset that was committed is read back older;
-everybody goes on after each fault; etcd restored to an older state costs no record; in the end nothing is left over,
+all clients continue after each fault; etcd restored to an older state costs no record; in the end nothing is left over,
 and fsck is clean.
 """
 
@@ -25,9 +25,9 @@ from e2e.harness.law import keep
 
 KINDS: Final = {
     "produce killed, back after its lease",
-    "coordinator still, beyond its lease",
+    "coordinator paused, beyond its lease",
     "coordinator killed, back at once",
-    "fetch still, within its lease",
+    "fetch paused, within its lease",
     "frontdoor killed, back at once",
     "etcd's leader killed",
     "store holds and doubles writes",

@@ -1,7 +1,7 @@
 """Readers stay behind the end of the log while its owners move segments from the tail to manifests.
 
 Law: no answer skips an offset, and no answer denies an existing record. A checkpoint is one transaction, but readers
-get it as two updates. So owners checkpoint as fast as they can, and fetch stands still for moments and then gets many
+get it as two updates. So owners checkpoint as fast as they can, and fetch is paused for moments and then gets many
 updates at once. `make chaos` has such readers under every other fault.
 """
 

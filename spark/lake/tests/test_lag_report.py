@@ -178,7 +178,7 @@ def test_who_has_read_all_is_well_also_without_history() -> None:
 
 
 @pytest.mark.parametrize("status", Status)
-def test_a_group_that_stands_still_has_no_eta_although_a_reset_moved_its_offset(status: Status) -> None:
+def test_a_group_that_reads_nothing_has_no_eta_although_a_reset_moved_its_offset(status: Status) -> None:
     given = facts([commit(300)], [1_000])
     moved = Rates(consumed=30, produced=0, net=30)
     row = _partition(given.lags[0], Judged(status, True), moved, log(1_000), None, None)

@@ -25,9 +25,8 @@ Offset = Annotated[int, msgspec.Meta(ge=0)]
 
 class Aim(msgspec.Struct, forbid_unknown_fields=True):
     """Where the offsets go. `time`: the first record at or after `at_ms`, else the end. `duration`: the same at a time
-    `ago_ms` before now. `shift`: by `by` records,
-    forwards or back. `group`: to those of another group. `csv`: exact offsets, in lines of topic,partition,offset, as
-    kafka-consumer-groups exports them."""
+    `ago_ms` before now. `shift`: by `by` records, forwards or back. `group`: to those of another group. `csv`: exact
+    offsets, in lines of topic,partition,offset, as kafka-consumer-groups exports them."""
 
     to: Literal["earliest", "latest", "time", "duration", "shift", "group", "csv"]
     at_ms: Offset | None = None

@@ -37,7 +37,7 @@ from kafscale.lake.lag.rates import (
 )
 from kafscale.lake.lag.samples import SAMPLES, WHOLE_EVERY_MS, sample
 from kafscale.lake.lag.series import Series, series, slope_per_s
-from kafscale.lake.lag.status import STANDS_STILL, Judged, Rules, Status, judge, worst
+from kafscale.lake.lag.status import READS_NOTHING, Judged, Rules, Status, judge, worst
 from kafscale.lake.tables import calendar_ms
 from kafscale.storage.groups import GroupState
 from kafscale.storage.topics import Topic
@@ -298,7 +298,7 @@ def _partition(
     weight = bytes_per_record(log)
     by_size = expires_by_size_ms(lag, weight and found.produced and weight * found.produced)
     # A reset moves offsets without reading: a group that does not read now comes to no end.
-    eta = None if lag.records and verdict.status in STANDS_STILL else eta_ms(lag, found)
+    eta = None if lag.records and verdict.status in READS_NOTHING else eta_ms(lag, found)
     return PartitionRow(
         group=lag.group,
         topic=lag.topic,

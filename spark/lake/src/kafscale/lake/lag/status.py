@@ -40,7 +40,7 @@ class Status(StrEnum):
 
 NUMBERS: Final[Mapping[Status, int]] = {status: number for number, status in enumerate(Status)}
 """As Burrow numbers them: 0 is its NOTFOUND. It has no 7, 8 and 9."""
-STANDS_STILL: Final = frozenset({Status.STOP, Status.STALL, Status.REWIND})
+READS_NOTHING: Final = frozenset({Status.STOP, Status.STALL, Status.REWIND})
 TROUBLE: Final = frozenset({Status.ERR, Status.STOP, Status.STALL, Status.REWIND})
 SEVERITY: Final = (
     Status.OK,
