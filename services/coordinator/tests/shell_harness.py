@@ -16,11 +16,12 @@ from kafscale.coordinator.settings import CoordinatorSettings
 from kafscale.runtime.authorization import Authorization
 from kafscale.runtime.clock import SystemClock
 from kafscale.runtime.metrics import Metrics
-from kafscale.runtime.process import Runtime
+from kafscale.runtime.service import Runtime
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.keys import Keyspace, TopicId
-from kafscale.storage.membership.members import Instance, InstanceState, LiveView
+from kafscale.storage.membership.members import Instance, InstanceState, LiveView, Registration
 from kafscale.storage.membership.records import encode_live
+from kafscale.storage.objects import ObjectStore
 from kafscale.storage.slots import ROLE
 from kafscale.storage.topics import Topic, TopicsView, encode_topic
 from kafscale.testkit.inbound import inbound
@@ -120,20 +121,24 @@ class Coordinator:
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
             views = tasks.create_task(self.topics.run())
-            runtime = SimpleNamespace(
+            runtime = Runtime(
+                role=ROLE,
                 settings=self._settings,
-                etcd=self.door,
+                etcd=cast("EtcdClient", self.door),
                 keyspace=self.keys,
-                clock=self.clock,
+                store=cast("ObjectStore", None),
+                registration=cast(
+                    "Registration",
+                    SimpleNamespace(instance=self.instance, is_fresh=lambda _now_s: self.fresh),
+                ),
                 metrics=self.metrics,
-                registration=SimpleNamespace(instance=self.instance, is_fresh=lambda _now_s: self.fresh),
-                topics=self.topics,
                 task_group=tasks,
-                authorization=Authorization(self.authorizer, self.metrics),
-                identity=None,
+                clock=self.clock,
             )
+            runtime._topics = self.topics
+            runtime._authorization = Authorization(self.authorizer, self.metrics)
             front_doors = LiveView(self.etcd, self.keys, "frontdoor")
-            self.parts = Coordination(cast("Runtime[CoordinatorSettings]", runtime), front_doors)
+            self.parts = Coordination(runtime, front_doors)
             self.context = self.parts.context
             await self.parts.start()
             self._started.set_result(None)
