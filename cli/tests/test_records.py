@@ -217,7 +217,11 @@ DISAGREE = "and this client do not agree (the password is old); look at the file
 @pytest.mark.parametrize(
     ("given", "answered", "said"),
     [
-        (5, 3, f"3 records acknowledged\nkafscale: HERE {DISAGREE}; 2 records may have been written or not\n"),
+        (
+            5,
+            3,
+            f"3 records acknowledged\nkafscale: HERE {DISAGREE}; 2 records may have been written or not\n",
+        ),
         (
             3,
             1,
@@ -235,6 +239,7 @@ def test_a_login_that_is_refused_under_way_does_not_hide_what_was_written(
     kafka: MockKafka, monkeypatch: pytest.MonkeyPatch, given: int, answered: int, said: str
 ) -> None:
     monkeypatch.setattr("kafscale.cli.records.produce.Producer", LosesItsLogin)
+    monkeypatch.setattr("kafscale.cli.records.produce.UNSENT_MAX", given)
     monkeypatch.setattr(LosesItsLogin, "given", given, raising=False)
     monkeypatch.setattr(LosesItsLogin, "answered", answered, raising=False)
     done = kafka.run("produce orders", b"a\nb\nc\nd\ne\n")
@@ -262,7 +267,9 @@ def test_a_record_without_an_answer_did_not_fail(kafka: MockKafka, monkeypatch: 
     assert done.exit_code == 1
     assert done.stderr.startswith("0 records acknowledged\nkafscale: 1 record failed, the first with: ")
     assert "(TOPIC_AUTHORIZATION_FAILED)" in done.stderr
-    assert done.stderr.endswith("; topic 'orders': no answer in time; 2 records may have been written or not\n")
+    assert done.stderr.endswith(
+        "; topic 'orders': no answer in time; 2 records may have been written or not\n"
+    )
 
 
 def test_offsets_of_a_position(kafka: MockKafka) -> None:

@@ -200,7 +200,7 @@ async def test_a_condition_that_is_none_is_a_sentence(cluster: Cluster, where: s
     [
         ("customer = 'c-17'", "there is no column customer.", "customer"),
         ("value.country = 'NL'", "Cannot extract field 'country' from", "country"),
-        ("key_text = \"k1\"", "there is no column k1.\nText is in single quotes: 'k1'.", "customer"),
+        ('key_text = "k1"', "there is no column k1.\nText is in single quotes: 'k1'.", "customer"),
         (
             "offset > 5",
             'syntax error at or near ">".\nAs the name of a column, "offset" has to stand in double quotes.',

@@ -133,7 +133,9 @@ def test_a_group_and_the_overview_say_at_any_time_too(visitor: Visitor, answers:
     }
     answers["/groups"] = report(gone, counts={"risk": 1, "lost": 0})
     visitor.go("/")
-    expect(page.get_by_role("link", name="Groups that will lose data")).to_contain_text("the first at any time")
+    expect(page.get_by_role("link", name="Groups that will lose data")).to_contain_text(
+        "the first at any time"
+    )
 
 
 @pytest.mark.parametrize(
@@ -164,7 +166,9 @@ def test_a_time_ago_is_what_people_write(
     page.get_by_label("How long ago").fill(said)
     with page.expect_request(f"{API}/groups/late/reset/preview") as sent:
         page.get_by_role("button", name="Preview").click()
-    assert sent.value.post_data_json["aim"] == {"to": "duration", "ago_ms": ago_ms}
+    body = sent.value.post_data_json
+    assert body is not None
+    assert body["aim"] == {"to": "duration", "ago_ms": ago_ms}
 
 
 @pytest.mark.parametrize("said", ["5", "minutes", "5 months", "-5 minutes", "5 minutes ago"])
@@ -191,7 +195,15 @@ def hit(offset: int) -> dict[str, Any]:
     }
 
 
-RECORD: Final = {"start": 0, "end": 999, "previous": None, "next": None, "offset": 900, "record": None, "missing": "no"}
+RECORD: Final = {
+    "start": 0,
+    "end": 999,
+    "previous": None,
+    "next": None,
+    "offset": 900,
+    "record": None,
+    "missing": "no",
+}
 HITS: Final = 200
 SEARCH: Final = "/topics/orders/search"
 

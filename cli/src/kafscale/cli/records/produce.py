@@ -95,20 +95,16 @@ def produce(
         else:
             delivered.lose(trouble, 1)
 
-    line = 0
     try:
         for line, record in enumerate(records_of(plan, lines), 1):
-            refused.check()
-            while len(producer) >= UNSENT_MAX:
-                producer.poll(POLL_S)
-                refused.check()
-            _send(producer, record, refused, delivered, on_delivery)
-            producer.poll(0)
+            try:
+                _send(producer, record, refused, delivered, on_delivery)
+            except KafkaTrouble as trouble:
+                delivered.lose(trouble, 0)
+                delivered.stopped = f"nothing was sent from line {line} on"
+                break
     except LineWrong as wrong:
         delivered.stopped = f"{wrong}; nothing was sent from this line on"
-    except KafkaTrouble as trouble:
-        delivered.lose(trouble, 0)
-        delivered.stopped = f"nothing was sent from line {line} on"
     _flush(producer, refused, delivered)
     return delivered
 
@@ -127,8 +123,11 @@ def _send(
     delivered: Delivered,
     on_delivery: Callable[[Any, Any], None],
 ) -> None:
-    """Raises KafkaTrouble if the login was refused before librdkafka took the record."""
+    """Raises KafkaTrouble if it would wait for room, and the login was refused: another front door may still answer."""
     headers: list[tuple[str, str | bytes | None]] = list(record.headers)
+    while len(producer) >= UNSENT_MAX:
+        producer.poll(POLL_S)
+        refused.check()
     while True:
         try:
             producer.produce(
@@ -146,6 +145,7 @@ def _send(
             continue
         except KafkaException as exception:
             delivered.fail(trouble_of(of_topic(record.topic or ""), exception.args[0]))
+        producer.poll(0)
         return
 
 
