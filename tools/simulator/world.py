@@ -31,7 +31,7 @@ from kafscale.storage.membership.members import Listener
 from kafscale.testkit.etcd_model.keepalive import KeepaliveTask
 from kafscale.testkit.etcd_model.server import NODE as ETCD
 from kafscale.testkit.etcd_model.server import EtcdServer
-from kafscale.testkit.instances import Instance, InstanceLoop
+from kafscale.testkit.instances import BEGINS_S, Instance, InstanceLoop
 from kafscale.testkit.memory_grpc.channel import open_channel
 from kafscale.testkit.memory_grpc.network import Network
 from kafscale.testkit.memory_grpc.server import open_server
@@ -42,8 +42,6 @@ from tools.simulator.store import StoreServer
 FRONT_DOOR: Final = "frontdoor"
 ROLES: Final = ("admin", "coordinator", "produce", "fetch", FRONT_DOOR)
 KAFKA_PORT: Final = 9092
-BEGINS_S: Final = 1_000.0
-"""Time of the loop when a run begins."""
 DELAY_S: Final = (0.0002, 0.003)
 SUPERVISOR_S: Final = 1.0
 SETTINGS: Final[dict[str, Any]] = {
