@@ -95,6 +95,8 @@ class World:
     """Laws that a process has broken."""
 
     def __post_init__(self) -> None:
+        self._settings_of: dict[str, Any] = {}
+        """By node: to read them takes longer than a second of its life."""
         self._delays = random.Random(f"delays {self.seed}")
         self.network = self.loop.network = Network(self._delay_s, self._run_as)
         self.note(" ".join(f"{name}={value}" for name, value in self.settings.items()))
@@ -135,14 +137,9 @@ class World:
     def _begin(self, instance: Instance) -> None:
         node = instance.name
         role = node.rpartition("-")[0]
-        settings = SETTINGS[role](
-            etcd_endpoints=[f"http://{ETCD}:2379"],
-            grpc_listen=f"{node}:0",
-            http_listen=f"{node}:0",
-            object_store="memory",
-            **{name: value for name, value in self.settings.items() if name in SETTINGS[role].model_fields},
-            **({"listeners": f"PLAINTEXT://{node}:{KAFKA_PORT}"} if role == FRONT_DOOR else {}),
-        )
+        settings = self._settings_of.get(node)
+        if settings is None:
+            settings = self._settings_of[node] = self._read_settings(node, role)
         listeners: tuple[Listener, ...] = ()
         build = BUILDS.get(role)
         if build is None:
@@ -154,6 +151,16 @@ class World:
         main = asyncio.get_running_loop().create_task(process.run(), name=node)
         self.running[node] = process, main
         main.add_done_callback(partial(self._ended, instance))
+
+    def _read_settings(self, node: str, role: str) -> Any:
+        return SETTINGS[role](
+            etcd_endpoints=[f"http://{ETCD}:2379"],
+            grpc_listen=f"{node}:0",
+            http_listen=f"{node}:0",
+            object_store="memory",
+            **{name: value for name, value in self.settings.items() if name in SETTINGS[role].model_fields},
+            **({"listeners": f"PLAINTEXT://{node}:{KAFKA_PORT}"} if role == FRONT_DOOR else {}),
+        )
 
     def _ports(self, node: str) -> Ports:
         def dial(target: str, _options: object) -> grpc.aio.Channel:
