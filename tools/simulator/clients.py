@@ -28,6 +28,8 @@ TOPIC: Final = "orders"
 REQUEST_TIMEOUTS_S: Final = (1.0, 4.0, 30.0)
 """Each client has one of them. With a short one it repeats what is still on its way."""
 CONNECT_TIMEOUT_S: Final = 3.0
+WAIT_MAX_S: Final = 5.0
+"""Of a Fetch at the end of a log."""
 PRODUCE_TIMEOUTS_MS: Final = (500, 5_000, 20_000)
 RETRY_S: Final = (0.05, 0.5)
 PRODUCE_V, FETCH_V, LIST_V, CREATE_V, INIT_V = 9, 12, 7, 5, 4
@@ -84,6 +86,8 @@ class Client:
     name: str
     doors: int
     chance: random.Random
+    pace_s: float = 0.3
+    """Mean time between two of its works."""
     _wire: Wire | None = None
 
     def __post_init__(self) -> None:
@@ -111,7 +115,16 @@ class Client:
                 await self.rest()
 
     async def rest(self) -> None:
+        """Before it tries again."""
         await asyncio.sleep(self.chance.uniform(*RETRY_S))
+
+    async def pause(self) -> None:
+        """Before its next work."""
+        await asyncio.sleep(self.chance.expovariate(1 / self.pace_s))
+
+    def patience_ms(self) -> int:
+        """How long it may ask a server to wait: it would not hear a later answer."""
+        return int(min(self._timeout_s / 2, WAIT_MAX_S) * 1_000)
 
     def close(self) -> None:
         if self._wire is not None:
@@ -149,7 +162,6 @@ class Producer:
     name: str
     partitions: int
     is_idempotent: bool
-    pace_s: float
     rounds: int = 1 << 60
     """How often it sends."""
     _number: int = 0
@@ -172,7 +184,7 @@ class Producer:
                     await self.client.rest()
             if batches:
                 await self._send(batches)
-            await asyncio.sleep(chance.expovariate(1 / self.pace_s))
+            await self.client.pause()
 
     async def _begin(self) -> None:
         request = init_producer_id.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1_000)
@@ -245,7 +257,7 @@ class Reader:
 
     async def run(self) -> None:
         while not self.client.world.stopping:
-            if not await self.step():
+            if not await self.step(self.client.patience_ms()):
                 await self.client.rest()
             if self.client.chance.random() < 0.01:
                 self.offset = self.client.chance.randint(0, self.offset)

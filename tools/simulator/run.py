@@ -14,7 +14,7 @@ from typing import Final
 
 from kafscale.storage.system import replaced
 from kafscale.testkit.etcd_model.model import State
-from kafscale.testkit.instances import InstanceLoop, SeededMachine
+from kafscale.testkit.instances import BEGINS_S, InstanceLoop, SeededMachine
 
 from tools.simulator.churn import Committer, churn
 from tools.simulator.clients import TOPIC, Client, Producer, Reader, Records, create, judge
@@ -22,7 +22,7 @@ from tools.simulator.faults import Nemesis
 from tools.simulator.logs import captured
 from tools.simulator.lost_etcd import remember, restore
 from tools.simulator.plan import Plan
-from tools.simulator.world import BEGINS_S, World, nodes_of
+from tools.simulator.world import World, nodes_of
 
 SETTLE_S: Final = 180.0
 """In which each client must have its answer, once no fault lasts any more."""
@@ -77,7 +77,7 @@ async def _story(world: World, plan: Plan) -> Outcome:
     await nemesis.run(plan.faults, plan.seconds)
     world.note("** no more faults")
     world.stopping = True
-    _, late = await asyncio.wait(running, timeout=SETTLE_S)
+    _, late = await asyncio.wait(running, timeout=SETTLE_S) if running else ((), ())
     records.broken += [f"stuck: {task.get_name()} has no answer" for task in late]
     records.broken += [
         f"failed: {task.get_name()}: {task.exception()!r}"
@@ -116,7 +116,7 @@ async def _named(node: str, work: object) -> None:
 
 
 def _client(world: World, plan: Plan, name: str) -> Client:
-    return Client(world, name, plan.instances, random.Random(f"{name} {plan.seed}"))
+    return Client(world, name, plan.instances, random.Random(f"{name} {plan.seed}"), plan.pace_s)
 
 
 def _number(name: str) -> int:
@@ -126,9 +126,7 @@ def _number(name: str) -> int:
 def _producer(world: World, plan: Plan, records: Records, name: str) -> Awaitable[None]:
     """Every second one is idempotent."""
     client = _client(world, plan, name)
-    return Producer(
-        client, records, name, plan.partitions, is_idempotent=_number(name) % 2 == 0, pace_s=plan.pace_s
-    ).run()
+    return Producer(client, records, name, plan.partitions, is_idempotent=_number(name) % 2 == 0).run()
 
 
 def _reader(world: World, plan: Plan, records: Records, name: str) -> Awaitable[None]:

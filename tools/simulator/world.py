@@ -31,7 +31,7 @@ from kafscale.storage.membership.members import Listener
 from kafscale.testkit.etcd_model.keepalive import KeepaliveTask
 from kafscale.testkit.etcd_model.server import NODE as ETCD
 from kafscale.testkit.etcd_model.server import EtcdServer
-from kafscale.testkit.instances import Instance, InstanceLoop
+from kafscale.testkit.instances import BEGINS_S, Instance, InstanceLoop
 from kafscale.testkit.memory_grpc.channel import open_channel
 from kafscale.testkit.memory_grpc.network import Network
 from kafscale.testkit.memory_grpc.server import open_server
@@ -42,8 +42,6 @@ from tools.simulator.store import StoreServer
 FRONT_DOOR: Final = "frontdoor"
 ROLES: Final = ("admin", "coordinator", "produce", "fetch", FRONT_DOOR)
 KAFKA_PORT: Final = 9092
-BEGINS_S: Final = 1_000.0
-"""Time of the loop when a run begins."""
 DELAY_S: Final = (0.0002, 0.003)
 SUPERVISOR_S: Final = 1.0
 SETTINGS: Final[dict[str, Any]] = {
@@ -97,6 +95,8 @@ class World:
     """Laws that a process has broken."""
 
     def __post_init__(self) -> None:
+        self._settings_of: dict[str, Any] = {}
+        """By node: to read them takes longer than a second of its life."""
         self._delays = random.Random(f"delays {self.seed}")
         self.network = self.loop.network = Network(self._delay_s, self._run_as)
         self.note(" ".join(f"{name}={value}" for name, value in self.settings.items()))
@@ -137,14 +137,9 @@ class World:
     def _begin(self, instance: Instance) -> None:
         node = instance.name
         role = node.rpartition("-")[0]
-        settings = SETTINGS[role](
-            etcd_endpoints=[f"http://{ETCD}:2379"],
-            grpc_listen=f"{node}:0",
-            http_listen=f"{node}:0",
-            object_store="memory",
-            **{name: value for name, value in self.settings.items() if name in SETTINGS[role].model_fields},
-            **({"listeners": f"PLAINTEXT://{node}:{KAFKA_PORT}"} if role == FRONT_DOOR else {}),
-        )
+        settings = self._settings_of.get(node)
+        if settings is None:
+            settings = self._settings_of[node] = self._read_settings(node, role)
         listeners: tuple[Listener, ...] = ()
         build = BUILDS.get(role)
         if build is None:
@@ -156,6 +151,16 @@ class World:
         main = asyncio.get_running_loop().create_task(process.run(), name=node)
         self.running[node] = process, main
         main.add_done_callback(partial(self._ended, instance))
+
+    def _read_settings(self, node: str, role: str) -> Any:
+        return SETTINGS[role](
+            etcd_endpoints=[f"http://{ETCD}:2379"],
+            grpc_listen=f"{node}:0",
+            http_listen=f"{node}:0",
+            object_store="memory",
+            **{name: value for name, value in self.settings.items() if name in SETTINGS[role].model_fields},
+            **({"listeners": f"PLAINTEXT://{node}:{KAFKA_PORT}"} if role == FRONT_DOOR else {}),
+        )
 
     def _ports(self, node: str) -> Ports:
         def dial(target: str, _options: object) -> grpc.aio.Channel:
