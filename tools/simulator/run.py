@@ -18,12 +18,16 @@ from kafscale.testkit.instances import InstanceLoop, SeededMachine
 from tools.simulator.churn import Committer, churn
 from tools.simulator.clients import TOPIC, Client, Producer, Reader, Records, create, judge
 from tools.simulator.faults import Nemesis
+from tools.simulator.groups import groups_of, summary
 from tools.simulator.logs import captured
 from tools.simulator.lost_etcd import remember, restore
+from tools.simulator.members import Group
 from tools.simulator.world import ROLES, World
 
 SETTLE_S: Final = 180.0
 """In which each client must have its answer, once no fault lasts any more."""
+MARGIN_S: Final = 10.0
+"""By which a group says earlier what it waits for."""
 COLLECT_EVERY_S: Final = 60.0
 COMMITTERS: Final = 3
 
@@ -88,6 +92,11 @@ async def _story(world: World, plan: Plan) -> list[str]:
         )
         for number in range(COMMITTERS)
     ]
+    groups = groups_of(world, records, plan.partitions, partial(_client, world, plan))
+    writers = running[: plan.producers]
+    running += [
+        _as(world, name, work) for group in groups for name, work in group.work(writers, SETTLE_S - MARGIN_S)
+    ]
     nemesis = Nemesis(world, nodes, random.Random(f"nemesis {plan.seed}"))
     snapshots: list[State] = []
     remembering = asyncio.ensure_future(remember(world, plan.seconds * world.chance.random(), snapshots))
@@ -112,10 +121,12 @@ async def _story(world: World, plan: Plan) -> list[str]:
     if plan.restores and snapshots:
         records.broken += await restore(world, snapshots[0], partial(_write_more, world, plan))
     records.broken += world.broken
+    for group in groups:
+        records.broken += group.ledger.broken
     collecting.cancel()
     for node in nodes:
         world.kill(node)
-    _tell(world, records, nemesis)
+    _tell(world, records, groups, nemesis)
     return records.broken
 
 
@@ -159,11 +170,12 @@ async def _write_more(world: World, plan: Plan) -> None:
     await _as(world, name, _producer(world, plan, Records(), plan.producers).run())
 
 
-def _tell(world: World, records: Records, nemesis: Nemesis) -> None:
+def _tell(world: World, records: Records, groups: list[Group], nemesis: Nemesis) -> None:
     faults = {**nemesis.met, **{f"store {name}": count for name, count in world.store.met.items()}}
     world.note(
         f"** {len(records.history.sent)} records sent, {records.acknowledged} acknowledged, {records.read} read; "
         f"{records.unknown} requests without a known outcome; longest pause {records.longest_pause_s:.1f} s; "
+        f"{summary(groups)}; "
         f"{sum(faults.values())} faults: {', '.join(f'{name} {count}' for name, count in sorted(faults.items()))}"
     )
     for law in records.broken:
