@@ -106,20 +106,30 @@ def test_members_with_epochs_of_their_own_are_compared_by_partition() -> None:
 def test_two_members_of_a_generation_share_no_partition() -> None:
     laws = ledger()
     laws.made(1, {"a": frozenset({0, 1}), "b": frozenset({1, 2})})
-    laws.assigned(1, "seat-0", frozenset({0, 1}))
-    laws.assigned(1, "seat-0", frozenset({0, 1}))
+    laws.assigned(1, "seat-0", frozenset({0, 1}), 1.0)
+    laws.assigned(1, "seat-0", frozenset({0, 1}), 1.0)
     assert laws.broken == []
-    laws.assigned(1, "seat-1", frozenset({1, 2}))
+    laws.assigned(1, "seat-1", frozenset({1, 2}), 1.0)
     assert laws_of(laws) == ["two owners"]
 
 
 def test_an_assignment_is_one_that_the_leader_of_its_generation_made() -> None:
     laws = ledger()
     laws.made(1, {"a": frozenset({0, 1})})
-    laws.assigned(2, "seat-0", frozenset())
+    laws.assigned(2, "seat-0", frozenset(), 1.0)
     assert laws.broken == []
-    laws.assigned(2, "seat-0", frozenset({0, 1}))
+    laws.assigned(2, "seat-0", frozenset({0, 1}), 1.0)
     assert laws_of(laws) == ["foreign assignment"]
+
+
+def test_no_call_of_a_past_generation_is_answered_once_a_newer_one_has_its_assignment() -> None:
+    laws = ledger()
+    laws.assigned(2, "seat-0", frozenset(), 5.0)
+    laws.answered_in(2, "seat-1", "Heartbeat", 6.0)
+    laws.answered_in(1, "seat-1", "Heartbeat", 4.9)
+    assert laws.broken == []
+    laws.answered_in(1, "seat-1", "Heartbeat", 5.0)
+    assert laws_of(laws) == ["past generation"]
 
 
 def test_a_partition_is_given_after_its_holder_has_released_it_or_is_no_member() -> None:

@@ -12,7 +12,9 @@ from tools.simulator.clients import Records
 
 SECONDS = 30
 SEEDS = ((1, ()), (2, ("--restore",)), (4, ()))
-SUMMARY = re.compile(r"\*\* (\d+) records sent, (\d+) acknowledged, (\d+) read; .* (\d+) faults:")
+SUMMARY = re.compile(
+    r"\*\* (\d+) records sent, (\d+) acknowledged, (\d+) read; .* (\d+) rebalances, (\d+) commits .* (\d+) faults:"
+)
 
 
 def run(seed: int, seconds: float, *flags: str) -> subprocess.CompletedProcess[str]:
@@ -36,10 +38,12 @@ def test_no_law_is_broken_under_faults(seed: int, flags: tuple[str, ...]) -> Non
     ended = run(seed, SECONDS, *flags)
     summary = SUMMARY.search(ended.stdout)
     assert summary is not None, ended.stdout[-4_000:] + ended.stderr[-4_000:]
-    sent, acknowledged, read, faults = map(int, summary.groups())
+    sent, acknowledged, read, rebalances, commits, faults = map(int, summary.groups())
     assert ended.returncode == 0, ended.stdout[-4_000:]
     assert sent >= acknowledged > 100
     assert read > acknowledged
+    assert rebalances > 3
+    assert commits > 20
     assert faults > 3
 
 

@@ -64,9 +64,12 @@ class EagerMember(Member):
             group_instance_id=self.seat.instance_id,
         )
         self.beats_next()
+        sent_s = self.now_s
         answered = await self.call(heartbeat, HEARTBEAT_V, request, HEARTBEAT_CODES)
         if answered is not None:
             self.trouble(answered[0])
+            if answered[0] is ErrorCode.NONE:
+                self.ledger.answered_in(self.era, self.name, "Heartbeat", sent_s)
 
     async def leave(self) -> None:
         if self.member_id:
@@ -159,14 +162,16 @@ class EagerMember(Member):
             ],
         )
         timeout_s = self.group.rules.rebalance_s + JOIN_GRACE_S
+        sent_s = self.now_s
         answered = await self.call(sync_group, SYNC_V, request, SYNC_CODES, timeout_s)
         if answered is None:
             return
         code, answer = answered
         self.trouble(code)
         if code is ErrorCode.NONE:
+            self.ledger.answered_in(self.era, self.name, "SyncGroup", sent_s)
             partitions = frozenset(number for _, number in assigned(answer.assignment) or ())
-            self.ledger.assigned(self.era, self.name, partitions)
+            self.ledger.assigned(self.era, self.name, partitions, self.now_s)
             self.is_joined = True
             self.beats_next()
             await self.take(partitions)

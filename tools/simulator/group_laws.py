@@ -97,6 +97,8 @@ class Ledger:
     """era -> seat -> partitions"""
     _made: dict[int, list[frozenset[int]]] = field(default_factory=dict)
     """era -> the shares that its leader made"""
+    _synced_s: dict[int, float] = field(default_factory=dict)
+    """era -> when its first assignment was answered"""
     _holders: dict[int, str] = field(default_factory=dict)
     """partition -> the seat that has not acknowledged to have given it up"""
     _alive_s: dict[str, float] = field(default_factory=dict)
@@ -155,7 +157,7 @@ class Ledger:
         """The leader of a classic generation sends them."""
         self._made.setdefault(era, []).extend(shares.values())
 
-    def assigned(self, era: int, seat: str, partitions: frozenset[int]) -> None:
+    def assigned(self, era: int, seat: str, partitions: frozenset[int], now_s: float) -> None:
         """In a classic generation."""
         given = self._given.setdefault(era, {})
         given[seat] = partitions
@@ -167,6 +169,16 @@ class Ledger:
         if partitions and partitions not in self._made.get(era, ()):
             self.broken.append(
                 f"foreign assignment: {seat} has {sorted(partitions)}, which no leader made in generation {era}"
+            )
+
+        self._synced_s.setdefault(era, now_s)
+
+    def answered_in(self, era: int, seat: str, what: str, sent_s: float) -> None:
+        """A call in a classic generation was answered without an error."""
+        newer = [each for each, at_s in self._synced_s.items() if each > era and at_s <= sent_s]
+        if newer:
+            self.broken.append(
+                f"past generation: {what} of {seat} in generation {era} was answered, {newer[-1]} had begun"
             )
 
     def holds(self, era: int, seat: str, partitions: Collection[int], now_s: float) -> None:
