@@ -68,8 +68,9 @@ class Fate(Enum):
     IS_SLOW = "is slow"
 
 
-FATES: Final = ((0.006, Fate.LEAVES), (0.006, Fate.DIES), (0.006, Fate.IS_SLOW))
-"""Their chances after each Fetch."""
+FATES: Final = (Fate.LEAVES, Fate.DIES, Fate.IS_SLOW)
+FATE_EVERY_S: Final = 15.0
+"""Mean time between two of a member."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +117,7 @@ class Member(ABC):
         """partition -> the offset that the group has, as far as this member knows"""
         self._fetching: asyncio.Task[None] | None = None
         self._beat_due_s = 0.0
+        self._fate_due_s = self.now_s + seat.chance.expovariate(1 / FATE_EVERY_S)
 
     @property
     @abstractmethod
@@ -154,7 +156,6 @@ class Member(ABC):
             await self._place()
             await self._read()
             fate = self._fate()
-            self.group.fates[fate] += 1
             if fate is Fate.DIES:
                 break
             if fate is Fate.LEAVES:
@@ -168,12 +169,12 @@ class Member(ABC):
         self._end()
 
     def _fate(self) -> Fate:
-        drawn = self.seat.chance.random()
-        for share, fate in FATES:
-            drawn -= share
-            if drawn < 0 and not self.group.world.stopping:
-                return fate
-        return Fate.GOES_ON
+        if self.now_s < self._fate_due_s or self.group.world.stopping:
+            return Fate.GOES_ON
+        self._fate_due_s += self.seat.chance.expovariate(1 / FATE_EVERY_S)
+        fate = self.seat.chance.choice(FATES)
+        self.group.fates[fate] += 1
+        return fate
 
     def _end(self) -> None:
         if self._fetching is not None:
