@@ -25,8 +25,6 @@ from tools.simulator.group_laws import Commit, Ledger
 from tools.simulator.world import World
 
 COMMIT_V, OFFSETS_V = 9, 9
-SEATS: Final = (2, 4)
-STATIC_SHARE: Final = 0.3
 BEAT_S: Final = 1.5
 WAIT_MS: Final = 300
 """Of a Fetch."""
@@ -62,13 +60,13 @@ UNCERTAIN: Final = LOADING | {ErrorCode.REQUEST_TIMED_OUT}
 
 
 class Fate(Enum):
-    GOES_ON = "goes on"
-    LEAVES = "leaves"
-    DIES = "dies"
-    IS_SLOW = "is slow"
+    GO_ON = "go on"
+    LEAVE = "left"
+    DIE = "died"
+    ARE_SLOW = "were slow"
 
 
-FATES: Final = (Fate.LEAVES, Fate.DIES, Fate.IS_SLOW)
+FATES: Final = (Fate.LEAVE, Fate.DIE, Fate.ARE_SLOW)
 FATE_EVERY_S: Final = 15.0
 """Mean time between two of a member."""
 
@@ -156,21 +154,21 @@ class Member(ABC):
             await self._place()
             await self._read()
             fate = self._fate()
-            if fate is Fate.DIES:
+            if fate is Fate.DIE:
                 break
-            if fate is Fate.LEAVES:
+            if fate is Fate.LEAVE:
                 await self.commit()
                 await self.leave()
                 break
-            if fate is Fate.IS_SLOW:
+            if fate is Fate.ARE_SLOW:
                 await asyncio.sleep(self.group.rules.session_s * self.seat.chance.uniform(*SLOW_SESSIONS))
-            if fate is Fate.IS_SLOW or self.seat.chance.random() < COMMIT_SHARE:
+            if fate is Fate.ARE_SLOW or self.seat.chance.random() < COMMIT_SHARE:
                 await self.commit()
         self._end()
 
     def _fate(self) -> Fate:
         if self.now_s < self._fate_due_s or self.group.world.stopping:
-            return Fate.GOES_ON
+            return Fate.GO_ON
         self._fate_due_s += self.seat.chance.expovariate(1 / FATE_EVERY_S)
         fate = self.seat.chance.choice(FATES)
         self.group.fates[fate] += 1
@@ -315,10 +313,10 @@ class Group:
     is_over: bool = False
     fates: Counter[Fate] = field(default_factory=Counter)
 
-    def work(
+    def parts(
         self, writers: Sequence[asyncio.Task[None]], patience_s: float
-    ) -> list[tuple[str, Coroutine[Any, Any, None]]]:
-        """The name and the work of each node. The group is over when it has read what `writers` have written."""
+    ) -> list[tuple[str, Coroutine[object, object, None]]]:
+        """By the name of the client. The group is over when it has read what `writers` have written."""
         return [
             *((seat.name, self._sit(seat)) for seat in self.seats),
             (self.name, self._judge(writers, patience_s)),
@@ -378,7 +376,8 @@ class Group:
         why: list[str] = ["the producers are not done"]
         try:
             async with asyncio.timeout(patience_s):
-                await asyncio.wait(writers)
+                if writers:
+                    await asyncio.wait(writers)
                 ends = {each: await end_of(self.judge, TOPIC, each) or 0 for each in everywhere}
                 while why:
                     await self.judge.rest()
