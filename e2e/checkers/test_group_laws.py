@@ -168,18 +168,37 @@ def test_generations_do_not_fall() -> None:
 
 def test_a_group_goes_on_where_its_members_have_read() -> None:
     laws = ledger()
-    laws.begun(0, 0)
+    laws.begun(0, 0, 1)
     laws.given(0, 5)
-    laws.begun(0, 5)
-    laws.begun(0, 3)
+    laws.begun(0, 5, 1)
+    laws.begun(0, 3, 1)
     assert laws.broken == []
-    laws.begun(0, 6)
+    laws.begun(0, 6, 1)
     assert laws_of(laws) == ["unread"]
+
+
+def test_the_next_owner_begins_behind_what_the_one_before_committed_even_if_the_answer_comes_later() -> None:
+    for offset, laws_broken in ((7, []), (6, ["overtaken"])):
+        laws = ledger()
+        laws.begun(0, 0, 1)
+        laws.given(0, 7)
+        pending = sent(laws, 7, 1.0, era=1)
+        laws.begun(0, offset, 2)
+        laws.commit_acknowledged(0, pending, 2.0)
+        assert laws_of(laws) == laws_broken
+        laws = ledger()
+        laws.begun(0, 0, 1)
+        laws.given(0, 7)
+        acknowledged(laws, 7, 1.0, era=1)
+        laws.begun(0, 5, 1)
+        assert laws.broken == []
+        laws.begun(0, offset, 2)
+        assert laws_of(laws) == laws_broken
 
 
 def test_a_group_is_done_when_all_records_are_delivered_and_committed() -> None:
     laws = ledger()
-    laws.begun(0, 0)
+    laws.begun(0, 0, 1)
     laws.given(0, 5)
     assert laws.behind({0: 5, 1: 0}, {0: 5, 1: -1}) == []
     assert len(laws.behind({0: 5}, {0: 4})) == 1

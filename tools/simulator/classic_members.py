@@ -187,7 +187,8 @@ class CooperativeMember(EagerMember):
         if self.assigned - partitions:
             await self.commit()
             self.is_joined = False
-        self.own(partitions)
+        if self.era != NO_GENERATION:  # else the commit was refused, because it is a member no more
+            self.own(partitions)
 
     def share(self, owned: Mapping[str, frozenset[int]]) -> dict[str, frozenset[int]]:
         """Each keeps what it has, up to its quota. The rest of it is free in the next generation."""

@@ -107,6 +107,8 @@ class ConsumerMember(Member):
         self.ledger.holds(self.era, self.name, partitions, self.now_s)
         if self.assigned - partitions:
             await self.commit()
+        if not self.is_joined:
+            return  # the commit was refused, because it is a member no more
         self.own(partitions)
         if partitions != self._told:
             self.beats_next(0)

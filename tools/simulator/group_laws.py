@@ -93,6 +93,10 @@ class Ledger:
     """The records below this offset were given to some member."""
     _first_commit_s: dict[int, dict[int, float]] = field(default_factory=dict)
     """partition, or the whole group -> era -> when its first commit was acknowledged"""
+    _newest: dict[int, dict[int, int]] = field(default_factory=dict)
+    """partition -> era -> the largest offset whose commit was acknowledged"""
+    _begun: dict[int, dict[int, int]] = field(default_factory=dict)
+    """partition -> era -> the least offset from which one of its members read"""
     _given: dict[int, dict[str, frozenset[int]]] = field(default_factory=dict)
     """era -> seat -> partitions"""
     _made: dict[int, list[frozenset[int]]] = field(default_factory=dict)
@@ -123,6 +127,10 @@ class Ledger:
                 f"and had acknowledged a commit of era {newer[-1]}"
             )
         firsts.setdefault(commit.era, now_s)
+        newest = self._newest.setdefault(partition, {})
+        newest[commit.era] = max(commit.offset, newest.get(commit.era, 0))
+        for era, offset in self._begun.get(partition, {}).items():
+            self._overtaken(partition, commit.era, commit.offset, era, offset)
         self.of(partition).acknowledged(commit, now_s)
 
     def commit_refused(self, partition: int, commit: Commit) -> None:
@@ -138,13 +146,26 @@ class Ledger:
                 f"and may have {', '.join(map(str, sorted(question)))}"
             )
 
-    def begun(self, partition: int, offset: int) -> None:
-        """A member reads from here on."""
+    def begun(self, partition: int, offset: int, era: int) -> None:
+        """A member reads from here on, the group's offset."""
+        begun = self._begun.setdefault(partition, {})
+        begun[era] = min(offset, begun.get(era, offset))
+        for past, committed in self._newest.get(partition, {}).items():
+            self._overtaken(partition, past, committed, era, offset)
         known = self.delivered.setdefault(partition, 0)
         if offset > known:
             self.broken.append(
                 f"unread: {self.group} goes on at {offset} of partition {partition}, of which its "
                 f"members got those below {known}"
+            )
+
+    def _overtaken(self, partition: int, past: int, committed: int, era: int, begun: int) -> None:
+        """A commit that takes effect has reached the coordinator before the partition got an owner in a newer era, who
+        therefore begins behind it."""
+        if past < era and committed > begun:
+            self.broken.append(
+                f"overtaken: {self.group} acknowledged {committed} of partition {partition} in era {past}, "
+                f"and answered {begun} to a member in era {era}"
             )
 
     def given(self, partition: int, end: int) -> None:

@@ -225,7 +225,7 @@ class Member(ABC):
         code, found = await self.group.offsets(self.seat.calls, new, *self.asks_as)
         for partition, offset in found.items():
             begin = max(offset, 0)
-            self.ledger.begun(partition, begin)
+            self.ledger.begun(partition, begin, self.era)
             self._done[partition] = begin
             self._readers[partition] = Reader(self.seat.fetches, self.group.records, partition, begin)
         if code is not ErrorCode.NONE:
