@@ -93,14 +93,16 @@ class Client:
     def __post_init__(self) -> None:
         self._timeout_s = self.chance.choice(REQUEST_TIMEOUTS_S)
 
-    async def ask(self, api: ModuleType, version: int, message: object) -> Any:
-        """Raises Unanswered."""
+    async def ask(
+        self, api: ModuleType, version: int, message: object, timeout_s: float | None = None
+    ) -> Any:
+        """`timeout_s`: None is the client's own. Raises Unanswered."""
         try:
             if self._wire is None:
                 door = f"{FRONT_DOOR}-{self.chance.randint(1, self.doors)}:{KAFKA_PORT}"
                 async with asyncio.timeout(CONNECT_TIMEOUT_S):
                     self._wire = await Wire.open(door, self.name)
-            async with asyncio.timeout(self._timeout_s):
+            async with asyncio.timeout(self._timeout_s if timeout_s is None else timeout_s):
                 return await self._wire.ask(api, version, message)
         except (OSError, EOFError, TimeoutError) as error:
             self.close()
@@ -264,20 +266,14 @@ class Reader:
 
     async def step(self, wait_ms: int = 500) -> bool:
         """One Fetch; whether it was answered."""
-        wanted = fetch.FetchRequestPartition(
-            partition=self.partition, fetch_offset=self.offset, partition_max_bytes=FETCH_BYTES
-        )
-        request = fetch.FetchRequest(
-            max_wait_ms=wait_ms,
-            min_bytes=1,
-            max_bytes=FETCH_BYTES,
-            topics=[fetch.FetchRequestTopic(topic=self.records.topic, partitions=[wanted])],
-        )
         try:
-            answer = await self.client.ask(fetch, FETCH_V, request)
+            (part,) = await fetched(self.client, [self], wait_ms)
         except Unanswered:
             return False
-        (part,) = (part for topic in answer.responses for part in topic.partitions)
+        return self.answered(part)
+
+    def answered(self, part: fetch.FetchResponsePartition) -> bool:
+        """Takes the records of an answer; false if it is an error."""
         code = ErrorCode(part.error_code)
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
             self.records.broken.append(
@@ -300,6 +296,26 @@ class Reader:
             due = header.base_offset + header.last_offset_delta + 1
         self.records.broken += Answer(self.partition, asked, batches).skips()
         self.offset = due
+
+
+async def fetched(
+    client: Client, readers: Sequence[Reader], wait_ms: int
+) -> list[fetch.FetchResponsePartition]:
+    """The answer to one Fetch for several readers of a topic. Raises Unanswered."""
+    wanted = [
+        fetch.FetchRequestPartition(
+            partition=each.partition, fetch_offset=each.offset, partition_max_bytes=FETCH_BYTES
+        )
+        for each in readers
+    ]
+    request = fetch.FetchRequest(
+        max_wait_ms=wait_ms,
+        min_bytes=1,
+        max_bytes=FETCH_BYTES,
+        topics=[fetch.FetchRequestTopic(topic=readers[0].records.topic, partitions=wanted)],
+    )
+    answer = await client.ask(fetch, FETCH_V, request)
+    return [part for topic in answer.responses for part in topic.partitions]
 
 
 async def end_of(client: Client, topic_name: str, partition: int) -> int | None:

@@ -19,6 +19,8 @@ from kafscale.testkit.instances import BEGINS_S, InstanceLoop, SeededMachine
 from tools.simulator.churn import Committer, churn
 from tools.simulator.clients import TOPIC, Client, Producer, Reader, Records, create, judge
 from tools.simulator.faults import Nemesis
+from tools.simulator.groups import NAMES as GROUP_CLIENTS
+from tools.simulator.groups import Groups
 from tools.simulator.logs import captured
 from tools.simulator.lost_etcd import remember, restore
 from tools.simulator.plan import Plan
@@ -26,6 +28,8 @@ from tools.simulator.world import World, nodes_of
 
 SETTLE_S: Final = 180.0
 """In which each client must have its answer, once no fault lasts any more."""
+MARGIN_S: Final = 10.0
+"""By which a group says earlier what it waits for."""
 COLLECT_EVERY_S: Final = 60.0
 
 
@@ -65,10 +69,15 @@ async def _story(world: World, plan: Plan) -> Outcome:
     collecting = asyncio.ensure_future(_collect())
     maker = _client(world, plan, "maker")
     await _as(world, "maker", create(maker, TOPIC, plan.partitions))
-    running = [
-        _as(world, name, CLIENTS[kind].begin(world, plan, records, name))
+    begun = [
+        (kind, _as(world, name, CLIENTS[kind].begin(world, plan, records, name)))
         for kind, name in client_names()
-        if name not in plan.without
+        if kind in CLIENTS and name not in plan.without
+    ]
+    groups = Groups(world, records, plan.partitions, partial(_client, world, plan))
+    writers = [task for kind, task in begun if kind == "producer"]
+    running = [task for _, task in begun] + [
+        _as(world, name, part) for name, part in groups.parts(plan.without, writers, SETTLE_S - MARGIN_S)
     ]
     nemesis = Nemesis(world)
     snapshots: list[State] = []
@@ -90,7 +99,8 @@ async def _story(world: World, plan: Plan) -> Outcome:
             records.broken.append("nothing was read")
     if snapshots:
         records.broken += await restore(world, snapshots[0], partial(_write_more, world, plan))
-    records.broken += world.broken
+    records.broken += world.broken + groups.broken()
+    records.counts |= groups.counts()
     collecting.cancel()
     for node in nodes:
         world.kill(node)
@@ -161,7 +171,7 @@ def client_names() -> list[tuple[str, str]]:
     """Kind and name of each."""
     return [
         (kind, f"{kind}-{number}") for kind, clients in CLIENTS.items() for number in range(clients.count)
-    ]
+    ] + [("group", name) for name in GROUP_CLIENTS]
 
 
 async def _write_more(world: World, plan: Plan) -> None:

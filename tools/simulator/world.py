@@ -77,6 +77,9 @@ def drawn_settings(chance: random.Random) -> dict[str, int]:
         "produce_pipeline_max": chance.choice((1, 4)),
         "cache_bytes": chance.choice((1 << 16, 128 << 20)),
         "memory_bytes": 64 << 20,
+        "group_consumer_session_timeout_ms": chance.choice((6_000, 10_000)),
+        "group_consumer_heartbeat_interval_ms": 1_500,
+        "group_initial_rebalance_delay_ms": chance.choice((0, 3_000)),
     }
 
 
