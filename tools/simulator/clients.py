@@ -240,6 +240,8 @@ class Reader:
     records: Records
     partition: int
     offset: int = 0
+    isolation: int = 0
+    """Kafka's number of the isolation level: 1 is read_committed."""
 
     async def run(self) -> None:
         while not self.client.world.stopping:
@@ -257,6 +259,7 @@ class Reader:
             max_wait_ms=wait_ms,
             min_bytes=1,
             max_bytes=FETCH_BYTES,
+            isolation_level=self.isolation,
             topics=[fetch.FetchRequestTopic(topic=self.records.topic, partitions=[wanted])],
         )
         try:
@@ -272,10 +275,10 @@ class Reader:
             self.offset = 0
         if code is not ErrorCode.NONE:
             return False
-        self._take(b"".join(part.records) if isinstance(part.records, (list, tuple)) else part.records)
+        self._take(part, b"".join(part.records) if isinstance(part.records, (list, tuple)) else part.records)
         return True
 
-    def _take(self, data: Any) -> None:
+    def _take(self, _part: fetch.FetchResponsePartition, data: Any) -> None:
         batches = []
         asked, due = self.offset, self.offset
         for header, batch in split_batches(data) if data else ():
@@ -288,11 +291,11 @@ class Reader:
         self.offset = due
 
 
-async def end_of(client: Client, topic_name: str, partition: int) -> int | None:
-    """The high watermark; None: there is no such topic."""
+async def end_of(client: Client, topic_name: str, partition: int, isolation: int = 0) -> int | None:
+    """The high watermark, or for read_committed the last stable offset; None: there is no such topic."""
     wanted = list_offsets.ListOffsetsRequestPartition(partition_index=partition, timestamp=-1)
     topic = list_offsets.ListOffsetsRequestTopic(name=topic_name, partitions=[wanted])
-    request = list_offsets.ListOffsetsRequest(replica_id=-1, topics=[topic])
+    request = list_offsets.ListOffsetsRequest(replica_id=-1, isolation_level=isolation, topics=[topic])
     while True:
         answer = await client.patiently(list_offsets, LIST_V, request)
         found = answer.topics[0].partitions[0]

@@ -159,6 +159,7 @@ class Nemesis:
         skew_ms = self.chance.randint(-SKEW_MS_MAX, SKEW_MS_MAX)
         self._note(f"the clock of {node} is wrong by {skew_ms} ms for {lasts_s:.1f} s")
         instance = self.world.instances[node]
+        self.world.skewed.add(node)
         instance.skew_ms = skew_ms
         await asyncio.sleep(lasts_s)
         instance.skew_ms = 0

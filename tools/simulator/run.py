@@ -20,6 +20,7 @@ from tools.simulator.clients import TOPIC, Client, Producer, Reader, Records, cr
 from tools.simulator.faults import Nemesis
 from tools.simulator.logs import captured
 from tools.simulator.lost_etcd import remember, restore
+from tools.simulator.transactions.cast import Cast
 from tools.simulator.world import ROLES, World
 
 SETTLE_S: Final = 180.0
@@ -70,6 +71,8 @@ async def _story(world: World, plan: Plan) -> list[str]:
     collecting = asyncio.ensure_future(_collect())
     maker = _client(world, plan, "maker")
     await _as(world, "maker", create(maker, TOPIC, plan.partitions))
+    cast = Cast(world, partial(_client, world, plan))
+    await _as(world, "maker", cast.prepare(maker))
     running = [
         _as(world, f"producer-{number}", _producer(world, plan, records, number).run())
         for number in range(plan.producers)
@@ -88,6 +91,7 @@ async def _story(world: World, plan: Plan) -> list[str]:
         )
         for number in range(COMMITTERS)
     ]
+    running += [_as(world, name, part) for name, part in cast.parts()]
     nemesis = Nemesis(world, nodes, random.Random(f"nemesis {plan.seed}"))
     snapshots: list[State] = []
     remembering = asyncio.ensure_future(remember(world, plan.seconds * world.chance.random(), snapshots))
@@ -108,6 +112,8 @@ async def _story(world: World, plan: Plan) -> list[str]:
         await _as(world, "maker", judge(maker, records, plan.partitions))
         if len(records.history.acknowledged) and not records.values:
             records.broken.append("nothing was read")
+        await _as(world, "maker", cast.judge(maker))
+    records.broken += cast.book.broken
     remembering.cancel()
     if plan.restores and snapshots:
         records.broken += await restore(world, snapshots[0], partial(_write_more, world, plan))
@@ -115,6 +121,7 @@ async def _story(world: World, plan: Plan) -> list[str]:
     collecting.cancel()
     for node in nodes:
         world.kill(node)
+    world.note(f"** {cast.told()}")
     _tell(world, records, nemesis)
     return records.broken
 
