@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Container, Coroutine
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -16,15 +16,26 @@ from tools.simulator.transactions.clients import (
     Writer,
     stable_offsets,
 )
-from tools.simulator.transactions.history import Book, Outcome, Place
+from tools.simulator.transactions.history import Book, Place
 from tools.simulator.transactions.laws import Entry, Judgement
 from tools.simulator.transactions.reader import COMMITTED, UNCOMMITTED, TransactionReader
 from tools.simulator.world import World
 
 TOPICS: Final = {LEDGER: LEDGER_PARTITIONS, COPIES: COPIES_PARTITIONS}
 PLACES: Final = [(topic, each) for topic, count in TOPICS.items() for each in range(count)]
-IDS: Final = (("payments", Writer), ("refunds", Writer), ("copies", Copier))
-CLIENTS_OF_ID: Final = 2
+KIND: Final = "transactions"
+WORKERS: Final = {
+    f"{id_}-{number}": (id_, kind)
+    for id_, kind in (("payments", Writer), ("refunds", Writer), ("copies", Copier))
+    for number in range(2)
+}
+"""Name of the client -> transactional id, and what it does."""
+READERS: Final = {
+    f"{topic}-reader-{partition}-{isolation}": ((topic, partition), isolation)
+    for topic, partition in PLACES
+    for isolation in ((UNCOMMITTED, COMMITTED) if topic == LEDGER else (COMMITTED,))
+}
+NAMES: Final = (*WORKERS, *READERS)
 HANGS_S: Final = 240.0
 """Longer than the longest timeout of a transaction and what wrong clocks add to it."""
 
@@ -32,6 +43,8 @@ HANGS_S: Final = 240.0
 @dataclass(eq=False)
 class Cast:
     world: World
+    pace_s: float
+    """Mean time between two transactions of a client."""
     client: Callable[[str], Client]
     book: Book = field(default_factory=Book)
 
@@ -39,19 +52,18 @@ class Cast:
         for topic, partitions in TOPICS.items():
             await create(client, topic, partitions)
 
-    def parts(self) -> list[tuple[str, Coroutine[object, object, None]]]:
+    def parts(self, without: Container[str]) -> list[tuple[str, Coroutine[object, object, None]]]:
         """By the name of the client."""
-        found = []
-        for id_, kind in IDS:
-            for number in range(CLIENTS_OF_ID):
-                name = f"{id_}-{number}"
-                worker = kind(self.client(name), self.book, id_, 2 * self.world.pace_s, self.world.skewed)
-                found.append((name, worker.run()))
-        for topic, partition in PLACES:
-            for isolation in (UNCOMMITTED, COMMITTED) if topic == LEDGER else (COMMITTED,):
-                name = f"reader-of-{topic}-{partition}-{isolation}"
-                found.append((name, self._reader(self.client(name), (topic, partition), isolation).run()))
-        return found
+        found = [
+            (name, kind(self.client(name), self.book, id_, self.pace_s, self.world.skewed).run())
+            for name, (id_, kind) in WORKERS.items()
+            if name not in without
+        ]
+        return found + [
+            (name, self._reader(self.client(name), place, isolation).run())
+            for name, (place, isolation) in READERS.items()
+            if name not in without
+        ]
 
     def _reader(self, client: Client, place: Place, isolation: int, keeps: bool = False) -> TransactionReader:
         topic, partition = place
@@ -96,11 +108,3 @@ class Cast:
             if not await reader.step():
                 await client.rest()
         return reader
-
-    def told(self) -> str:
-        book = self.book
-        return (
-            f"{len(book.transactions)} transactions: {book.count(Outcome.COMMITTED)} committed, "
-            f"{book.count(Outcome.ABORTED)} aborted; {len(book.sessions)} sessions, {book.fenced} fenced; "
-            f"{len(book.shown)} records read as committed, {len(book.hidden)} as aborted"
-        )

@@ -7,6 +7,7 @@ shows is judged here, when it comes.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final
@@ -103,8 +104,17 @@ class Book:
     def records(self, topic: str) -> Records:
         return self.topics.setdefault(topic, Records(topic=topic, broken=self.broken))
 
-    def count(self, outcome: Outcome) -> int:
-        return sum(each.outcome is outcome for each in self.transactions)
+    def counts(self) -> dict[str, int]:
+        """For the summary of a run."""
+        outcomes = Counter(each.outcome for each in self.transactions)
+        return {
+            "transactions": len(self.transactions),
+            "committed": outcomes[Outcome.COMMITTED],
+            "aborted": outcomes[Outcome.ABORTED],
+            "fenced": self.fenced,
+            "records read as committed": len(self.shown),
+            "as aborted": len(self.hidden),
+        }
 
     # -- producers ------------------------------------------------------------------------------------
 
