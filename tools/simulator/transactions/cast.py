@@ -36,6 +36,8 @@ READERS: Final = {
     for isolation in ((UNCOMMITTED, COMMITTED) if topic == LEDGER else (COMMITTED,))
 }
 NAMES: Final = (*WORKERS, *READERS)
+PACE_MAX_S: Final = 1.0
+"""Mean time between two transactions of a client, also in a run whose other clients are slow."""
 HANGS_S: Final = 240.0
 """Longer than the longest timeout of a transaction and what wrong clocks add to it."""
 
@@ -44,7 +46,7 @@ HANGS_S: Final = 240.0
 class Cast:
     world: World
     pace_s: float
-    """Mean time between two transactions of a client."""
+    """Mean time between two requests of a producer."""
     client: Callable[[str], Client]
     book: Book = field(default_factory=Book)
 
@@ -54,8 +56,9 @@ class Cast:
 
     def parts(self, without: Container[str]) -> list[tuple[str, Coroutine[object, object, None]]]:
         """By the name of the client."""
+        pace_s = min(self.pace_s, PACE_MAX_S)
         found = [
-            (name, kind(self.client(name), self.book, id_, self.pace_s, self.world.skewed).run())
+            (name, kind(self.client(name), self.book, id_, pace_s, self.world.skewed).run())
             for name, (id_, kind) in WORKERS.items()
             if name not in without
         ]

@@ -1,7 +1,7 @@
 """A transactional producer, as Kafka's clients are: which requests it sends, and what it does with each answer.
 
-TV2 is the protocol of KIP-890: Produce and TxnOffsetCommit join the transaction, and each end raises the epoch. With TV1
-the client joins by requests of their own. A batch is sent until its outcome is known, or the client loses patience:
+TV2 is the protocol of KIP-890: Produce and TxnOffsetCommit join the transaction, and each end raises the epoch. With
+TV1 the client joins by requests of their own. A batch is sent until its outcome is known, or the client loses patience:
 then it must abort, and a TV1 client raises its epoch (KIP-360), because the batch may still arrive.
 """
 
