@@ -244,23 +244,27 @@ class Reader:
     offset: int = 0
     isolation: int = 0
     """Kafka's number of the isolation level: 1 is read_committed."""
+    bytes_max: int = FETCH_BYTES
+    """Of an answer."""
+    goes_back: float = 0.01
+    """How often, after an answer, it begins anew at an offset that it has passed."""
 
     async def run(self) -> None:
         while not self.client.world.stopping:
             if not await self.step():
                 await self.client.rest()
-            if self.client.chance.random() < 0.01:
+            if self.client.chance.random() < self.goes_back:
                 self.offset = self.client.chance.randint(0, self.offset)
 
     async def step(self, wait_ms: int = 500) -> bool:
         """One Fetch; whether it was answered."""
         wanted = fetch.FetchRequestPartition(
-            partition=self.partition, fetch_offset=self.offset, partition_max_bytes=FETCH_BYTES
+            partition=self.partition, fetch_offset=self.offset, partition_max_bytes=self.bytes_max
         )
         request = fetch.FetchRequest(
             max_wait_ms=wait_ms,
             min_bytes=1,
-            max_bytes=FETCH_BYTES,
+            max_bytes=self.bytes_max,
             isolation_level=self.isolation,
             topics=[fetch.FetchRequestTopic(topic=self.records.topic, partitions=[wanted])],
         )

@@ -6,19 +6,26 @@ from collections.abc import Callable, Container, Coroutine
 from dataclasses import dataclass, field
 from typing import Final
 
-from tools.simulator.clients import Client, create, end_of
+from tools.simulator.clients import FETCH_BYTES, Client, create, end_of
 from tools.simulator.transactions.clients import (
-    COPIER_GROUP,
     COPIES,
     COPIES_PARTITIONS,
-    MIXER_GROUP,
     Copier,
     Mixer,
     Writer,
 )
 from tools.simulator.transactions.history import Book, Place
 from tools.simulator.transactions.laws import Entry, Judgement
-from tools.simulator.transactions.offsets import LEDGER, LEDGER_PARTITIONS, Observer, stable_offsets
+from tools.simulator.transactions.offsets import (
+    COPIER_GROUP,
+    LEDGER,
+    LEDGER_PARTITIONS,
+    MIXER_GROUP,
+    WIDE,
+    WIDE_PARTITIONS,
+    Observer,
+    stable_offsets,
+)
 from tools.simulator.transactions.reader import COMMITTED, UNCOMMITTED, TransactionReader
 from tools.simulator.world import World
 
@@ -45,6 +52,9 @@ OBSERVER: Final = "observer"
 NAMES: Final = (*WORKERS, *READERS, OBSERVER)
 PACE_MAX_S: Final = 1.0
 """Mean time between two transactions of a client, also in a run whose other clients are slow."""
+ANSWER_BYTES: Final = (1, 3_000, 30_000, FETCH_BYTES)
+"""Each reader has one of them."""
+GOES_BACK: Final = 0.05
 HANGS_S: Final = 240.0
 """Longer than the longest timeout of a transaction and what wrong clocks add to it."""
 
@@ -58,7 +68,7 @@ class Cast:
     book: Book = field(default_factory=Book)
 
     async def prepare(self, client: Client) -> None:
-        for topic, partitions in TOPICS.items():
+        for topic, partitions in (*TOPICS.items(), (WIDE, WIDE_PARTITIONS)):
             await create(client, topic, partitions)
 
     def parts(self, without: Container[str]) -> list[tuple[str, Coroutine[object, object, None]]]:
@@ -79,9 +89,18 @@ class Cast:
         ]
 
     def _reader(self, client: Client, place: Place, isolation: int, keeps: bool = False) -> TransactionReader:
+        """Its answers may end within a transaction."""
         topic, partition = place
-        records = self.book.records(topic)
-        return TransactionReader(client, records, partition, isolation=isolation, book=self.book, keeps=keeps)
+        return TransactionReader(
+            client,
+            self.book.records(topic),
+            partition,
+            isolation=isolation,
+            bytes_max=client.chance.choice(ANSWER_BYTES),
+            goes_back=GOES_BACK,
+            book=self.book,
+            keeps=keeps,
+        )
 
     async def judge(self, client: Client) -> None:
         """Reads everything, as readers of both isolation levels."""

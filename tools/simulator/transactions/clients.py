@@ -14,14 +14,19 @@ from typing import Final
 
 from tools.simulator.clients import Client
 from tools.simulator.transactions.history import Book, Place, Session
-from tools.simulator.transactions.offsets import LEDGER, LEDGER_PARTITIONS, plain_commit, stable_offsets
+from tools.simulator.transactions.offsets import (
+    COPIER_GROUP,
+    LEDGER,
+    LEDGER_PARTITIONS,
+    MIXER_GROUP,
+    plain_commit,
+    stable_offsets,
+)
 from tools.simulator.transactions.producer import TV1, TV2, Abortable, Fenced, TransactionalProducer
 from tools.simulator.transactions.reader import COMMITTED, TransactionReader
 
 COPIES: Final = "copies"
 COPIES_PARTITIONS: Final = 2
-COPIER_GROUP: Final = "copier"
-MIXER_GROUP: Final = "mixer"
 TIMEOUTS_S: Final = (2.0, 10.0, 60.0)
 REST_S: Final = 6.0
 """On average, between two sessions of a client."""
@@ -29,6 +34,8 @@ SESSION_TRANSACTIONS_MAX: Final = 25
 ABORTED, DISAPPEARS = 0.2, 0.5
 """The share of transactions that their client aborts, and of sessions that end within one."""
 COPIED_MAX: Final = 20
+MIXED_PARTITIONS: Final = 4
+"""In which offsets are committed in both ways."""
 
 
 @dataclass(eq=False)
@@ -141,7 +148,7 @@ class Copier(Worker):
         if found:
             await producer.send(found)
             offsets = {each.partition: each.offset for each in self._readers if each.took}
-            await producer.commit_offsets(COPIER_GROUP, LEDGER, offsets)
+            await producer.commit_offsets(COPIER_GROUP, offsets)
 
     async def _poll(self) -> Mapping[Place, Sequence[tuple[int, int] | None]]:
         """The sources of the copies, by where they are written to."""
@@ -178,8 +185,11 @@ class Mixer(Worker):
         chance = self.client.chance
         for _ in range(chance.randint(1, 4)):
             self._last += 1
-            partition = chance.randrange(LEDGER_PARTITIONS)
+            partition = chance.randrange(MIXED_PARTITIONS)
             if chance.random() < 0.4:
-                await plain_commit(self.client, self.book, (MIXER_GROUP, partition), self._last)
-            elif not await producer.commit_offsets(MIXER_GROUP, LEDGER, {partition: self._last}):
-                self.book.maybe.setdefault((MIXER_GROUP, partition), set()).add(self._last)
+                await plain_commit(self.client, self.book, MIXER_GROUP, partition, self._last)
+                continue
+            which = [partition] if chance.random() < 0.6 else range(MIXER_GROUP.partitions)
+            if not await producer.commit_offsets(MIXER_GROUP, dict.fromkeys(which, self._last)):
+                for each in which:
+                    self.book.maybe.setdefault((MIXER_GROUP.name, each), set()).add(self._last)

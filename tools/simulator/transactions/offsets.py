@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import offset_commit, offset_fetch
@@ -15,25 +15,39 @@ from tools.simulator.transactions.history import Book, Position
 
 LEDGER: Final = "ledger"
 LEDGER_PARTITIONS: Final = 3
+WIDE: Final = "wide"
+WIDE_PARTITIONS: Final = 60
+"""Nobody writes to them. The end of a transaction moves 50 offsets at a time."""
 COMMIT_V: Final = 7
 FETCH_V: Final = 7
 
 
-async def stable_offsets(client: Client, book: Book, group: str) -> dict[int, int]:
+class Group(NamedTuple):
+    """One without members, and the topic whose offsets it has."""
+
+    name: str
+    topic: str
+    partitions: int
+
+
+COPIER_GROUP: Final = Group("copier", LEDGER, LEDGER_PARTITIONS)
+MIXER_GROUP: Final = Group("mixer", WIDE, WIDE_PARTITIONS)
+
+
+async def stable_offsets(client: Client, book: Book, group: Group) -> dict[int, int]:
     """By partition; again until none is pending."""
     while True:
         found = await looked_up(client, book, group)
-        if len(found) == LEDGER_PARTITIONS:
+        if len(found) == group.partitions:
             return found
         await client.rest()
 
 
-async def looked_up(client: Client, book: Book, group: str) -> dict[int, int]:
+async def looked_up(client: Client, book: Book, group: Group) -> dict[int, int]:
     """One request: those that are stable."""
-    topic = offset_fetch.OffsetFetchRequestTopic(
-        name=LEDGER, partition_indexes=list(range(LEDGER_PARTITIONS))
-    )
-    request = offset_fetch.OffsetFetchRequest(group_id=group, topics=[topic], require_stable=True)
+    indexes = list(range(group.partitions))
+    topic = offset_fetch.OffsetFetchRequestTopic(name=group.topic, partition_indexes=indexes)
+    request = offset_fetch.OffsetFetchRequest(group_id=group.name, topics=[topic], require_stable=True)
     floors = dict(book.floors)
     try:
         answer = await client.ask(offset_fetch, FETCH_V, request)
@@ -43,18 +57,18 @@ async def looked_up(client: Client, book: Book, group: str) -> dict[int, int]:
         return {}
     parts = [part for each in answer.topics for part in each.partitions if part.error_code == ErrorCode.NONE]
     for part in parts:
-        position = group, part.partition_index
+        position = group.name, part.partition_index
         book.has_offset(position, part.committed_offset, floors.get(position, -1))
     return {part.partition_index: part.committed_offset for part in parts}
 
 
-async def plain_commit(client: Client, book: Book, position: Position, offset: int) -> None:
+async def plain_commit(client: Client, book: Book, group: Group, partition: int, offset: int) -> None:
     """Sent once."""
-    group, partition = position
+    position: Position = group.name, partition
     book.plain.setdefault(position, set()).add(offset)
     part = offset_commit.OffsetCommitRequestPartition(partition_index=partition, committed_offset=offset)
-    topic = offset_commit.OffsetCommitRequestTopic(name=LEDGER, partitions=[part])
-    request = offset_commit.OffsetCommitRequest(group_id=group, topics=[topic])
+    topic = offset_commit.OffsetCommitRequestTopic(name=group.topic, partitions=[part])
+    request = offset_commit.OffsetCommitRequest(group_id=group.name, topics=[topic])
     try:
         answer = await client.ask(offset_commit, COMMIT_V, request)
     except Unanswered:
@@ -72,7 +86,7 @@ class Observer:
 
     client: Client
     book: Book
-    groups: Sequence[str]
+    groups: Sequence[Group]
     pace_s: float
 
     async def run(self) -> None:

@@ -25,6 +25,7 @@ from kafscale.wire.schema import (
 
 from tools.simulator.clients import PRODUCE_TIMEOUTS_MS, Client, Unanswered
 from tools.simulator.transactions.history import Book, Outcome, Place, Session, Transaction, Written
+from tools.simulator.transactions.offsets import Group
 
 FENCED: Final = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH})
 NOT_EXECUTED: Final = frozenset(
@@ -157,12 +158,14 @@ class TransactionalProducer:
                 raise Abortable("a batch was given up")
             await self.client.rest()
 
-    async def commit_offsets(self, group: str, topic: str, offsets: Mapping[int, int]) -> bool:
+    async def commit_offsets(self, group: Group, offsets: Mapping[int, int]) -> bool:
         """Whether it was sent once, so that no copy can come late. Raises Fenced."""
-        self._open().offsets.update({(group, partition): offset for partition, offset in offsets.items()})
-        if not self.versions.is_tv2 and group not in self._joined:
-            await self._add_group(group)
-        self._joined.add(group)
+        self._open().offsets.update(
+            {(group.name, partition): offset for partition, offset in offsets.items()}
+        )
+        if not self.versions.is_tv2 and group.name not in self._joined:
+            await self._add_group(group.name)
+        self._joined.add(group.name)
         producer_id, epoch = self._who
         parts = [
             txn_offset_commit.TxnOffsetCommitRequestPartition(partition_index=each, committed_offset=offset)
@@ -170,10 +173,10 @@ class TransactionalProducer:
         ]
         request = txn_offset_commit.TxnOffsetCommitRequest(
             transactional_id=self.session.id,
-            group_id=group,
+            group_id=group.name,
             producer_id=producer_id,
             producer_epoch=epoch,
-            topics=[txn_offset_commit.TxnOffsetCommitRequestTopic(name=topic, partitions=parts)],
+            topics=[txn_offset_commit.TxnOffsetCommitRequestTopic(name=group.topic, partitions=parts)],
         )
         doubts: list[object] = []
         code, _ = await self._ask(
