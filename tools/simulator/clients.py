@@ -91,13 +91,18 @@ class Client:
 
     async def ask(self, api: ModuleType, version: int, message: object) -> Any:
         """Raises Unanswered."""
+        return (await self.ask_in_turn(api, version, [message]))[0]
+
+    async def ask_in_turn(self, api: ModuleType, version: int, messages: Sequence[object]) -> list[Any]:
+        """The requests are sent one behind the other, and no answer is waited for in between. Raises Unanswered if any
+        of them has none."""
         try:
             if self._wire is None:
                 door = f"{FRONT_DOOR}-{self.chance.randint(1, self.doors)}:{KAFKA_PORT}"
                 async with asyncio.timeout(CONNECT_TIMEOUT_S):
                     self._wire = await Wire.open(door, self.name)
             async with asyncio.timeout(self._timeout_s):
-                return await self._wire.ask(api, version, message)
+                return await asyncio.gather(*(self._wire.ask(api, version, each) for each in messages))
         except (OSError, EOFError, TimeoutError) as error:
             self.close()
             raise Unanswered(repr(error)) from error

@@ -123,7 +123,7 @@ class Writer(Worker):
         chance = self.client.chance
         for _ in range(chance.choice((1, 1, 2, 4))):
             partitions = chance.sample(range(LEDGER_PARTITIONS), chance.randint(1, LEDGER_PARTITIONS))
-            await producer.send({(LEDGER, each): [None] * chance.randint(1, 4) for each in partitions})
+            await producer.send({(LEDGER, each): [None] * chance.choice((1, 2, 4, 8)) for each in partitions})
             if chance.random() < 0.1:
                 await asyncio.sleep(chance.expovariate(1 / self.pace_s))
 

@@ -36,6 +36,7 @@ NOT_EXECUTED: Final = frozenset(
     }
 )
 """Retriable answers to an EndTxn which decide nothing. After the others its outcome is unknown."""
+BATCH_RECORDS: Final = 3
 IMPATIENT: Final = 0.1
 """The share of batches without an answer that are given up."""
 
@@ -151,7 +152,11 @@ class TransactionalProducer:
         if not self.versions.is_tv2:
             await self._add_partitions([place for place in records if place not in self._joined])
         self._joined.update(records)
-        batches = [self._batch(place, sources) for place, sources in records.items()]
+        batches = [
+            self._batch(place, sources[begin : begin + BATCH_RECORDS])
+            for place, sources in records.items()
+            for begin in range(0, len(sources), BATCH_RECORDS)
+        ]
         while batches := await self._send(batches):
             if self.may_lose_patience and self.client.chance.random() < IMPATIENT:
                 self._is_in_doubt = True
@@ -289,13 +294,32 @@ class TransactionalProducer:
         return Batch(place, written, data)
 
     async def _send(self, batches: list[Batch]) -> list[Batch]:
-        """Those whose outcome is not known yet."""
+        """Those whose outcome is not known yet. Several batches of a partition are on their way at a time."""
+        turns = _in_turns(batches)
+        try:
+            answers = await self.client.ask_in_turn(
+                produce, self.versions.produce, [self._produce_request(each) for each in turns]
+            )
+        except Unanswered:
+            return batches
+        unknown: dict[Place, list[Batch]] = {}
+        for turn, answer in zip(turns, answers, strict=True):
+            found = {
+                (topic.name, part.index): part
+                for topic in answer.responses
+                for part in topic.partition_responses
+            }
+            for place, batch in turn.items():
+                if not self._answered(batch, found[place], is_next=place not in unknown):
+                    unknown.setdefault(place, []).append(batch)
+        return [batch for each in unknown.values() for batch in each]
+
+    def _produce_request(self, batches: Mapping[Place, Batch]) -> produce.ProduceRequest:
         topics: dict[str, list[produce.ProduceRequestPartition]] = {}
-        for each in batches:
-            topic, partition = each.place
+        for (topic, partition), each in batches.items():
             part = produce.ProduceRequestPartition(index=partition, records=each.data)
             topics.setdefault(topic, []).append(part)
-        request = produce.ProduceRequest(
+        return produce.ProduceRequest(
             transactional_id=self.session.id,
             acks=-1,
             timeout_ms=self.client.chance.choice(PRODUCE_TIMEOUTS_MS),
@@ -304,24 +328,16 @@ class TransactionalProducer:
                 for topic, parts in topics.items()
             ],
         )
-        try:
-            answer = await self.client.ask(produce, self.versions.produce, request)
-        except Unanswered:
-            return batches
-        found = {
-            (topic.name, part.index): part for topic in answer.responses for part in topic.partition_responses
-        }
-        return [each for each in batches if not self._answered(each, found[each.place])]
 
-    def _answered(self, batch: Batch, part: produce.ProduceResponsePartition) -> bool:
-        """Whether the outcome is known now. Raises Abortable: an older epoch may be the work of a timeout, and then an
-        EndTxn of TV2 that aborts gives the producer its new epoch."""
+    def _answered(self, batch: Batch, part: produce.ProduceResponsePartition, *, is_next: bool) -> bool:
+        """Whether the outcome is known now. `is_next`: that of all batches before it is. Raises Abortable: an older
+        epoch may be the work of a timeout, and then an EndTxn of TV2 that aborts gives the producer its new epoch."""
         code = ErrorCode(part.error_code)
         if code is ErrorCode.NONE:
             for number, each in enumerate(batch.written):
                 each.offset = part.base_offset + number
             return True
-        if code.retriable:
+        if code.retriable or (code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and not is_next):
             return False
         self._judge_refusal("Produce", code, self._open())
         self._is_in_doubt = True
@@ -366,3 +382,14 @@ class TransactionalProducer:
 
     def _now_s(self) -> float:
         return self.client.world.loop.time()
+
+
+def _in_turns(batches: Sequence[Batch]) -> list[dict[Place, Batch]]:
+    """What each request has: at most one batch of a partition."""
+    turns: list[dict[Place, Batch]] = []
+    for batch in batches:
+        turn = next((each for each in turns if batch.place not in each), None)
+        if turn is None:
+            turns.append(turn := {})
+        turn[batch.place] = batch
+    return turns
