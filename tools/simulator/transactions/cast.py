@@ -50,8 +50,9 @@ READERS: Final = {
 }
 OBSERVER: Final = "observer"
 NAMES: Final = (*WORKERS, *READERS, OBSERVER)
-PACE_MAX_S: Final = 1.0
-"""Mean time between two transactions of a client, also in a run whose other clients are slow."""
+PACES_S: Final = (0.3, 1.0)
+"""Between them is the mean time between two transactions of a client, also in a run whose other clients are faster or
+slower."""
 ANSWER_BYTES: Final = (1, 3_000, 30_000, FETCH_BYTES)
 """Each reader has one of them."""
 GOES_BACK: Final = 0.05
@@ -73,7 +74,7 @@ class Cast:
 
     def parts(self, without: Container[str]) -> list[tuple[str, Coroutine[object, object, None]]]:
         """By the name of the client."""
-        pace_s = min(self.pace_s, PACE_MAX_S)
+        pace_s = min(max(self.pace_s, PACES_S[0]), PACES_S[1])
         found = [
             (name, kind(self.client(name), self.book, id_, pace_s, self.world.skewed).run())
             for name, (id_, kind) in WORKERS.items()
@@ -88,7 +89,7 @@ class Cast:
             if name not in without
         ]
 
-    def _reader(self, client: Client, place: Place, isolation: int, keeps: bool = False) -> TransactionReader:
+    def _reader(self, client: Client, place: Place, isolation: int) -> TransactionReader:
         """Its answers may end within a transaction."""
         topic, partition = place
         return TransactionReader(
@@ -99,7 +100,6 @@ class Cast:
             bytes_max=client.chance.choice(ANSWER_BYTES),
             goes_back=GOES_BACK,
             book=self.book,
-            keeps=keeps,
         )
 
     async def judge(self, client: Client) -> None:
@@ -135,7 +135,10 @@ class Cast:
         return True
 
     async def _whole(self, client: Client, place: Place, isolation: int) -> TransactionReader:
-        reader = self._reader(client, place, isolation, keeps=True)
+        topic, partition = place
+        reader = TransactionReader(
+            client, self.book.records(topic), partition, isolation=isolation, book=self.book, keeps=True
+        )
         end = await end_of(client, *place)
         while end is not None and reader.offset < end:
             if not await reader.step():
