@@ -22,6 +22,8 @@ def test_no_law_is_broken_under_faults(seed: str, flags: tuple[str, ...]) -> Non
     sent, acknowledged, read = (outcome.counts[name] for name in ("records sent", "acknowledged", "read"))
     assert sent >= acknowledged > 50
     assert read > acknowledged
+    assert outcome.counts["transactions committed"] > 5
+    assert outcome.counts["records copied exactly once"] > 5
     assert sum(outcome.faults.values()) > 3
 
 

@@ -101,6 +101,7 @@ class Book:
     maybe: dict[Position, set[int]] = field(default_factory=dict)
     """Offsets of requests without an answer: they may have been executed late, after a newer one."""
     fenced: int = 0
+    copied: int = 0
     _inits: dict[str, list[InitAsk]] = field(default_factory=dict)
     _epochs: dict[tuple[int, int], str] = field(default_factory=dict)
     """Producer id and epoch -> the session that has it."""
@@ -114,11 +115,12 @@ class Book:
         outcomes = Counter(each.outcome for each in self.transactions)
         return {
             "transactions": len(self.transactions),
-            "committed": outcomes[Outcome.COMMITTED],
-            "aborted": outcomes[Outcome.ABORTED],
-            "fenced": self.fenced,
+            "transactions committed": outcomes[Outcome.COMMITTED],
+            "transactions aborted": outcomes[Outcome.ABORTED],
+            "refusals of fenced producers": self.fenced,
             "records read as committed": len(self.shown),
-            "as aborted": len(self.hidden),
+            "records taken for aborted": len(self.hidden),
+            "records copied exactly once": self.copied,
         }
 
     # -- producers ------------------------------------------------------------------------------------

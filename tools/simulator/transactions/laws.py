@@ -149,6 +149,7 @@ class Judgement:
                 written = self.book.written[value][1]
                 assert written.source is not None, "copies say what they are copies of"
                 copied.setdefault(written.source[0], []).append(written.source[1])
+        self.book.copied = sum(map(len, copied.values()))
         return [
             f"exactly once: partition {partition} was copied to {reached.get(partition, 0)}: "
             f"{_difference(due.get(partition, []), found)}"
