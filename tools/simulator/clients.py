@@ -97,13 +97,20 @@ class Client:
         self, api: ModuleType, version: int, message: object, timeout_s: float | None = None
     ) -> Any:
         """`timeout_s`: None is the client's own. Raises Unanswered."""
+        return (await self.ask_in_turn(api, version, [message], timeout_s))[0]
+
+    async def ask_in_turn(
+        self, api: ModuleType, version: int, messages: Sequence[object], timeout_s: float | None = None
+    ) -> list[Any]:
+        """The requests are sent one behind the other, and no answer is waited for in between. Raises Unanswered if any
+        of them has none."""
         try:
             if self._wire is None:
                 door = f"{FRONT_DOOR}-{self.chance.randint(1, self.doors)}:{KAFKA_PORT}"
                 async with asyncio.timeout(CONNECT_TIMEOUT_S):
                     self._wire = await Wire.open(door, self.name)
             async with asyncio.timeout(self._timeout_s if timeout_s is None else timeout_s):
-                return await self._wire.ask(api, version, message)
+                return await asyncio.gather(*(self._wire.ask(api, version, each) for each in messages))
         except (OSError, EOFError, TimeoutError) as error:
             self.close()
             raise Unanswered(repr(error)) from error
@@ -256,12 +263,18 @@ class Reader:
     records: Records
     partition: int
     offset: int = 0
+    isolation: int = 0
+    """Kafka's number of the isolation level: 1 is read_committed."""
+    bytes_max: int = FETCH_BYTES
+    """Of an answer."""
+    goes_back: float = 0.01
+    """How often, after an answer, it begins anew at an offset that it has passed."""
 
     async def run(self) -> None:
         while not self.client.world.stopping:
             if not await self.step(self.client.patience_ms()):
                 await self.client.rest()
-            if self.client.chance.random() < 0.01:
+            if self.client.chance.random() < self.goes_back:
                 self.offset = self.client.chance.randint(0, self.offset)
 
     async def step(self, wait_ms: int = 500) -> bool:
@@ -282,10 +295,10 @@ class Reader:
             self.offset = 0
         if code is not ErrorCode.NONE:
             return False
-        self._take(b"".join(part.records) if isinstance(part.records, (list, tuple)) else part.records)
+        self._take(part, b"".join(part.records) if isinstance(part.records, (list, tuple)) else part.records)
         return True
 
-    def _take(self, data: Any) -> None:
+    def _take(self, _part: fetch.FetchResponsePartition, data: Any) -> None:
         batches = []
         asked, due = self.offset, self.offset
         for header, batch in split_batches(data) if data else ():
@@ -304,25 +317,26 @@ async def fetched(
     """The answer to one Fetch for several readers of a topic. Raises Unanswered."""
     wanted = [
         fetch.FetchRequestPartition(
-            partition=each.partition, fetch_offset=each.offset, partition_max_bytes=FETCH_BYTES
+            partition=each.partition, fetch_offset=each.offset, partition_max_bytes=each.bytes_max
         )
         for each in readers
     ]
     request = fetch.FetchRequest(
         max_wait_ms=wait_ms,
         min_bytes=1,
-        max_bytes=FETCH_BYTES,
+        max_bytes=readers[0].bytes_max,
+        isolation_level=readers[0].isolation,
         topics=[fetch.FetchRequestTopic(topic=readers[0].records.topic, partitions=wanted)],
     )
     answer = await client.ask(fetch, FETCH_V, request)
     return [part for topic in answer.responses for part in topic.partitions]
 
 
-async def end_of(client: Client, topic_name: str, partition: int) -> int | None:
-    """The high watermark; None: there is no such topic."""
+async def end_of(client: Client, topic_name: str, partition: int, isolation: int = 0) -> int | None:
+    """The high watermark, or for read_committed the last stable offset; None: there is no such topic."""
     wanted = list_offsets.ListOffsetsRequestPartition(partition_index=partition, timestamp=-1)
     topic = list_offsets.ListOffsetsRequestTopic(name=topic_name, partitions=[wanted])
-    request = list_offsets.ListOffsetsRequest(replica_id=-1, topics=[topic])
+    request = list_offsets.ListOffsetsRequest(replica_id=-1, isolation_level=isolation, topics=[topic])
     while True:
         answer = await client.patiently(list_offsets, LIST_V, request)
         found = answer.topics[0].partitions[0]

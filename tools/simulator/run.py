@@ -24,6 +24,7 @@ from tools.simulator.groups import Groups
 from tools.simulator.logs import captured
 from tools.simulator.lost_etcd import remember, restore
 from tools.simulator.plan import Plan
+from tools.simulator.transactions import cast
 from tools.simulator.world import World, nodes_of
 
 SETTLE_S: Final = 180.0
@@ -74,11 +75,14 @@ async def _story(world: World, plan: Plan) -> Outcome:
         for kind, name in client_names()
         if kind in CLIENTS and name not in plan.without
     ]
+    actors = cast.Cast(world, plan.pace_s, partial(_client, world, plan))
+    await _as(world, "maker", actors.prepare(maker))
     groups = Groups(world, records, plan.partitions, partial(_client, world, plan))
     writers = [task for kind, task in begun if kind == "producer"]
     running = [task for _, task in begun] + [
         _as(world, name, part) for name, part in groups.parts(plan.without, writers, SETTLE_S - MARGIN_S)
     ]
+    running += [_as(world, name, part) for name, part in actors.parts(plan.without)]
     nemesis = Nemesis(world)
     snapshots: list[State] = []
     if plan.snapshot_s is not None:
@@ -97,6 +101,9 @@ async def _story(world: World, plan: Plan) -> Outcome:
         await _as(world, "maker", judge(maker, records, plan.partitions))
         if len(records.history.acknowledged) and not records.values:
             records.broken.append("nothing was read")
+        await _as(world, "maker", actors.judge(maker))
+    records.broken += actors.book.broken
+    records.counts |= actors.book.counts()
     if snapshots:
         records.broken += await restore(world, snapshots[0], partial(_write_more, world, plan))
     records.broken += world.broken + groups.broken()
@@ -169,9 +176,11 @@ CLIENTS: Final = {
 
 def client_names() -> list[tuple[str, str]]:
     """Kind and name of each."""
-    return [
+    found = [
         (kind, f"{kind}-{number}") for kind, clients in CLIENTS.items() for number in range(clients.count)
-    ] + [("group", name) for name in GROUP_CLIENTS]
+    ]
+    found += [("group", name) for name in GROUP_CLIENTS]
+    return found + [(cast.KIND, name) for name in cast.NAMES]
 
 
 async def _write_more(world: World, plan: Plan) -> None:

@@ -93,6 +93,8 @@ class World:
     instances: dict[str, Instance] = field(default_factory=dict)
     """By node: the newest process."""
     running: dict[str, tuple[Process[Any], asyncio.Task[int]]] = field(default_factory=dict)
+    skewed: set[str] = field(default_factory=set)
+    """Nodes whose clock has been wrong."""
     stopping: bool = False
     broken: list[str] = field(default_factory=list)
     """Laws that a process has broken."""
