@@ -24,7 +24,7 @@ from kafscale.fetch.settings import FetchSettings
 from kafscale.frontdoor.server import BoundListener
 from kafscale.frontdoor.server import build as build_frontdoor
 from kafscale.frontdoor.settings import FrontdoorSettings
-from kafscale.produce.server import build as build_produce
+from kafscale.produce.server import ProduceService
 from kafscale.produce.settings import ProduceSettings
 from kafscale.runtime.process import Build, Ports, Process
 from kafscale.storage.membership.members import Listener
@@ -37,6 +37,7 @@ from kafscale.testkit.memory_grpc.network import Network
 from kafscale.testkit.memory_grpc.server import open_server
 from kafscale.testkit.memory_tcp import MemorySocket
 
+from tools.simulator.memory import build_noted
 from tools.simulator.store import StoreServer
 
 FRONT_DOOR: Final = "frontdoor"
@@ -56,7 +57,6 @@ SETTINGS: Final[dict[str, Any]] = {
 BUILDS: Final[dict[str, Build[Any]]] = {
     "admin": build_admin,
     "coordinator": build_coordinator,
-    "produce": build_produce,
     "fetch": build_fetch,
 }
 
@@ -85,6 +85,8 @@ class World:
     instances: dict[str, Instance] = field(default_factory=dict)
     """By node: the newest process."""
     running: dict[str, tuple[Process[Any], asyncio.Task[int]]] = field(default_factory=dict)
+    services: dict[str, ProduceService] = field(default_factory=dict)
+    """Of produce: their insides, by node."""
     stopping: bool = False
     broken: list[str] = field(default_factory=list)
     """Laws that a process has broken."""
@@ -140,6 +142,8 @@ class World:
         )
         listeners: tuple[Listener, ...] = ()
         build = BUILDS.get(role)
+        if role == "produce":
+            build = partial(build_noted, note=partial(self.services.__setitem__, node))
         if build is None:
             listeners = (Listener(name="PLAINTEXT", host=node, port=KAFKA_PORT),)
             socket = cast(Any, MemorySocket(node, KAFKA_PORT))

@@ -1,0 +1,59 @@
+"""What a process of produce holds in memory, seen from inside. Law: when nothing is under way, all of it belongs to
+partitions that the process owns.
+
+A partition that is kept after its epoch costs its writer, its tail and its table of producers, for as long as the process
+lives. No answer to a client shows that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+
+from kafscale.produce.server import ProduceService
+from kafscale.produce.settings import ProduceSettings
+from kafscale.runtime.process import Runtime, ServiceParts
+
+
+@asynccontextmanager
+async def build_noted(
+    runtime: Runtime[ProduceSettings], note: Callable[[ProduceService], None]
+) -> AsyncIterator[ServiceParts]:
+    """As the service builds itself; `note` gets the parts of it that others do not see."""
+    service = ProduceService(runtime)
+    note(service)
+    try:
+        yield service.parts()
+    finally:
+        await service.close()
+
+
+def left_over(service: ProduceService) -> list[str]:
+    """What belongs to no partition of this process, or is held for no request. Nobody may have sent a request lately."""
+    ownership, tools = service.ownership, service.ownership.tools
+    bundler, owned = tools.bundler, list(ownership.partitions.values())
+    gather = bundler._gather
+    found = [
+        f"{what} of {len(strange)} partitions that it does not own, as {strange[0]!r}"
+        for what, holders in (
+            ("heads", bundler._heads),
+            ("undecided bundles", bundler._undecided),
+            ("wants", (*gather._held, *gather._ready.items)),
+            ("hand-overs", service.handoffs._leaving),
+        )
+        if (strange := _not_in(owned, holders))
+    ]
+    tables = [each.producers for each in owned]
+    if strange := [each for each in service._producer_budget._tables if each not in tables]:
+        found.append(f"{len(strange)} tables of producers of partitions that it does not own")
+    kept = sum(each.writer.kept.bytes for each in owned if each.writer is not None)
+    if tools.kept.used_bytes != kept:
+        found.append(f"{tools.kept.used_bytes} bytes of kept slices; its partitions keep {kept}")
+    if tools.budget.used_bytes:
+        found.append(f"{tools.budget.used_bytes} bytes of requests")
+    return found
+
+
+def _not_in(owned: Iterable[object], holders: Iterable[object]) -> list[object]:
+    known = set(map(id, owned))
+    return [each for each in holders if id(each) not in known]
