@@ -8,9 +8,14 @@ import logging
 import os
 import sys
 import time
+from dataclasses import replace
+from pathlib import Path
 from typing import Final, NoReturn
 
-from tools.simulator.run import Plan, simulate
+import msgspec
+
+from tools.simulator.plan import Kept, Plan, drawn, dump, load
+from tools.simulator.run import simulate
 
 ADDR_NO_RANDOMIZE: Final = 0x0040000
 
@@ -22,6 +27,19 @@ def _start_again() -> NoReturn:
     os.execve(sys.executable, again, {**os.environ, "PYTHONHASHSEED": "0"})
 
 
+def _plan(chosen: argparse.Namespace) -> Plan:
+    if chosen.plan is not None:
+        return load(chosen.plan).plan
+    plan = drawn(
+        chosen.seed,
+        chosen.seconds,
+        instances=chosen.instances,
+        faults=not chosen.no_faults,
+        restores=chosen.restore,
+    )
+    return plan if chosen.pace is None else replace(plan, pace_s=chosen.pace)
+
+
 def main() -> int:
     options = argparse.ArgumentParser(prog="python -m tools.simulator", description=__doc__)
     options.add_argument("--seed", type=int, default=1)
@@ -31,27 +49,29 @@ def main() -> int:
     options.add_argument(
         "--restore", action="store_true", help="at the end etcd goes back to an older snapshot"
     )
+    options.add_argument("--pace", type=float, help="mean seconds between two requests of a producer")
+    options.add_argument("--plan", type=Path, metavar="FILE", help="runs a kept plan; no seed draws one")
+    options.add_argument("--print-plan", action="store_true", help="instead of a run: what the seed draws")
+    options.add_argument("--json", action="store_true", help="only the outcome, for programs")
     options.add_argument("--quiet", action="store_true", help="only the summary and what was broken")
     options.add_argument("--log-level", default="warning", choices=("debug", "info", "warning", "error"))
     chosen = options.parse_args()
     if os.environ.get("PYTHONHASHSEED") != "0":
         _start_again()
-    plan = Plan(
-        seed=chosen.seed,
-        seconds=chosen.seconds,
-        instances=chosen.instances,
-        faults=not chosen.no_faults,
-        restores=chosen.restore,
-        log_level=getattr(logging, chosen.log_level.upper()),
-    )
+    plan = _plan(chosen)
+    if chosen.print_plan:
+        print(dump(Kept(law="", plan=plan)), end="")
+        return 0
 
     def say(line: str) -> None:
-        if not chosen.quiet or "** " in line or "!! " in line:
+        if not chosen.json and (not chosen.quiet or "** " in line or "!! " in line):
             print(line, flush=True)
 
-    broken = simulate(plan, say)
+    outcome = simulate(plan, say, getattr(logging, chosen.log_level.upper()))
+    if chosen.json:
+        print(msgspec.json.encode(outcome).decode())
     sys.stderr.write(f"{time.process_time():.1f} s of CPU\n")
-    return 1 if broken else 0
+    return 1 if outcome.broken else 0
 
 
 if __name__ == "__main__":

@@ -62,6 +62,8 @@ class Records:
     last_answer_s: float = 0.0
     longest_pause_s: float = 0.0
     """The longest time in which no producer had an answer."""
+    counts: Counter[str] = field(default_factory=Counter)
+    """What other clients did, for the summary."""
 
     def progressed(self, now_s: float) -> None:
         self.longest_pause_s = max(self.longest_pause_s, now_s - self.last_answer_s)

@@ -1,6 +1,8 @@
 """Faults by seed: what happens to processes, to the network between them, to etcd, to the store and to clocks.
 
-Each fault begins, lasts for a while, and ends. Several may last at once. When `run` ends, all have ended.
+A plan lists the faults of a run before it begins: when, what, to whom and for how long. Each kind has chances of its
+own, so a new kind changes no other fault of a seed. A fault begins, lasts for a while, and ends; several may last at
+once. When `run` ends, all have ended.
 """
 
 from __future__ import annotations
@@ -8,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from kafscale.testkit.etcd_model.server import NODE as ETCD
@@ -18,147 +20,202 @@ from tools.simulator.store import NODE as STORE
 from tools.simulator.store import Rates
 from tools.simulator.world import World
 
-EVERY_S: Final = 3.0
-LASTS_S: Final = 5.0
-"""On average; at most four times as long."""
 LASTS_MIN_S: Final = 0.3
+LASTS_MAX: Final = 4
+"""Times the mean."""
+RESTART_MAX_S: Final = 3.0
+"""After all processes were killed."""
 AT_ONCE_MAX: Final = 3
 SKEW_MS_MAX: Final = 60_000
+FREQUENCIES: Final = (0.0, 1.0, 1.0, 2.0)
+"""Of a kind in one seed. Runs that lack a fault reach states that it would have prevented."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    at_s: float
+    kind: str
+    nodes: tuple[str, ...]
+    lasts_s: float
+    details: Mapping[str, float] = field(default_factory=dict)
+
+
+Drawn = tuple[tuple[str, ...], Mapping[str, float]]
+"""The nodes that a fault meets, and its details."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    share: float
+    """How many begin in the mean time between two faults."""
+    draw: Callable[[random.Random, tuple[str, ...]], Drawn]
+    """From the names of all processes."""
+    happen: Callable[[World, Fault], Awaitable[None]]
+    holds: bool = True
+    """No other fault that holds meets its nodes meanwhile."""
+
+
+def drawn_faults(
+    seed: int, seconds: float, nodes: tuple[str, ...], every_s: float, last_s: float
+) -> tuple[Fault, ...]:
+    """`every_s`, `last_s`: means of all kinds."""
+    candidates: list[Fault] = []
+    for name, kind in KINDS.items():
+        chance = random.Random(f"{name} {seed}")
+        rate = chance.choice(FREQUENCIES) * kind.share / every_s
+        at_s = 0.0
+        while rate and (at_s := at_s + chance.expovariate(rate)) < seconds:
+            lasts_s = min(LASTS_MIN_S + chance.expovariate(1 / last_s), LASTS_MAX * last_s)
+            met, details = kind.draw(chance, nodes)
+            if at_s + lasts_s <= seconds:
+                candidates.append(
+                    Fault(
+                        at_s=round(at_s, 2), kind=name, nodes=met, lasts_s=round(lasts_s, 2), details=details
+                    )
+                )
+    return tuple(_not_too_many(candidates))
+
+
+def _not_too_many(candidates: list[Fault]) -> list[Fault]:
+    taken: list[Fault] = []
+    for fault in sorted(candidates, key=lambda each: each.at_s):
+        under_way = [each for each in taken[-50:] if each.at_s + each.lasts_s >= fault.at_s]
+        if len(under_way) < AT_ONCE_MAX:
+            taken.append(fault)
+    return taken
 
 
 @dataclass(eq=False)
 class Nemesis:
+    """Makes the faults of a plan happen."""
+
     world: World
-    nodes: tuple[str, ...]
-    chance: random.Random
     met: Counter[str] = field(default_factory=Counter)
-    _down: set[str] = field(default_factory=set)
-    _under_way: int = 0
+    _held: set[str] = field(default_factory=set)
 
-    async def run(self, seconds: float) -> None:
+    async def run(self, faults: tuple[Fault, ...], seconds: float) -> None:
         loop = self.world.loop
-        end_s = loop.time() + seconds
-        kinds: tuple[tuple[str, Callable[[float], Awaitable[None]]], ...] = (
-            ("kill", self.kill),
-            ("kill", self.kill),
-            ("drain", self.drain),
-            ("pause", self.pause),
-            ("pause", self.pause),
-            ("cut", self.cut),
-            ("cut", self.cut),
-            ("reset", self.reset),
-            ("reset", self.reset),
-            ("etcd away", self.etcd_away),
-            ("store", self.storm),
-            ("store", self.storm),
-            ("clock", self.skew),
-            ("all killed", self.kill_all),
-        )
+        began_s = loop.time()
         async with asyncio.TaskGroup() as tasks:
-            while True:
-                await asyncio.sleep(self.chance.expovariate(1 / EVERY_S))
-                lasts_s = min(LASTS_MIN_S + self.chance.expovariate(1 / LASTS_S), 4 * LASTS_S)
-                if loop.time() + lasts_s > end_s:
-                    await asyncio.sleep(max(0.0, end_s - loop.time()))
-                    return
-                name, fault = self.chance.choice(kinds)
-                if self._under_way < AT_ONCE_MAX:
-                    tasks.create_task(self._one(name, fault, lasts_s))
+            for fault in faults:
+                await asyncio.sleep(began_s + fault.at_s - loop.time())
+                tasks.create_task(self._one(fault))
+            await asyncio.sleep(began_s + seconds - loop.time())
 
-    async def _one(self, name: str, fault: Callable[[float], Awaitable[None]], lasts_s: float) -> None:
-        self.met[name] += 1
-        self._under_way += 1
-        try:
-            await fault(lasts_s)
-        finally:
-            self._under_way -= 1
-
-    def _note(self, text: str) -> None:
-        self.world.note(f"** {text}")
-
-    def _up(self) -> str | None:
-        """A node whose process is not held by another fault."""
-        up = [node for node in self.nodes if node not in self._down]
-        return self.chance.choice(up) if up else None
-
-    async def kill(self, lasts_s: float) -> None:
-        node = self._up()
-        if node is not None:
-            self._note(f"{node} is killed, for {lasts_s:.1f} s")
-            await self._killed([node], lasts_s)
-
-    async def kill_all(self, lasts_s: float) -> None:
-        nodes = [node for node in self.nodes if node not in self._down]
-        self._note("all processes are killed")
-        await self._killed(nodes, min(lasts_s, 3.0))
-
-    async def _killed(self, nodes: list[str], lasts_s: float) -> None:
-        self._down.update(nodes)
-        for node in nodes:
-            self.world.kill(node)
-        await asyncio.sleep(lasts_s)
-        for node in nodes:
-            self.world.boot(node)
-        self._down.difference_update(nodes)
-
-    async def drain(self, _lasts_s: float) -> None:
-        node = self._up()
-        if node is not None:
-            self._note(f"{node} is stopped")
-            self.world.stop(node)
-
-    async def pause(self, lasts_s: float) -> None:
-        node = self._up()
-        if node is None:
+    async def _one(self, fault: Fault) -> None:
+        """It meets those of its nodes that no other fault holds."""
+        kind = KINDS[fault.kind]
+        if not kind.holds:
+            self.met[fault.kind] += 1
+            await kind.happen(self.world, fault)
             return
-        self._note(f"{node} is paused for {lasts_s:.1f} s")
-        self._down.add(node)
-        self.world.pause(node)
-        await asyncio.sleep(lasts_s)
-        self.world.resume(node)
-        self._down.discard(node)
-
-    async def cut(self, lasts_s: float) -> None:
-        one, other = self.chance.sample((*self.nodes, ETCD, ETCD, STORE), 2)
-        if one == other:
+        free = [node for node in fault.nodes if node not in self._held]
+        if not free:
             return
-        self._note(f"{one} and {other} are cut off for {lasts_s:.1f} s")
-        self.world.network.cut(one, other)
-        await asyncio.sleep(lasts_s)
-        self.world.network.heal(one, other)
+        self._held.update(free)
+        self.met[fault.kind] += 1
+        await kind.happen(self.world, replace(fault, nodes=tuple(free)))
+        self._held.difference_update(free)
 
-    async def reset(self, _lasts_s: float) -> None:
-        """Requests arrive, and their answers are lost."""
-        node = self.chance.choice((*self.nodes, ETCD))
-        self._note(f"the connections of {node} break")
-        self.world.network.drop_connections(node, "connection reset")
 
-    async def etcd_away(self, lasts_s: float) -> None:
-        if ETCD in self._down:
-            return
-        self._down.add(ETCD)
-        self._note(f"etcd has no leader for {lasts_s:.1f} s")
-        self.world.etcd.go_away()
-        await asyncio.sleep(lasts_s)
-        self.world.etcd.come_back()
-        self._down.discard(ETCD)
+def _one_of(chance: random.Random, nodes: tuple[str, ...]) -> Drawn:
+    return (chance.choice(nodes),), {}
 
-    async def storm(self, lasts_s: float) -> None:
-        if STORE in self._down:
-            return
-        self._down.add(STORE)
-        shares = [self.chance.choice((0.0, 0.05, 0.2)) for _ in range(5)]
-        self.world.store.rates = Rates(*shares)
-        self._note(f"the store fails for {lasts_s:.1f} s: {self.world.store.rates}")
-        await asyncio.sleep(lasts_s)
-        self.world.store.rates = Rates()
-        self._down.discard(STORE)
 
-    async def skew(self, lasts_s: float) -> None:
-        node = self.chance.choice(self.nodes)
-        skew_ms = self.chance.randint(-SKEW_MS_MAX, SKEW_MS_MAX)
-        self._note(f"the clock of {node} is wrong by {skew_ms} ms for {lasts_s:.1f} s")
-        instance = self.world.instances[node]
-        instance.skew_ms = skew_ms
-        await asyncio.sleep(lasts_s)
-        instance.skew_ms = 0
+# -- processes ---------------------------------------------------------------------------------------
+
+
+async def kill(world: World, fault: Fault) -> None:
+    who = "all processes are" if len(fault.nodes) > 1 else f"{fault.nodes[0]} is"
+    world.note(f"** {who} killed, for {fault.lasts_s:.1f} s")
+    for node in fault.nodes:
+        world.kill(node)
+    await asyncio.sleep(fault.lasts_s if len(fault.nodes) == 1 else min(fault.lasts_s, RESTART_MAX_S))
+    for node in fault.nodes:
+        world.boot(node)
+
+
+async def drain(world: World, fault: Fault) -> None:
+    (node,) = fault.nodes
+    world.note(f"** {node} is stopped")
+    world.stop(node)
+
+
+async def pause(world: World, fault: Fault) -> None:
+    (node,) = fault.nodes
+    world.note(f"** {node} is paused for {fault.lasts_s:.1f} s")
+    world.pause(node)
+    await asyncio.sleep(fault.lasts_s)
+    world.resume(node)
+
+
+def _skewed(chance: random.Random, nodes: tuple[str, ...]) -> Drawn:
+    return (chance.choice(nodes),), {"skew_ms": chance.randint(-SKEW_MS_MAX, SKEW_MS_MAX)}
+
+
+async def skew(world: World, fault: Fault) -> None:
+    (node,), skew_ms = fault.nodes, int(fault.details["skew_ms"])
+    world.note(f"** the clock of {node} is wrong by {skew_ms} ms for {fault.lasts_s:.1f} s")
+    instance = world.instances[node]
+    instance.skew_ms = skew_ms
+    await asyncio.sleep(fault.lasts_s)
+    instance.skew_ms = 0
+
+
+# -- the network -------------------------------------------------------------------------------------
+
+
+def _pair(chance: random.Random, nodes: tuple[str, ...]) -> Drawn:
+    one = chance.choice(nodes)
+    return (one, chance.choice([each for each in (*nodes, ETCD, ETCD, STORE) if each != one])), {}
+
+
+async def cut(world: World, fault: Fault) -> None:
+    one, other = fault.nodes
+    world.note(f"** {one} and {other} are cut off for {fault.lasts_s:.1f} s")
+    world.network.cut(one, other)
+    await asyncio.sleep(fault.lasts_s)
+    world.network.heal(one, other)
+
+
+async def reset(world: World, fault: Fault) -> None:
+    """Requests arrive, and their answers are lost."""
+    (node,) = fault.nodes
+    world.note(f"** the connections of {node} break")
+    world.network.drop_connections(node, "connection reset")
+
+
+# -- etcd and the store ------------------------------------------------------------------------------
+
+
+async def etcd_away(world: World, fault: Fault) -> None:
+    world.note(f"** etcd has no leader for {fault.lasts_s:.1f} s")
+    world.etcd.go_away()
+    await asyncio.sleep(fault.lasts_s)
+    world.etcd.come_back()
+
+
+def _storm(chance: random.Random, _nodes: tuple[str, ...]) -> Drawn:
+    return (STORE,), {name: chance.choice((0.0, 0.05, 0.2)) for name in Rates.__slots__}
+
+
+async def storm(world: World, fault: Fault) -> None:
+    world.store.rates = Rates(**fault.details)
+    world.note(f"** the store fails for {fault.lasts_s:.1f} s: {world.store.rates}")
+    await asyncio.sleep(fault.lasts_s)
+    world.store.rates = Rates()
+
+
+KINDS: Final[dict[str, Kind]] = {
+    "kill": Kind(share=0.15, draw=_one_of, happen=kill),
+    "all killed": Kind(share=0.07, draw=lambda _chance, nodes: (nodes, {}), happen=kill),
+    "drain": Kind(share=0.07, draw=_one_of, happen=drain),
+    "pause": Kind(share=0.15, draw=_one_of, happen=pause),
+    "clock": Kind(share=0.07, draw=_skewed, happen=skew, holds=False),
+    "cut": Kind(share=0.15, draw=_pair, happen=cut, holds=False),
+    "reset": Kind(
+        share=0.15, draw=lambda chance, nodes: _one_of(chance, (*nodes, ETCD)), happen=reset, holds=False
+    ),
+    "etcd away": Kind(share=0.07, draw=lambda _chance, _nodes: ((ETCD,), {}), happen=etcd_away),
+    "store": Kind(share=0.15, draw=_storm, happen=storm),
+}

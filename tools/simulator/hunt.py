@@ -9,17 +9,14 @@ copy of its package, and seeds are tried in turn until a run breaks a law.
 from __future__ import annotations
 
 import argparse
-import os
-import re
-import resource
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools.mutants import ROOT, Mutant, everything, plant
+from tools.mutants import Mutant, everything, plant
+from tools.simulator.apart import cpu_s, run
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,33 +26,16 @@ class Found:
     law: str
 
 
-def cpu_s() -> float:
-    """Of all child processes that have ended."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
-
-
 def hunted(mutant: Mutant, seeds: range, flags: Sequence[str]) -> Found | None:
     """None: no run breaks a law."""
     began_s = cpu_s()
     with tempfile.TemporaryDirectory(prefix="kafscale-mutant-") as folder:
         plant(mutant, Path(folder))
         for seed in seeds:
-            law = broken_by(seed, flags, Path(folder))
-            if law is not None:
-                return Found(seed, cpu_s() - began_s, law)
+            broken = run(["--seed", str(seed), *flags], Path(folder)).broken
+            if broken:
+                return Found(seed, cpu_s() - began_s, broken[0])
     return None
-
-
-def broken_by(seed: int, flags: Sequence[str], shadow: Path) -> str | None:
-    """The first law that a run with this seed breaks; how it ended, if it did not come to its end."""
-    command = [sys.executable, "-m", "tools.simulator", "--seed", str(seed), *flags]
-    environment = {**os.environ, "PYTHONPATH": str(shadow)}
-    ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-    if ended.returncode == 0:
-        return None
-    broken = re.search(r"!! (.*)", ended.stdout)
-    return (ended.stderr.strip().splitlines() or ["no output"])[-1] if broken is None else broken[1]
 
 
 def main() -> int:

@@ -6,8 +6,9 @@ import asyncio
 import gc
 import logging
 import random
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
@@ -20,49 +21,43 @@ from tools.simulator.clients import TOPIC, Client, Producer, Reader, Records, cr
 from tools.simulator.faults import Nemesis
 from tools.simulator.logs import captured
 from tools.simulator.lost_etcd import remember, restore
-from tools.simulator.world import ROLES, World
+from tools.simulator.plan import Plan
+from tools.simulator.world import BEGINS_S, World, nodes_of
 
 SETTLE_S: Final = 180.0
 """In which each client must have its answer, once no fault lasts any more."""
 COLLECT_EVERY_S: Final = 60.0
-COMMITTERS: Final = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    seed: int
-    seconds: float
-    instances: int = 2
-    """Of each role."""
-    partitions: int = 4
-    producers: int = 4
-    """Every second one is idempotent."""
-    faults: bool = True
-    restores: bool = False
-    """At the end etcd is restored to an older snapshot."""
-    log_level: int = logging.WARNING
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    broken: list[str]
+    """The laws that were broken, and how."""
+    simulated_s: float = 0.0
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """What clients did."""
+    faults: Mapping[str, int] = field(default_factory=dict)
+    """By kind."""
 
 
-def simulate(plan: Plan, say: Callable[[str], None]) -> list[str]:
-    """The laws that were broken. The same plan says the same lines, in processes with the same PYTHONHASHSEED."""
+def simulate(plan: Plan, say: Callable[[str], None], log_level: int = logging.WARNING) -> Outcome:
+    """The same plan says the same lines, in processes with the same PYTHONHASHSEED."""
     loop = InstanceLoop()
     asyncio.set_event_loop(loop)
-    broken: list[str] = []
     gc.collect()
     gc.disable()  # it would run finalizers at moments that depend on the rest of the process
     try:
         with replaced(SeededMachine(loop, plan.seed)):
-            world = World(loop, plan.seed, say)
-            with captured(loop, world.note, plan.log_level, world.broken):
-                broken = loop.run_until_complete(_story(world, plan))
+            world = World(loop, plan.seed, plan.settings, say)
+            with captured(loop, world.note, log_level, world.broken):
+                return loop.run_until_complete(_story(world, plan))
     finally:
         gc.enable()
         asyncio.set_event_loop(None)
-    return broken
 
 
-async def _story(world: World, plan: Plan) -> list[str]:
-    nodes = tuple(f"{role}-{number + 1}" for role in ROLES for number in range(plan.instances))
+async def _story(world: World, plan: Plan) -> Outcome:
+    nodes = nodes_of(plan.instances)
     await world.etcd.start()
     for node in nodes:
         world.boot(node)
@@ -71,30 +66,15 @@ async def _story(world: World, plan: Plan) -> list[str]:
     maker = _client(world, plan, "maker")
     await _as(world, "maker", create(maker, TOPIC, plan.partitions))
     running = [
-        _as(world, f"producer-{number}", _producer(world, plan, records, number).run())
-        for number in range(plan.producers)
-    ] + [
-        _as(
-            world, f"reader-{number}", Reader(_client(world, plan, f"reader-{number}"), records, number).run()
-        )
-        for number in range(plan.partitions)
+        _as(world, name, CLIENTS[kind].begin(world, plan, records, name))
+        for kind, name in client_names()
+        if name not in plan.without
     ]
-    running.append(_as(world, "churner", churn(_client(world, plan, "churner"), records)))
-    running += [
-        _as(
-            world,
-            f"committer-{number}",
-            Committer(_client(world, plan, f"committer-{number}"), records).run(),
-        )
-        for number in range(COMMITTERS)
-    ]
-    nemesis = Nemesis(world, nodes, random.Random(f"nemesis {plan.seed}"))
+    nemesis = Nemesis(world)
     snapshots: list[State] = []
-    remembering = asyncio.ensure_future(remember(world, plan.seconds * world.chance.random(), snapshots))
-    if plan.faults:
-        await nemesis.run(plan.seconds)
-    else:
-        await asyncio.sleep(plan.seconds)
+    if plan.snapshot_s is not None:
+        running.append(asyncio.ensure_future(remember(world, plan.snapshot_s, snapshots)))
+    await nemesis.run(plan.faults, plan.seconds)
     world.note("** no more faults")
     world.stopping = True
     _, late = await asyncio.wait(running, timeout=SETTLE_S)
@@ -108,15 +88,13 @@ async def _story(world: World, plan: Plan) -> list[str]:
         await _as(world, "maker", judge(maker, records, plan.partitions))
         if len(records.history.acknowledged) and not records.values:
             records.broken.append("nothing was read")
-    remembering.cancel()
-    if plan.restores and snapshots:
+    if snapshots:
         records.broken += await restore(world, snapshots[0], partial(_write_more, world, plan))
     records.broken += world.broken
     collecting.cancel()
     for node in nodes:
         world.kill(node)
-    _tell(world, records, nemesis)
-    return records.broken
+    return _outcome(world, records, nemesis.met)
 
 
 async def _collect() -> None:
@@ -141,30 +119,74 @@ def _client(world: World, plan: Plan, name: str) -> Client:
     return Client(world, name, plan.instances, random.Random(f"{name} {plan.seed}"))
 
 
-def _producer(world: World, plan: Plan, records: Records, number: int) -> Producer:
-    name = f"producer-{number}"
+def _number(name: str) -> int:
+    return int(name.rpartition("-")[2])
+
+
+def _producer(world: World, plan: Plan, records: Records, name: str) -> Awaitable[None]:
+    """Every second one is idempotent."""
+    client = _client(world, plan, name)
     return Producer(
-        _client(world, plan, name),
-        records,
-        name,
-        plan.partitions,
-        is_idempotent=number % 2 == 0,
-        pace_s=world.pace_s,
-    )
+        client, records, name, plan.partitions, is_idempotent=_number(name) % 2 == 0, pace_s=plan.pace_s
+    ).run()
+
+
+def _reader(world: World, plan: Plan, records: Records, name: str) -> Awaitable[None]:
+    return Reader(_client(world, plan, name), records, _number(name) % plan.partitions).run()
+
+
+def _churner(world: World, plan: Plan, records: Records, name: str) -> Awaitable[None]:
+    return churn(_client(world, plan, name), records)
+
+
+def _committer(world: World, plan: Plan, records: Records, name: str) -> Awaitable[None]:
+    return Committer(_client(world, plan, name), records).run()
+
+
+@dataclass(frozen=True, slots=True)
+class Clients:
+    """Of one kind. `begin` returns what one of them does until the world stops, with what it judges then."""
+
+    count: int
+    begin: Callable[[World, Plan, Records, str], Awaitable[None]]
+
+
+CLIENTS: Final = {
+    "producer": Clients(4, _producer),
+    "reader": Clients(4, _reader),
+    "churner": Clients(1, _churner),
+    "committer": Clients(3, _committer),
+}
+
+
+def client_names() -> list[tuple[str, str]]:
+    """Kind and name of each."""
+    return [
+        (kind, f"{kind}-{number}") for kind, clients in CLIENTS.items() for number in range(clients.count)
+    ]
 
 
 async def _write_more(world: World, plan: Plan) -> None:
     """Records that nobody judges."""
-    name = f"producer-{plan.producers}"
-    await _as(world, name, _producer(world, plan, Records(), plan.producers).run())
+    name = f"producer-{CLIENTS['producer'].count}"
+    await _as(world, name, _producer(world, plan, Records(), name))
 
 
-def _tell(world: World, records: Records, nemesis: Nemesis) -> None:
-    faults = {**nemesis.met, **{f"store {name}": count for name, count in world.store.met.items()}}
+def _outcome(world: World, records: Records, met: Counter[str]) -> Outcome:
+    counts = {
+        "records sent": len(records.history.sent),
+        "acknowledged": records.acknowledged,
+        "read": records.read,
+        "requests without a known outcome": records.unknown,
+        **records.counts,
+    }
+    faults = {**met, **{f"store {name}": count for name, count in world.store.met.items()}}
+    outcome = Outcome(records.broken, world.loop.time() - BEGINS_S, counts, dict(sorted(faults.items())))
+    told = ", ".join(f"{count} {name}" for name, count in outcome.counts.items())
+    kinds = ", ".join(f"{name} {count}" for name, count in outcome.faults.items())
     world.note(
-        f"** {len(records.history.sent)} records sent, {records.acknowledged} acknowledged, {records.read} read; "
-        f"{records.unknown} requests without a known outcome; longest pause {records.longest_pause_s:.1f} s; "
-        f"{sum(faults.values())} faults: {', '.join(f'{name} {count}' for name, count in sorted(faults.items()))}"
+        f"** {told}; longest pause {records.longest_pause_s:.1f} s; {sum(outcome.faults.values())} faults: {kinds}"
     )
     for law in records.broken:
         world.note(f"!! {law}")
+    return outcome

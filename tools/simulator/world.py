@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, cast
@@ -43,10 +43,10 @@ from tools.simulator.store import StoreServer
 FRONT_DOOR: Final = "frontdoor"
 ROLES: Final = ("admin", "coordinator", "produce", "fetch", FRONT_DOOR)
 KAFKA_PORT: Final = 9092
+BEGINS_S: Final = 1_000.0
+"""Time of the loop when a run begins."""
 DELAY_S: Final = (0.0002, 0.003)
 SUPERVISOR_S: Final = 1.0
-PACES_S: Final = (0.1, 0.4, 1.5)
-"""Mean time between two requests of a producer."""
 SETTINGS: Final[dict[str, Any]] = {
     "admin": AdminSettings,
     "coordinator": CoordinatorSettings,
@@ -59,6 +59,11 @@ BUILDS: Final[dict[str, Build[Any]]] = {
     "coordinator": build_coordinator,
     "fetch": build_fetch,
 }
+
+
+def nodes_of(instances: int) -> tuple[str, ...]:
+    """The names of all processes."""
+    return tuple(f"{role}-{number + 1}" for role in ROLES for number in range(instances))
 
 
 def drawn_settings(chance: random.Random) -> dict[str, int]:
@@ -81,6 +86,8 @@ def drawn_settings(chance: random.Random) -> dict[str, int]:
 class World:
     loop: InstanceLoop
     seed: int
+    settings: Mapping[str, int]
+    """Of all services."""
     say: Callable[[str], None]
     instances: dict[str, Instance] = field(default_factory=dict)
     """By node: the newest process."""
@@ -92,16 +99,14 @@ class World:
     """Laws that a process has broken."""
 
     def __post_init__(self) -> None:
-        self.chance = random.Random(self.seed)
+        self._delays = random.Random(f"delays {self.seed}")
         self.network = self.loop.network = Network(self._delay_s, self._run_as)
-        self.settings = drawn_settings(random.Random(f"settings {self.seed}"))
-        self.pace_s = self.chance.choice(PACES_S)
         self.note(" ".join(f"{name}={value}" for name, value in self.settings.items()))
         self.etcd = EtcdServer(self.network)
         self.store = StoreServer(self.loop, self.network, random.Random(f"store {self.seed}"))
 
     def note(self, text: str) -> None:
-        self.say(f"{self.loop.time() - 1_000:10.3f} {text}")
+        self.say(f"{self.loop.time() - BEGINS_S:10.3f} {text}")
 
     # -- processes -------------------------------------------------------------------------------------
 
@@ -115,7 +120,9 @@ class World:
         return self.instances.setdefault(node, Instance(node))
 
     def kill(self, node: str) -> None:
+        """Until somebody boots it: a supervisor that is about to do so leaves it alone."""
         self.loop.kill(self.instances[node])
+        self.instances[node] = Instance(node, is_killed=True)
         self.network.drop(node, "killed")
 
     def stop(self, node: str) -> None:
@@ -175,13 +182,16 @@ class World:
                 self.broken.append(f"failed: {instance.name}: {why!r}")
             self.loop.kill(instance)
             self.network.drop(instance.name, "ended")
-            if not self.stopping:
-                self.loop.call_later(SUPERVISOR_S, self.boot, instance.name)
+            self.loop.call_later(SUPERVISOR_S, self._again, instance)
+
+    def _again(self, ended: Instance) -> None:
+        if self.instances[ended.name] is ended:
+            self.boot(ended.name)
 
     # -- the network -----------------------------------------------------------------------------------
 
     def _delay_s(self, _source: str, _target: str) -> float:
-        return self.chance.uniform(*DELAY_S)
+        return self._delays.uniform(*DELAY_S)
 
     def _run_as(self, node: str, deliver: Callable[[], None]) -> None:
         instance = self.instances.get(node)
