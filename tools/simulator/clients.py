@@ -65,7 +65,15 @@ class Records:
     counts: Counter[str] = field(default_factory=Counter)
     """What other clients did, for the summary."""
 
-    def progressed(self, now_s: float) -> None:
+    answered: dict[int, float] = field(default_factory=dict)
+    """By partition: when a producer had its last acknowledgement."""
+    fetched: dict[int, float] = field(default_factory=dict)
+    """By partition: when a reader had its last answer."""
+    starts: dict[int, int] = field(default_factory=dict)
+    """By partition: below it an operator has deleted the records, or is about to."""
+
+    def progressed(self, partition: int, now_s: float) -> None:
+        self.answered[partition] = now_s
         self.longest_pause_s = max(self.longest_pause_s, now_s - self.last_answer_s)
         self.last_answer_s = now_s
 
@@ -87,7 +95,7 @@ class Client:
     _wire: Wire | None = None
 
     def __post_init__(self) -> None:
-        self._timeout_s = self.chance.choice(REQUEST_TIMEOUTS_S)
+        self.timeout_s = self.chance.choice(REQUEST_TIMEOUTS_S)
 
     async def ask(self, api: ModuleType, version: int, message: object) -> Any:
         """Raises Unanswered."""
@@ -96,7 +104,7 @@ class Client:
                 door = f"{FRONT_DOOR}-{self.chance.randint(1, self.doors)}:{KAFKA_PORT}"
                 async with asyncio.timeout(CONNECT_TIMEOUT_S):
                     self._wire = await Wire.open(door, self.name)
-            async with asyncio.timeout(self._timeout_s):
+            async with asyncio.timeout(self.timeout_s):
                 return await self._wire.ask(api, version, message)
         except (OSError, EOFError, TimeoutError) as error:
             self.close()
@@ -152,6 +160,10 @@ class Producer:
     pace_s: float
     rounds: int = 1 << 60
     """How often it sends."""
+    only: int | None = None
+    """The one partition to which it sends."""
+    timeout_ms: int | None = None
+    """Of each request. None: each time another."""
     _number: int = 0
     _who: tuple[int, int] = (-1, -1)
     _sequences: dict[int, int] = field(default_factory=dict)
@@ -165,7 +177,8 @@ class Producer:
         while not self.client.world.stopping and self.rounds:
             self.rounds -= 1
             count = chance.randint(1, min(3, self.partitions))
-            batches = [self._batch(each) for each in chance.sample(range(self.partitions), count)]
+            places = chance.sample(range(self.partitions), count) if self.only is None else [self.only]
+            batches = [self._batch(each) for each in places]
             while batches and self.is_idempotent:
                 batches = await self._send(batches)
                 if batches:
@@ -200,7 +213,7 @@ class Producer:
         """Those whose outcome is not known yet."""
         parts = [produce.ProduceRequestPartition(index=each.partition, records=each.data) for each in batches]
         topic = produce.ProduceRequestTopic(name=self.records.topic, partition_data=parts)
-        timeout_ms = self.client.chance.choice(PRODUCE_TIMEOUTS_MS)
+        timeout_ms = self.timeout_ms or self.client.chance.choice(PRODUCE_TIMEOUTS_MS)
         request = produce.ProduceRequest(
             transactional_id=None, acks=-1, timeout_ms=timeout_ms, topic_data=[topic]
         )
@@ -218,7 +231,7 @@ class Producer:
         if code is ErrorCode.NONE:
             history.acknowledged |= {sent: part.base_offset + each for each, sent in enumerate(batch.sent)}
             self.records.acknowledged += len(batch.sent)
-            self.records.progressed(self.client.world.loop.time())
+            self.records.progressed(batch.partition, self.client.world.loop.time())
             return True
         if self.is_idempotent:
             if not code.retriable and code is not ErrorCode.UNKNOWN_SERVER_ERROR:
@@ -267,13 +280,17 @@ class Reader:
             return False
         (part,) = (part for topic in answer.responses for part in topic.partitions)
         code = ErrorCode(part.error_code)
-        if code is ErrorCode.OFFSET_OUT_OF_RANGE:
+        start = self.records.starts.get(self.partition, 0)
+        if code is ErrorCode.OFFSET_OUT_OF_RANGE and self.offset < start:
+            self.offset = start
+        elif code is ErrorCode.OFFSET_OUT_OF_RANGE:
             self.records.broken.append(
                 f"out of range: {self.partition}/{self.offset}, which was read, high watermark {part.high_watermark}"
             )
             self.offset = 0
         if code is not ErrorCode.NONE:
             return False
+        self.records.fetched[self.partition] = self.client.world.loop.time()
         self._take(b"".join(part.records) if isinstance(part.records, (list, tuple)) else part.records)
         return True
 
@@ -311,7 +328,7 @@ async def judge(client: Client, records: Records, partitions: int, tries_max: in
     records.values.clear()
     for partition in range(partitions):
         end = await end_of(client, records.topic, partition)
-        reader = Reader(client, records, partition)
+        reader = Reader(client, records, partition, records.starts.get(partition, 0))
         while end is not None and reader.offset < end:
             if not await reader.step():
                 tries_max -= 1
@@ -323,6 +340,7 @@ async def judge(client: Client, records: Records, partitions: int, tries_max: in
     log: dict[int, list[tuple[int, bytes]]] = {}
     for (partition, offset), value in sorted(records.values.items()):
         log.setdefault(partition, []).append((offset, value))
+    records.history.excuse(records.starts)
     records.broken += records.history.violations(log)
     records.broken += [
         f"duplicate: {value!r} was sent once, and is there {count} times"

@@ -16,8 +16,8 @@ from typing import Final
 
 from kafscale.testkit.etcd_model.server import NODE as ETCD
 
+from tools.simulator import store_faults
 from tools.simulator.store import NODE as STORE
-from tools.simulator.store import Rates
 from tools.simulator.world import World
 
 LASTS_MIN_S: Final = 0.3
@@ -149,6 +149,25 @@ async def pause(world: World, fault: Fault) -> None:
     world.resume(node)
 
 
+def _stuttering(chance: random.Random, nodes: tuple[str, ...]) -> Drawn:
+    return (chance.choice(nodes),), {
+        "stands_s": round(chance.uniform(0.02, 0.8), 3),
+        "runs_s": round(chance.uniform(0.001, 0.3), 3),
+    }
+
+
+async def stutter(world: World, fault: Fault) -> None:
+    """As on a busy machine: what comes while a process stands is handled in one turn of its loop."""
+    (node,) = fault.nodes
+    world.note(f"** {node} stutters for {fault.lasts_s:.1f} s: {dict(fault.details)}")
+    end_s = world.loop.time() + fault.lasts_s
+    while world.loop.time() < end_s:
+        world.pause(node)
+        await asyncio.sleep(fault.details["stands_s"])
+        world.resume(node)
+        await asyncio.sleep(fault.details["runs_s"])
+
+
 def _skewed(chance: random.Random, nodes: tuple[str, ...]) -> Drawn:
     return (chance.choice(nodes),), {"skew_ms": chance.randint(-SKEW_MS_MAX, SKEW_MS_MAX)}
 
@@ -185,7 +204,7 @@ async def reset(world: World, fault: Fault) -> None:
     world.network.drop_connections(node, "connection reset")
 
 
-# -- etcd and the store ------------------------------------------------------------------------------
+# -- etcd --------------------------------------------------------------------------------------------
 
 
 async def etcd_away(world: World, fault: Fault) -> None:
@@ -195,15 +214,12 @@ async def etcd_away(world: World, fault: Fault) -> None:
     world.etcd.come_back()
 
 
-def _storm(chance: random.Random, _nodes: tuple[str, ...]) -> Drawn:
-    return (STORE,), {name: chance.choice((0.0, 0.05, 0.2)) for name in Rates.__slots__}
-
-
-async def storm(world: World, fault: Fault) -> None:
-    world.store.rates = Rates(**fault.details)
-    world.note(f"** the store fails for {fault.lasts_s:.1f} s: {world.store.rates}")
+async def etcd_full(world: World, fault: Fault) -> None:
+    """Until an operator gives it space, and takes back its alarm."""
+    world.note(f"** etcd has no space for {fault.lasts_s:.1f} s")
+    world.etcd.model.full = True
     await asyncio.sleep(fault.lasts_s)
-    world.store.rates = Rates()
+    world.etcd.model.full = world.etcd.model.alarm = False
 
 
 KINDS: Final[dict[str, Kind]] = {
@@ -217,5 +233,12 @@ KINDS: Final[dict[str, Kind]] = {
         share=0.15, draw=lambda chance, nodes: _one_of(chance, (*nodes, ETCD)), happen=reset, holds=False
     ),
     "etcd away": Kind(share=0.07, draw=lambda _chance, _nodes: ((ETCD,), {}), happen=etcd_away),
-    "store": Kind(share=0.15, draw=_storm, happen=storm),
+    "store": Kind(share=0.15, draw=store_faults.of_rates, happen=store_faults.storm),
+    "no put": Kind(share=0.05, draw=store_faults.of_refusals, happen=store_faults.no_put),
+    "thin store": Kind(share=0.05, draw=store_faults.always, happen=store_faults.thin),
+    "lost object": Kind(
+        share=0.05, draw=store_faults.of_chances, happen=store_faults.lost_object, holds=False
+    ),
+    "etcd full": Kind(share=0.03, draw=lambda _chance, _nodes: ((ETCD,), {}), happen=etcd_full),
+    "stutter": Kind(share=0.1, draw=_stuttering, happen=stutter),
 }

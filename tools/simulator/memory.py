@@ -1,8 +1,8 @@
 """What a process of produce holds in memory, seen from inside. Law: when nothing is under way, all of it belongs to
 partitions that the process owns.
 
-A partition that is kept after its epoch costs its writer, its tail and its table of producers, for as long as the process
-lives. No answer to a client shows that.
+A partition that is kept after its epoch costs its writer, its tail and its table of producers, for as long as the
+process lives. No answer to a client shows that.
 """
 
 from __future__ import annotations
@@ -28,8 +28,10 @@ async def build_noted(
         await service.close()
 
 
-def left_over(service: ProduceService) -> list[str]:
-    """What belongs to no partition of this process, or is held for no request. Nobody may have sent a request lately."""
+def left_over(service: ProduceService | None) -> list[str]:
+    """What belongs to no partition of this process, or is held for no request. Nobody has sent a request lately."""
+    if service is None:
+        return []
     ownership, tools = service.ownership, service.ownership.tools
     bundler, owned = tools.bundler, list(ownership.partitions.values())
     gather = bundler._gather

@@ -19,8 +19,10 @@ from kafscale.testkit.instances import InstanceLoop, SeededMachine
 from tools.simulator.churn import Committer, churn
 from tools.simulator.clients import TOPIC, Client, Producer, Reader, Records, create, judge
 from tools.simulator.faults import Nemesis
+from tools.simulator.lasting import Lasting
 from tools.simulator.logs import captured
 from tools.simulator.lost_etcd import remember, restore
+from tools.simulator.memory import left_over
 from tools.simulator.plan import Plan
 from tools.simulator.world import BEGINS_S, World, nodes_of
 
@@ -75,6 +77,16 @@ async def _story(world: World, plan: Plan) -> Outcome:
     if plan.snapshot_s is not None:
         running.append(asyncio.ensure_future(remember(world, plan.snapshot_s, snapshots)))
     await nemesis.run(plan.faults, plan.seconds)
+    lasting = Lasting(
+        world,
+        records,
+        plan.partitions,
+        plan.instances,
+        random.Random(f"lasting {plan.seed}"),
+        lambda name, work: running.append(_as(world, name, work(_client(world, plan, name)))),
+    )
+    if plan.lasting:
+        await lasting.run(plan.lasting, plan.lasting_s)
     world.note("** no more faults")
     world.stopping = True
     _, late = await asyncio.wait(running, timeout=SETTLE_S)
@@ -86,6 +98,10 @@ async def _story(world: World, plan: Plan) -> Outcome:
     ]
     if not late:
         await _as(world, "maker", judge(maker, records, plan.partitions))
+        await _as(world, "maker", lasting.judge(maker))
+        records.broken += [
+            f"left over: {node}: {each}" for node in nodes for each in left_over(world.services.get(node))
+        ]
         if len(records.history.acknowledged) and not records.values:
             records.broken.append("nothing was read")
     if snapshots:

@@ -2,8 +2,8 @@
 
 A request is sent, executed and answered at three moments. Faults are drawn for each request: it is refused and not
 executed (503), executed and its answer lost, executed long after its caller has got an error, executed twice, or slow.
-For a while the store may take no PUT at all, or be thin, so that each PUT takes seconds. Objects may be lost, replaced or
-damaged without a request.
+For a while the store may take no PUT at all, or be thin, so that each PUT takes seconds. Objects may be lost, replaced
+or damaged without a request.
 """
 
 from __future__ import annotations

@@ -79,6 +79,7 @@ def drawn_settings(chance: random.Random) -> dict[str, int]:
         "produce_pipeline_max": chance.choice((1, 4)),
         "cache_bytes": chance.choice((1 << 16, 128 << 20)),
         "memory_bytes": 64 << 20,
+        "settle_keep_bytes": chance.choice((0, 64 << 20)),
     }
 
 
