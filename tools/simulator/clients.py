@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import Any, Final
 
 from kafscale.wire.batches import split_batches
@@ -127,10 +127,22 @@ class Client:
             self._wire = None
 
 
-async def create(client: Client, name: str, partitions: int, tries_max: int = 20) -> None:
+async def create(
+    client: Client,
+    name: str,
+    partitions: int,
+    tries_max: int = 20,
+    configs: Mapping[str, str] = MappingProxyType({}),
+) -> None:
     """A topic that exists may be made by a request without an answer, or be on its way out. The last try counts."""
     topic = create_topics.CreateTopicsRequestTopic(
-        name=name, num_partitions=partitions, replication_factor=-1
+        name=name,
+        num_partitions=partitions,
+        replication_factor=-1,
+        configs=[
+            create_topics.CreateTopicsRequestTopicConfig(name=each, value=value)
+            for each, value in configs.items()
+        ],
     )
     request = create_topics.CreateTopicsRequest(topics=[topic])
     exists = 0

@@ -18,6 +18,7 @@ from kafscale.testkit.instances import InstanceLoop, SeededMachine
 
 from tools.simulator.churn import Committer, churn
 from tools.simulator.clients import TOPIC, Client, Producer, Reader, Records, create, judge
+from tools.simulator.expiry import COMPACTED, EXPIRING, Shortened
 from tools.simulator.faults import Nemesis
 from tools.simulator.lasting import Lasting
 from tools.simulator.logs import captured
@@ -167,11 +168,17 @@ class Clients:
     begin: Callable[[World, Plan, Records, str], Awaitable[None]]
 
 
+def _shortened(world: World, plan: Plan, records: Records, name: str) -> Awaitable[None]:
+    topic = (EXPIRING, COMPACTED)[_number(name)]
+    return Shortened(_client(world, plan, name), records, topic, plan.pace_s).run()
+
+
 CLIENTS: Final = {
     "producer": Clients(4, _producer),
     "reader": Clients(4, _reader),
     "churner": Clients(1, _churner),
     "committer": Clients(3, _committer),
+    "shortened": Clients(2, _shortened),
 }
 
 

@@ -36,28 +36,34 @@ from kafscale.testkit.memory_grpc.channel import open_channel
 from kafscale.testkit.memory_grpc.network import Network
 from kafscale.testkit.memory_grpc.server import open_server
 from kafscale.testkit.memory_tcp import MemorySocket
+from kafscale.upkeep.service import build as build_upkeep
+from kafscale.upkeep.settings import UpkeepSettings
 
 from tools.simulator.memory import build_noted
 from tools.simulator.store import StoreServer
 
 FRONT_DOOR: Final = "frontdoor"
-ROLES: Final = ("admin", "coordinator", "produce", "fetch", FRONT_DOOR)
+ROLES: Final = ("admin", "coordinator", "produce", "fetch", "upkeep", FRONT_DOOR)
 KAFKA_PORT: Final = 9092
 BEGINS_S: Final = 1_000.0
 """Time of the loop when a run begins."""
 DELAY_S: Final = (0.0002, 0.003)
 SUPERVISOR_S: Final = 1.0
+NEVER_MS: Final = 1 << 40
+"""The samples of lag ask DuckDB, which has threads of its own."""
 SETTINGS: Final[dict[str, Any]] = {
     "admin": AdminSettings,
     "coordinator": CoordinatorSettings,
     "produce": ProduceSettings,
     "fetch": FetchSettings,
+    "upkeep": UpkeepSettings,
     FRONT_DOOR: FrontdoorSettings,
 }
 BUILDS: Final[dict[str, Build[Any]]] = {
     "admin": build_admin,
     "coordinator": build_coordinator,
     "fetch": build_fetch,
+    "upkeep": build_upkeep,
 }
 
 
@@ -80,6 +86,15 @@ def drawn_settings(chance: random.Random) -> dict[str, int]:
         "cache_bytes": chance.choice((1 << 16, 128 << 20)),
         "memory_bytes": 64 << 20,
         "settle_keep_bytes": chance.choice((0, 64 << 20)),
+        "retention_every_ms": chance.choice((5_000, 30_000)),
+        "retention_grace_ms": chance.choice((5_000, 60_000)),
+        "compaction_every_ms": chance.choice((10_000, 60_000)),
+        "compaction_grace_ms": chance.choice((5_000, 60_000)),
+        "orphans_every_ms": chance.choice((15_000, 60_000)),
+        "bundles_every_ms": chance.choice((15_000, 60_000)),
+        "bundles_min_age_ms": chance.choice((30_000, 120_000)),
+        "bundles_uncommitted_keep_ms": 180_000,
+        "lag_every_ms": NEVER_MS,
     }
 
 
