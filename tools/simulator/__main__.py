@@ -37,6 +37,7 @@ def _plan(chosen: argparse.Namespace) -> Plan:
         instances=chosen.instances,
         faults=not chosen.no_faults,
         restores=chosen.restore,
+        empties=chosen.empty,
     )
     if chosen.lasting is not None:
         plan = replace(plan, lasting=chosen.lasting)
@@ -52,6 +53,7 @@ def main() -> int:
     options.add_argument(
         "--restore", action="store_true", help="at the end etcd goes back to an older snapshot"
     )
+    options.add_argument("--empty", action="store_true", help="at the end etcd loses all that it holds")
     options.add_argument(
         "--lasting", choices=("", *TROUBLES), help="the trouble that lasts, behind the faults"
     )

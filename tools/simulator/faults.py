@@ -14,9 +14,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from kafscale.storage.etcd.ops import Compare, Put, Txn
 from kafscale.testkit.etcd_model.server import NODE as ETCD
 
 from tools.simulator import store_faults
+from tools.simulator.lost_objects import KEYS
 from tools.simulator.store import NODE as STORE
 from tools.simulator.world import World
 
@@ -214,6 +216,29 @@ async def etcd_away(world: World, fault: Fault) -> None:
     world.etcd.come_back()
 
 
+async def damaged_head(world: World, fault: Fault) -> None:
+    """Until an operator restores the newest value that etcd had."""
+    model, chance = world.etcd.model, random.Random(int(fault.details["seed"]))
+    heads = model.under(KEYS.heads_prefix())
+    if not heads:
+        return
+    head = chance.choice(heads)
+    world.note(f"** the head {KEYS.parse_head(head.key)} cannot be read for {fault.lasts_s:.1f} s")
+    unreadable = model.txn(
+        Txn(
+            compare=(Compare(head.key, "mod", "=", head.mod_revision),),
+            success=(Put(head.key, b"\xff" + head.value),),
+        )
+    )
+    await asyncio.sleep(fault.lasts_s)
+    model.txn(
+        Txn(
+            compare=(Compare(head.key, "mod", "=", unreadable.revision),),
+            success=(Put(head.key, head.value),),
+        )
+    )
+
+
 async def etcd_full(world: World, fault: Fault) -> None:
     """Until an operator gives it space, and takes back its alarm."""
     world.note(f"** etcd has no space for {fault.lasts_s:.1f} s")
@@ -240,5 +265,6 @@ KINDS: Final[dict[str, Kind]] = {
         share=0.05, draw=store_faults.of_chances, happen=store_faults.lost_object, holds=False
     ),
     "etcd full": Kind(share=0.03, draw=lambda _chance, _nodes: ((ETCD,), {}), happen=etcd_full),
+    "damaged head": Kind(share=0.05, draw=store_faults.of_chances, happen=damaged_head, holds=False),
     "stutter": Kind(share=0.1, draw=_stuttering, happen=stutter),
 }

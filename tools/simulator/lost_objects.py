@@ -7,6 +7,7 @@ its loss is explained.
 from __future__ import annotations
 
 import random
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,6 +17,7 @@ from kafscale.log.places import place_of
 from kafscale.log.segment import BATCH_HEADER_SIZE, FOOTER_SIZE, HEADER_SIZE
 from kafscale.storage.keys import Keyspace, PartitionKey
 from kafscale.storage.objects import Buffer
+from kafscale.storage.schema import UnreadableValue
 
 from tools.simulator.store import Kept
 from tools.simulator.world import World
@@ -35,10 +37,12 @@ class Loss:
 
 
 def heads(world: World) -> dict[PartitionKey, Head]:
-    """As etcd has them now."""
-    return {
-        KEYS.parse_head(kv.key): decode_head(kv.value) for kv in world.etcd.model.under(KEYS.heads_prefix())
-    }
+    """As etcd has them now: those that can be read."""
+    found = {}
+    for kv in world.etcd.model.under(KEYS.heads_prefix()):
+        with suppress(UnreadableValue):
+            found[KEYS.parse_head(kv.key)] = decode_head(kv.value)
+    return found
 
 
 def named(world: World) -> dict[str, list[tuple[PartitionKey, Seg]]]:

@@ -7,9 +7,10 @@ process lives. No answer to a client shows that.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 
+from kafscale.produce.log.writer import PartitionWriter
 from kafscale.produce.server import ProduceService
 from kafscale.produce.settings import ProduceSettings
 from kafscale.runtime.process import Runtime, ServiceParts
@@ -51,9 +52,20 @@ def left_over(service: ProduceService | None) -> list[str]:
     kept = sum(each.writer.kept.bytes for each in owned if each.writer is not None)
     if tools.kept.used_bytes != kept:
         found.append(f"{tools.kept.used_bytes} bytes of kept slices; its partitions keep {kept}")
+    found += [
+        f"batches of {each!r} from {unnamed} on, which its tail does not name"
+        for each in owned
+        if each.writer is not None and (unnamed := _not_in_tail(each.writer))
+    ]
     if tools.budget.used_bytes:
         found.append(f"{tools.budget.used_bytes} bytes of requests")
     return found
+
+
+def _not_in_tail(writer: PartitionWriter) -> Sequence[int]:
+    """Offsets of batches that are kept for folding and settling."""
+    named = {(seg.base, seg.end) for seg in writer.head.tail}
+    return [base for base, buffer in writer.kept._slices.items() if (base, buffer.end) not in named]
 
 
 def _not_in(owned: Iterable[object], holders: Iterable[object]) -> list[object]:

@@ -43,10 +43,18 @@ class Plan:
     lasting_s: float = 60.0
     snapshot_s: float | None = None
     """At the end, etcd is restored to the state that it has now. None: it is not."""
+    empties: bool = False
+    """At the end, etcd is empty."""
 
 
 def drawn(
-    seed: int, seconds: float, *, instances: int = 2, faults: bool = True, restores: bool = False
+    seed: int,
+    seconds: float,
+    *,
+    instances: int = 2,
+    faults: bool = True,
+    restores: bool = False,
+    empties: bool = False,
 ) -> Plan:
     """Each part has chances of its own, so that one more does not change the others."""
     chance = random.Random(f"plan {seed}")
@@ -64,6 +72,7 @@ def drawn(
         faults=drawn_faults(seed, seconds, nodes, every_s, last_s) if faults else (),
         lasting=lasting if faults else "",
         snapshot_s=snapshot_s if restores else None,
+        empties=empties,
     )
 
 

@@ -105,6 +105,8 @@ async def _story(world: World, plan: Plan) -> Outcome:
         ]
         if len(records.history.acknowledged) and not records.values:
             records.broken.append("nothing was read")
+    if plan.empties:
+        snapshots = [State()]
     if snapshots:
         records.broken += await restore(world, snapshots[0], partial(_write_more, world, plan))
     records.broken += world.broken
