@@ -28,6 +28,8 @@ TOPIC: Final = "orders"
 REQUEST_TIMEOUTS_S: Final = (1.0, 4.0, 30.0)
 """Each client has one of them. With a short one it repeats what is still on its way."""
 CONNECT_TIMEOUT_S: Final = 3.0
+PAUSES_MAX: Final = 5
+"""Times the mean."""
 PRODUCE_TIMEOUTS_MS: Final = (500, 5_000, 20_000)
 RETRY_S: Final = (0.05, 0.5)
 PRODUCE_V, FETCH_V, LIST_V, CREATE_V, INIT_V = 9, 12, 7, 5, 4
@@ -197,7 +199,7 @@ class Producer:
                     await self.client.rest()
             if batches:
                 await self._send(batches)
-            await asyncio.sleep(chance.expovariate(1 / self.pace_s))
+            await asyncio.sleep(min(chance.expovariate(1 / self.pace_s), PAUSES_MAX * self.pace_s))
 
     async def _begin(self) -> None:
         request = init_producer_id.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1_000)

@@ -21,6 +21,7 @@ from tools.simulator.clients import (
     FETCH_BYTES,
     FETCH_V,
     LIST_V,
+    PAUSES_MAX,
     PRODUCE_V,
     Client,
     Records,
@@ -75,7 +76,8 @@ class Shortened:
             await self._write()
             if self.client.chance.random() < LOOK:
                 await self._look_at_start()
-            await asyncio.sleep(self.client.chance.expovariate(1 / self.pace_s))
+            pause_s = self.client.chance.expovariate(1 / self.pace_s)
+            await asyncio.sleep(min(pause_s, PAUSES_MAX * self.pace_s))
         await self._judge()
 
     async def _write(self) -> None:
