@@ -216,6 +216,18 @@ async def etcd_away(world: World, fault: Fault) -> None:
     world.etcd.come_back()
 
 
+def _slowness(chance: random.Random, _nodes: tuple[str, ...]) -> Drawn:
+    return (ETCD,), {"most_s": chance.choice((0.1, 0.5, 1.5))}
+
+
+async def etcd_slow(world: World, fault: Fault) -> None:
+    """As with a busy disk: each message takes a while."""
+    world.slow[ETCD] = 0.0, fault.details["most_s"]
+    world.note(f"** each message of etcd takes up to {fault.details['most_s']} s, for {fault.lasts_s:.1f} s")
+    await asyncio.sleep(fault.lasts_s)
+    del world.slow[ETCD]
+
+
 async def damaged_head(world: World, fault: Fault) -> None:
     """Until an operator restores the newest value that etcd had."""
     model, chance = world.etcd.model, random.Random(int(fault.details["seed"]))
@@ -250,7 +262,7 @@ async def etcd_full(world: World, fault: Fault) -> None:
 KINDS: Final[dict[str, Kind]] = {
     "kill": Kind(share=0.15, draw=_one_of, happen=kill),
     "all killed": Kind(share=0.07, draw=lambda _chance, nodes: (nodes, {}), happen=kill),
-    "drain": Kind(share=0.07, draw=_one_of, happen=drain),
+    "drain": Kind(share=0.07, draw=_one_of, happen=drain, holds=False),
     "pause": Kind(share=0.15, draw=_one_of, happen=pause),
     "clock": Kind(share=0.07, draw=_skewed, happen=skew, holds=False),
     "cut": Kind(share=0.15, draw=_pair, happen=cut, holds=False),
@@ -266,5 +278,6 @@ KINDS: Final[dict[str, Kind]] = {
     ),
     "etcd full": Kind(share=0.03, draw=lambda _chance, _nodes: ((ETCD,), {}), happen=etcd_full),
     "damaged head": Kind(share=0.05, draw=store_faults.of_chances, happen=damaged_head, holds=False),
+    "slow etcd": Kind(share=0.1, draw=_slowness, happen=etcd_slow),
     "stutter": Kind(share=0.1, draw=_stuttering, happen=stutter),
 }

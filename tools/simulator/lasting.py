@@ -23,7 +23,9 @@ from tools.simulator.world import World
 
 BYSTANDERS: Final = "bystanders"
 BYSTANDERS_COUNT: Final = 4
-CROWD: Final = 8
+CROWD: Final = 12
+CROWD_S: Final = 8.0
+"""Before the object is lost."""
 RECOVERY_S: Final = 20.0
 """After the faults, before the trouble begins."""
 CLAIMS_MAX: Final = 10
@@ -110,14 +112,16 @@ class Lasting:
     async def _lost(self, lasts_s: float, others: set[str]) -> Loss | None:
         """`others`: topics that have no record in the object."""
         await self._begin_bystanders()
-        spared = frozenset(where for where, head in heads(self.world).items() if head.topic in others)
-        loss = lose(self.world, self.chance, spared, most=True)
-        if loss is None:
-            return None
-        self.records.counts["partitions with a lost object"] += len(loss.touched)
         self.world.store.put_s = THIN_S
         for number in range(CROWD):
             self.begin(f"crowd-{number}", self._crowd)
+        await asyncio.sleep(CROWD_S)
+        spared = frozenset(where for where, head in heads(self.world).items() if head.topic in others)
+        loss = lose(self.world, self.chance, spared, most=True)
+        if loss is None:
+            self.world.store.put_s = None
+            return None
+        self.records.counts["partitions with a lost object"] += len(loss.touched)
         answered = self.bystanders.answered.copy()
         async for _ in self._looks(lasts_s):
             self._not_silent(

@@ -1,5 +1,5 @@
-"""What a process of produce holds in memory, seen from inside. Law: when nothing is under way, all of it belongs to
-partitions that the process owns.
+"""What a process of produce holds in memory, seen from inside. Law: it belongs to partitions that the process owns, at
+each moment, or when nothing is under way.
 
 A partition that is kept after its epoch costs its writer, its tail and its table of producers, for as long as the
 process lives. No answer to a client shows that.
@@ -29,26 +29,14 @@ async def build_noted(
         await service.close()
 
 
-def left_over(service: ProduceService | None) -> list[str]:
-    """What belongs to no partition of this process, or is held for no request. Nobody has sent a request lately."""
-    if service is None:
-        return []
-    ownership, tools = service.ownership, service.ownership.tools
-    bundler, owned = tools.bundler, list(ownership.partitions.values())
-    gather = bundler._gather
+def astray(service: ProduceService) -> list[str]:
+    """What belongs to no partition of this process."""
+    tools, owned = service.ownership.tools, list(service.ownership.partitions.values())
+    gather = tools.bundler._gather
     found = [
-        f"{what} of {len(strange)} partitions that it does not own, as {strange[0]!r}"
-        for what, holders in (
-            ("heads", bundler._heads),
-            ("undecided bundles", bundler._undecided),
-            ("wants", (*gather._held, *gather._ready.items)),
-            ("hand-overs", service.handoffs._leaving),
-        )
-        if (strange := _not_in(owned, holders))
+        *_of_others(owned, "heads", tools.bundler._heads),
+        *_of_others(owned, "wants", (*gather._held, *gather._ready.items)),
     ]
-    tables = [each.producers for each in owned]
-    if strange := [each for each in service._producer_budget._tables if each not in tables]:
-        found.append(f"{len(strange)} tables of producers of partitions that it does not own")
     kept = sum(each.writer.kept.bytes for each in owned if each.writer is not None)
     if tools.kept.used_bytes != kept:
         found.append(f"{tools.kept.used_bytes} bytes of kept slices; its partitions keep {kept}")
@@ -57,6 +45,20 @@ def left_over(service: ProduceService | None) -> list[str]:
         for each in owned
         if each.writer is not None and (unnamed := _not_in_tail(each.writer))
     ]
+    return found
+
+
+def left_over(service: ProduceService) -> list[str]:
+    """The same, and what is held for no request. Nobody has sent a request lately."""
+    tools, owned = service.ownership.tools, list(service.ownership.partitions.values())
+    found = [
+        *astray(service),
+        *_of_others(owned, "undecided bundles", tools.bundler._undecided),
+        *_of_others(owned, "hand-overs", service.handoffs._leaving),
+    ]
+    tables = [each.producers for each in owned]
+    if strange := [each for each in service._producer_budget._tables if each not in tables]:
+        found.append(f"{len(strange)} tables of producers of partitions that it does not own")
     if tools.budget.used_bytes:
         found.append(f"{tools.budget.used_bytes} bytes of requests")
     return found
@@ -68,6 +70,7 @@ def _not_in_tail(writer: PartitionWriter) -> Sequence[int]:
     return [base for base, buffer in writer.kept._slices.items() if (base, buffer.end) not in named]
 
 
-def _not_in(owned: Iterable[object], holders: Iterable[object]) -> list[object]:
+def _of_others(owned: Iterable[object], what: str, holders: Iterable[object]) -> list[str]:
     known = set(map(id, owned))
-    return [each for each in holders if id(each) not in known]
+    strange = [each for each in holders if id(each) not in known]
+    return [f"{what} of {len(strange)} partitions that it does not own, as {strange[0]!r}"] if strange else []

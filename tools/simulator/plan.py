@@ -67,6 +67,7 @@ def drawn(
         seed=seed,
         seconds=seconds,
         instances=instances,
+        partitions=random.Random(f"partitions {seed}").choice((4, 12)),
         pace_s=pace_s,
         settings=drawn_settings(random.Random(f"settings {seed}")),
         faults=drawn_faults(seed, seconds, nodes, every_s, last_s) if faults else (),

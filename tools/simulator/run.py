@@ -65,7 +65,7 @@ async def _story(world: World, plan: Plan) -> Outcome:
     for node in nodes:
         world.boot(node)
     records = Records(last_answer_s=world.loop.time())
-    collecting = asyncio.ensure_future(_collect())
+    watching = [asyncio.ensure_future(each) for each in (_collect(), world.look_inside_all())]
     maker = _client(world, plan, "maker")
     await _as(world, "maker", create(maker, TOPIC, plan.partitions))
     running = [
@@ -101,7 +101,9 @@ async def _story(world: World, plan: Plan) -> Outcome:
         await _as(world, "maker", judge(maker, records, plan.partitions))
         await _as(world, "maker", lasting.judge(maker))
         records.broken += [
-            f"left over: {node}: {each}" for node in nodes for each in left_over(world.services.get(node))
+            f"left over: {node}: {each}"
+            for node, service in world.services.items()
+            for each in left_over(service)
         ]
         if len(records.history.acknowledged) and not records.values:
             records.broken.append("nothing was read")
@@ -110,7 +112,8 @@ async def _story(world: World, plan: Plan) -> Outcome:
     if snapshots:
         records.broken += await restore(world, snapshots[0], partial(_write_more, world, plan))
     records.broken += world.broken
-    collecting.cancel()
+    for task in watching:
+        task.cancel()
     for node in nodes:
         world.kill(node)
     return _outcome(world, records, nemesis.met)

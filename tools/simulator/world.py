@@ -39,7 +39,7 @@ from kafscale.testkit.memory_tcp import MemorySocket
 from kafscale.upkeep.service import build as build_upkeep
 from kafscale.upkeep.settings import UpkeepSettings
 
-from tools.simulator.memory import build_noted
+from tools.simulator.memory import astray, build_noted
 from tools.simulator.store import StoreServer
 
 FRONT_DOOR: Final = "frontdoor"
@@ -48,6 +48,7 @@ KAFKA_PORT: Final = 9092
 BEGINS_S: Final = 1_000.0
 """Time of the loop when a run begins."""
 DELAY_S: Final = (0.0002, 0.003)
+LOOK_S: Final = 2.0
 SUPERVISOR_S: Final = 1.0
 NEVER_MS: Final = 1 << 40
 """The samples of lag ask DuckDB, which has threads of its own."""
@@ -110,11 +111,14 @@ class World:
     running: dict[str, tuple[Process[Any], asyncio.Task[int]]] = field(default_factory=dict)
     services: dict[str, ProduceService] = field(default_factory=dict)
     """Of produce: their insides, by node."""
+    slow: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """By node: how long each message from and to it takes, in seconds, while its network is slow."""
     stopping: bool = False
     broken: list[str] = field(default_factory=list)
     """Laws that a process has broken."""
 
     def __post_init__(self) -> None:
+        self._astray: dict[str, None] = {}
         self._delays = random.Random(f"delays {self.seed}")
         self.network = self.loop.network = Network(self._delay_s, self._run_as)
         self.note(" ".join(f"{name}={value}" for name, value in self.settings.items()))
@@ -135,7 +139,24 @@ class World:
         """A node that is no service."""
         return self.instances.setdefault(node, Instance(node))
 
+    def look_inside(self, node: str) -> None:
+        """Whether a process of produce holds what it must not. Of each node the first breach is named."""
+        service = self.services.get(node)
+        if service is None or self.instances[node].is_killed or node in self._astray:
+            return
+        for what in astray(service):
+            self._astray[node] = None
+            self.broken.append(f"astray: {node}: {what}")
+
+    async def look_inside_all(self) -> None:
+        """Now and then, until it is cancelled."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            for node in self.services:
+                self.look_inside(node)
+
     def kill(self, node: str) -> None:
+        self.look_inside(node)
         """Until somebody boots it: a supervisor that is about to do so leaves it alone."""
         self.loop.kill(self.instances[node])
         self.instances[node] = Instance(node, is_killed=True)
@@ -206,8 +227,8 @@ class World:
 
     # -- the network -----------------------------------------------------------------------------------
 
-    def _delay_s(self, _source: str, _target: str) -> float:
-        return self._delays.uniform(*DELAY_S)
+    def _delay_s(self, source: str, target: str) -> float:
+        return self._delays.uniform(*(self.slow.get(source) or self.slow.get(target) or DELAY_S))
 
     def _run_as(self, node: str, deliver: Callable[[], None]) -> None:
         instance = self.instances.get(node)
