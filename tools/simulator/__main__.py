@@ -14,6 +14,7 @@ from typing import Final, NoReturn
 
 import msgspec
 
+from tools.simulator.lasting import TROUBLES
 from tools.simulator.plan import Kept, Plan, drawn, dump, load
 from tools.simulator.run import simulate
 
@@ -36,7 +37,10 @@ def _plan(chosen: argparse.Namespace) -> Plan:
         instances=chosen.instances,
         faults=not chosen.no_faults,
         restores=chosen.restore,
+        empties=chosen.empty,
     )
+    if chosen.lasting is not None:
+        plan = replace(plan, lasting=chosen.lasting)
     return plan if chosen.pace is None else replace(plan, pace_s=chosen.pace)
 
 
@@ -48,6 +52,10 @@ def main() -> int:
     options.add_argument("--no-faults", action="store_true")
     options.add_argument(
         "--restore", action="store_true", help="at the end etcd goes back to an older snapshot"
+    )
+    options.add_argument("--empty", action="store_true", help="at the end etcd loses all that it holds")
+    options.add_argument(
+        "--lasting", choices=("", *TROUBLES), help="the trouble that lasts, behind the faults"
     )
     options.add_argument("--pace", type=float, help="mean seconds between two requests of a producer")
     options.add_argument("--plan", type=Path, metavar="FILE", help="runs a kept plan; no seed draws one")

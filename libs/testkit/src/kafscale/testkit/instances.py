@@ -127,6 +127,8 @@ class InstanceLoop(VirtualLoop):
         self._timers: list[tuple[float, int, Handle]] = []
         """A heap, those of one time in the order in which they were made."""
         self._timers_made = self._timers_cancelled = 0
+        self._killed: list[Instance] = []
+        """They stay, because a task that is freed runs code."""
         super().__init__()
         self.set_task_factory(self._task)  # type: ignore[arg-type]
 
@@ -157,6 +159,7 @@ class InstanceLoop(VirtualLoop):
         instance.is_killed = True
         instance.is_paused = False
         instance.held.clear()
+        self._killed.append(instance)
         for task in instance.tasks:
             if not task.done():
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
