@@ -8,7 +8,6 @@ import logging
 import os
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -30,14 +29,14 @@ def _start_again() -> NoReturn:
 def _plan(chosen: argparse.Namespace) -> Plan:
     if chosen.plan is not None:
         return load(chosen.plan).plan
-    plan = drawn(
+    return drawn(
         chosen.seed,
         chosen.seconds,
         instances=chosen.instances,
         faults=not chosen.no_faults,
         restores=chosen.restore,
+        pace_s=chosen.pace,
     )
-    return plan if chosen.pace is None else replace(plan, pace_s=chosen.pace)
 
 
 def main() -> int:
@@ -49,7 +48,7 @@ def main() -> int:
     options.add_argument(
         "--restore", action="store_true", help="at the end etcd goes back to an older snapshot"
     )
-    options.add_argument("--pace", type=float, help="mean seconds between two requests of a producer")
+    options.add_argument("--pace", type=float, help="mean seconds between two requests of a client")
     options.add_argument("--plan", type=Path, metavar="FILE", help="runs a kept plan; no seed draws one")
     options.add_argument("--print-plan", action="store_true", help="instead of a run: what the seed draws")
     options.add_argument("--json", action="store_true", help="only the outcome, for programs")

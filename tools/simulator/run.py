@@ -76,7 +76,7 @@ async def _story(world: World, plan: Plan) -> Outcome:
         running.append(asyncio.ensure_future(remember(world, plan.snapshot_s, snapshots)))
     await nemesis.run(plan.faults, plan.seconds)
     world.note("** no more faults")
-    world.stopping = True
+    world.stopped.set()
     _, late = await asyncio.wait(running, timeout=SETTLE_S) if running else ((), ())
     records.broken += [f"stuck: {task.get_name()} has no answer" for task in late]
     records.broken += [

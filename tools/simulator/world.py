@@ -90,7 +90,8 @@ class World:
     instances: dict[str, Instance] = field(default_factory=dict)
     """By node: the newest process."""
     running: dict[str, tuple[Process[Any], asyncio.Task[int]]] = field(default_factory=dict)
-    stopping: bool = False
+    stopped: asyncio.Event = field(default_factory=asyncio.Event)
+    """Clients end what they do, and judge."""
     broken: list[str] = field(default_factory=list)
     """Laws that a process has broken."""
 
@@ -105,6 +106,10 @@ class World:
 
     def note(self, text: str) -> None:
         self.say(f"{self.loop.time() - BEGINS_S:10.3f} {text}")
+
+    @property
+    def stopping(self) -> bool:
+        return self.stopped.is_set()
 
     # -- processes -------------------------------------------------------------------------------------
 

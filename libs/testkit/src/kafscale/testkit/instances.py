@@ -49,8 +49,7 @@ class Instance:
     held: list[Handle] = field(default_factory=list)
     """What is to run after the pause."""
     tasks: list[asyncio.Task[Any]] = field(default_factory=list)
-    """That it has created; those that are done leave now and then. Those of a killed instance stay, because a task that
-    is freed runs code."""
+    """That it has created; those that are done leave now and then."""
     _tasks_max: int = TASKS_MIN
 
     def add(self, task: asyncio.Task[Any]) -> None:
@@ -127,6 +126,8 @@ class InstanceLoop(VirtualLoop):
         self._timers: list[tuple[float, int, Handle]] = []
         """A heap, those of one time in the order in which they were made."""
         self._timers_made = self._timers_cancelled = 0
+        self._killed: list[Instance] = []
+        """They stay, because a task that is freed runs code."""
         super().__init__()
         self.set_task_factory(self._task)  # type: ignore[arg-type]
 
@@ -154,6 +155,8 @@ class InstanceLoop(VirtualLoop):
                 self.current = before
 
     def kill(self, instance: Instance) -> None:
+        if not instance.is_killed:
+            self._killed.append(instance)
         instance.is_killed = True
         instance.is_paused = False
         instance.held.clear()
