@@ -7,7 +7,6 @@ import ctypes
 import logging
 import os
 import sys
-import time
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -69,7 +68,7 @@ def main() -> int:
     outcome = simulate(plan, say, getattr(logging, chosen.log_level.upper()))
     if chosen.json:
         print(msgspec.json.encode(outcome).decode())
-    sys.stderr.write(f"{time.process_time():.1f} s of CPU\n")
+    sys.stderr.write(f"{outcome.cpu_s:.1f} s of CPU\n")
     return 1 if outcome.broken else 0
 
 
