@@ -7,7 +7,6 @@ import ctypes
 import logging
 import os
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, NoReturn
@@ -38,10 +37,9 @@ def _plan(chosen: argparse.Namespace) -> Plan:
         faults=not chosen.no_faults,
         restores=chosen.restore,
         empties=chosen.empty,
+        pace_s=chosen.pace,
     )
-    if chosen.lasting is not None:
-        plan = replace(plan, lasting=chosen.lasting)
-    return plan if chosen.pace is None else replace(plan, pace_s=chosen.pace)
+    return plan if chosen.lasting is None else replace(plan, lasting=chosen.lasting)
 
 
 def main() -> int:
@@ -57,7 +55,7 @@ def main() -> int:
     options.add_argument(
         "--lasting", choices=("", *TROUBLES), help="the trouble that lasts, behind the faults"
     )
-    options.add_argument("--pace", type=float, help="mean seconds between two requests of a producer")
+    options.add_argument("--pace", type=float, help="mean seconds between two requests of a client")
     options.add_argument("--plan", type=Path, metavar="FILE", help="runs a kept plan; no seed draws one")
     options.add_argument("--print-plan", action="store_true", help="instead of a run: what the seed draws")
     options.add_argument("--json", action="store_true", help="only the outcome, for programs")
@@ -78,7 +76,7 @@ def main() -> int:
     outcome = simulate(plan, say, getattr(logging, chosen.log_level.upper()))
     if chosen.json:
         print(msgspec.json.encode(outcome).decode())
-    sys.stderr.write(f"{time.process_time():.1f} s of CPU\n")
+    sys.stderr.write(f"{outcome.cpu_s:.1f} s of CPU\n")
     return 1 if outcome.broken else 0
 
 

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from time import process_time
 from typing import Final
 
 from kafscale.storage.system import replaced
@@ -42,6 +43,8 @@ class Outcome:
     broken: list[str]
     """The laws that were broken, and how."""
     simulated_s: float = 0.0
+    cpu_s: float = 0.0
+    """Of the process, from its start."""
     counts: Mapping[str, int] = field(default_factory=dict)
     """What clients did."""
     faults: Mapping[str, int] = field(default_factory=dict)
@@ -134,7 +137,7 @@ class _Story:
     async def _end(self) -> None:
         world, records = self.world, self.records
         world.note("** no more faults")
-        world.stopping = True
+        world.stopped.set()
         _, late = await asyncio.wait(self.running, timeout=SETTLE_S) if self.running else ((), ())
         records.broken += [f"stuck: {task.get_name()} has no answer" for task in late]
         records.broken += [
@@ -254,7 +257,9 @@ def _outcome(world: World, records: Records, met: Counter[str]) -> Outcome:
         **records.counts,
     }
     faults = {**met, **{f"store {name}": count for name, count in world.store.met.items()}}
-    outcome = Outcome(records.broken, world.loop.time() - BEGINS_S, counts, dict(sorted(faults.items())))
+    outcome = Outcome(
+        records.broken, world.loop.time() - BEGINS_S, process_time(), counts, dict(sorted(faults.items()))
+    )
     told = ", ".join(f"{count} {name}" for name, count in outcome.counts.items())
     kinds = ", ".join(f"{name} {count}" for name, count in outcome.faults.items())
     world.note(

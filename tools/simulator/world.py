@@ -116,7 +116,8 @@ class World:
     """Of produce: their insides, by node."""
     slow: dict[str, tuple[float, float]] = field(default_factory=dict)
     """By node: how long each message from and to it takes, in seconds, while its network is slow."""
-    stopping: bool = False
+    stopped: asyncio.Event = field(default_factory=asyncio.Event)
+    """Clients end what they do, and judge."""
     broken: list[str] = field(default_factory=list)
     """Laws that a process has broken."""
 
@@ -132,6 +133,10 @@ class World:
 
     def note(self, text: str) -> None:
         self.say(f"{self.loop.time() - BEGINS_S:10.3f} {text}")
+
+    @property
+    def stopping(self) -> bool:
+        return self.stopped.is_set()
 
     # -- processes -------------------------------------------------------------------------------------
 
