@@ -15,7 +15,7 @@ from typing import Final, NoReturn
 import msgspec
 
 from tools.simulator.plan import Kept, Plan, drawn, dump, load
-from tools.simulator.run import simulate
+from tools.simulator.run import client_names, simulate
 
 ADDR_NO_RANDOMIZE: Final = 0x0040000
 
@@ -37,7 +37,8 @@ def _plan(chosen: argparse.Namespace) -> Plan:
         faults=not chosen.no_faults,
         restores=chosen.restore,
     )
-    return plan if chosen.pace is None else replace(plan, pace_s=chosen.pace)
+    without = tuple(name for kind, name in client_names() if kind in chosen.without)
+    return replace(plan, pace_s=plan.pace_s if chosen.pace is None else chosen.pace, without=without)
 
 
 def main() -> int:
@@ -50,6 +51,9 @@ def main() -> int:
         "--restore", action="store_true", help="at the end etcd goes back to an older snapshot"
     )
     options.add_argument("--pace", type=float, help="mean seconds between two requests of a producer")
+    options.add_argument(
+        "--without", nargs="+", default=(), metavar="KIND", help="clients of these kinds do not run"
+    )
     options.add_argument("--plan", type=Path, metavar="FILE", help="runs a kept plan; no seed draws one")
     options.add_argument("--print-plan", action="store_true", help="instead of a run: what the seed draws")
     options.add_argument("--json", action="store_true", help="only the outcome, for programs")

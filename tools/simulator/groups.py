@@ -1,4 +1,7 @@
-"""The groups of a run: a classic one, one by KIP-848, and one that changes its type. The seed draws their seats and kinds."""
+"""The groups of a run: a classic one, one by KIP-848, and one that changes its type.
+
+The seed draws their kinds and seats.
+"""
 
 from __future__ import annotations
 
