@@ -24,6 +24,8 @@ def test_no_law_is_broken_under_faults(seed: str, flags: tuple[str, ...]) -> Non
     assert read > acknowledged
     assert outcome.counts["rebalances"] > 5
     assert outcome.counts["commits of members"] > 20
+    assert outcome.counts["transactions committed"] > 5
+    assert outcome.counts["records copied exactly once"] > 5
     assert sum(outcome.faults.values()) > 3
 
 

@@ -14,6 +14,7 @@ from typing import Final, NoReturn
 
 import msgspec
 
+from tools.simulator.lasting import TROUBLES
 from tools.simulator.plan import Kept, Plan, drawn, dump, load
 from tools.simulator.run import client_names, simulate
 
@@ -36,8 +37,12 @@ def _plan(chosen: argparse.Namespace) -> Plan:
         instances=chosen.instances,
         faults=not chosen.no_faults,
         restores=chosen.restore,
+        empties=chosen.empty,
     )
-    without = tuple(name for kind, name in client_names() if kind in chosen.without)
+    if chosen.lasting is not None:
+        plan = replace(plan, lasting=chosen.lasting)
+    left_out = chosen.without.split(",")
+    without = tuple(name for kind, name in client_names() if kind in left_out)
     return replace(plan, pace_s=plan.pace_s if chosen.pace is None else chosen.pace, without=without)
 
 
@@ -50,9 +55,13 @@ def main() -> int:
     options.add_argument(
         "--restore", action="store_true", help="at the end etcd goes back to an older snapshot"
     )
+    options.add_argument("--empty", action="store_true", help="at the end etcd loses all that it holds")
+    options.add_argument(
+        "--lasting", choices=("", *TROUBLES), help="the trouble that lasts, behind the faults"
+    )
     options.add_argument("--pace", type=float, help="mean seconds between two requests of a producer")
     options.add_argument(
-        "--without", nargs="+", default=(), metavar="KIND", help="clients of these kinds do not run"
+        "--without", default="", metavar="KINDS", help="clients that do not run: reader,churner"
     )
     options.add_argument("--plan", type=Path, metavar="FILE", help="runs a kept plan; no seed draws one")
     options.add_argument("--print-plan", action="store_true", help="instead of a run: what the seed draws")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -47,6 +48,8 @@ def test_a_killed_instance_runs_nothing_any_more_not_even_what_it_would_do_at_it
         loop.kill(one)
         task.cancel()
         await asyncio.sleep(10)
+        del one, task
+        gc.collect()  # nobody but the loop knows the instance any more
         assert (len(ticks), ends) == (3, [])
 
     told(story)
