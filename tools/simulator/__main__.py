@@ -15,7 +15,7 @@ import msgspec
 
 from tools.simulator.lasting import TROUBLES
 from tools.simulator.plan import Kept, Plan, drawn, dump, load
-from tools.simulator.run import simulate
+from tools.simulator.run import client_names, simulate
 
 ADDR_NO_RANDOMIZE: Final = 0x0040000
 
@@ -39,7 +39,10 @@ def _plan(chosen: argparse.Namespace) -> Plan:
         empties=chosen.empty,
         pace_s=chosen.pace,
     )
-    return plan if chosen.lasting is None else replace(plan, lasting=chosen.lasting)
+    if chosen.lasting is not None:
+        plan = replace(plan, lasting=chosen.lasting)
+    left_out = chosen.without.split(",")
+    return replace(plan, without=tuple(name for kind, name in client_names() if kind in left_out))
 
 
 def main() -> int:
@@ -56,6 +59,9 @@ def main() -> int:
         "--lasting", choices=("", *TROUBLES), help="the trouble that lasts, behind the faults"
     )
     options.add_argument("--pace", type=float, help="mean seconds between two requests of a client")
+    options.add_argument(
+        "--without", default="", metavar="KINDS", help="clients that do not run: reader,churner"
+    )
     options.add_argument("--plan", type=Path, metavar="FILE", help="runs a kept plan; no seed draws one")
     options.add_argument("--print-plan", action="store_true", help="instead of a run: what the seed draws")
     options.add_argument("--json", action="store_true", help="only the outcome, for programs")
