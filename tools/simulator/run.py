@@ -29,6 +29,8 @@ from tools.simulator.world import BEGINS_S, World, nodes_of
 
 SETTLE_S: Final = 180.0
 """In which each client must have its answer, once no fault lasts any more."""
+REQUEST_S: Final = 30.0
+"""No request is held for longer."""
 COLLECT_EVERY_S: Final = 60.0
 
 
@@ -100,11 +102,7 @@ async def _story(world: World, plan: Plan) -> Outcome:
     if not late:
         await _as(world, "maker", judge(maker, records, plan.partitions))
         await _as(world, "maker", lasting.judge(maker))
-        records.broken += [
-            f"left over: {node}: {each}"
-            for node, service in world.services.items()
-            for each in left_over(service)
-        ]
+        records.broken += await _left_over(world)
         if len(records.history.acknowledged) and not records.values:
             records.broken.append("nothing was read")
     if plan.empties:
@@ -117,6 +115,21 @@ async def _story(world: World, plan: Plan) -> Outcome:
     for node in nodes:
         world.kill(node)
     return _outcome(world, records, nemesis.met)
+
+
+async def _left_over(world: World) -> list[str]:
+    """What is held when nothing is under way: requests whose clients are gone are held until their deadlines."""
+    end_s, found = world.loop.time() + REQUEST_S, [""]
+    while found:
+        found = [
+            f"left over: {node}: {each}"
+            for node, service in world.services.items()
+            for each in left_over(service)
+        ]
+        if world.loop.time() > end_s:
+            break
+        await asyncio.sleep(1)
+    return found
 
 
 async def _collect() -> None:
