@@ -35,6 +35,8 @@ SETTLE_S: Final = 180.0
 """In which each client must have its answer, once no fault lasts any more."""
 MARGIN_S: Final = 10.0
 """By which a group says earlier what it waits for."""
+REQUEST_S: Final = 30.0
+"""No request is held for longer."""
 COLLECT_EVERY_S: Final = 60.0
 
 
@@ -160,11 +162,22 @@ class _Story:
         await _as(world, "maker", self.actors.judge(maker))
         if records.history.acknowledged and not records.values:
             records.broken.append("nothing was read")
-        records.broken += [
+        records.broken += await _left_over(world)
+
+
+async def _left_over(world: World) -> list[str]:
+    """What is held when nothing is under way: requests whose clients are gone are held until their deadlines."""
+    end_s, found = world.loop.time() + REQUEST_S, [""]
+    while found:
+        found = [
             f"left over: {node}: {each}"
             for node, service in world.services.items()
             for each in left_over(service)
         ]
+        if world.loop.time() > end_s:
+            break
+        await asyncio.sleep(1)
+    return found
 
 
 async def _collect() -> None:

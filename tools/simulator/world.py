@@ -81,7 +81,7 @@ def drawn_settings(chance: random.Random) -> dict[str, int]:
         "settle_ms": chance.choice((2_000, 10_000, 60_000, 900_000)),
         "bundle_grace_ms": 120_000,
         "produce_timeout_min_ms": chance.choice((0, 5_000)),
-        "produce_pipeline_max": chance.choice((1, 4)),
+        "produce_pipeline_max": chance.choice((1, 4, 16)),
         "cache_bytes": chance.choice((1 << 16, 128 << 20)),
         "memory_bytes": 64 << 20,
         "group_consumer_session_timeout_ms": chance.choice((6_000, 10_000)),
