@@ -103,12 +103,13 @@ class Clients:
 
     async def _idle(self, wire: Wire, number: int) -> None:
         topic = metadata.MetadataRequestTopic(name=self.size.topics[number % len(self.size.topics)])
-        await asyncio.sleep(random.uniform(0, METADATA_EVERY_S))
+        pause_s = random.uniform(0, METADATA_EVERY_S)
         while True:
             async with asyncio.timeout(ANSWER_S):
                 answer = await wire.ask(metadata, METADATA_V, metadata.MetadataRequest(topics=[topic]))
             self._count("metadata", answer.topics[0].error_code)
-            await asyncio.sleep(METADATA_EVERY_S)
+            await asyncio.sleep(pause_s)
+            pause_s = METADATA_EVERY_S
 
     async def _member(self, wire: Wire, number: int) -> None:
         topic, group = self.size.topics[number % len(self.size.topics)], f"group-{number:04}"
