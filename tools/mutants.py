@@ -9,7 +9,8 @@ the model-checked protocol are not replacements but complete variants (services/
 run first.
 
 A row's key is the mistake. `file` begins with the package below kafscale. The table `tests` names the tests of each
-file, and a row may name others.
+file, and a row may name others. A mistake for which more than one line must go has further replacements in `also`,
+in the same file or in others of its package.
 
     tools/mutants.py               all of them
     tools/mutants.py producers     those whose name, file or list holds one of the words
@@ -31,15 +32,31 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 ABLATIONS = "services/produce/tests/log/test_writer_ablations.py"
 TIMEOUT_S = 300
 
 
+class Edit(NamedTuple):
+    file: str
+    before: str
+    after: str
+
+    @property
+    def package(self) -> str:
+        return f"kafscale/{self.file.partition('/')[0]}"
+
+    @property
+    def path(self) -> str:
+        return f"{source_of(self.package)}/kafscale/{self.file}"
+
+
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """`before` occurs exactly once in `file`. `listing`: the name of its list.
+    """`before` occurs exactly once in `file`. `also`: (file, before, after) of further replacements. `listing`: the
+    name of its list.
 
     `attack`: `group: what the attacker does`, if the mutant takes out the defence against it.
     """
@@ -51,14 +68,19 @@ class Mutant:
     tests: str
     listing: str
     attack: str = ""
+    also: tuple[Edit, ...] = ()
+
+    @property
+    def edits(self) -> tuple[Edit, ...]:
+        return Edit(self.file, self.before, self.after), *self.also
 
     @property
     def package(self) -> str:
-        return f"kafscale/{self.file.partition('/')[0]}"
+        return self.edits[0].package
 
     @property
-    def path(self) -> str:
-        return f"{source_of(self.package)}/kafscale/{self.file}"
+    def paths(self) -> list[str]:
+        return [each.path for each in self.edits]
 
     @property
     def test_files(self) -> list[str]:
@@ -84,6 +106,10 @@ def listed(listing: str, text: str) -> list[Mutant]:
             tests=row.get("tests") or tests[row["file"]],
             listing=listing,
             attack=row.get("attack", ""),
+            also=tuple(
+                Edit(each.get("file", row["file"]), each["before"], each["after"])
+                for each in row.get("also", ())
+            ),
         )
         for name, row in table.items()
         if isinstance(row, dict)
@@ -94,12 +120,15 @@ def misfit(mutant: Mutant) -> str | None:
     """Why the mutant does not fit the code any more; empty if it fits."""
     if gone := [test for test in mutant.tests.partition(" -k ")[0].split() if not exists(test)]:
         return f"{mutant.name}: there is no {' '.join(gone)}"
-    if not (ROOT / mutant.path).exists():
-        return f"{mutant.name}: there is no {mutant.path}"
-    found = (ROOT / mutant.path).read_text().count(mutant.before)
-    if found == 1:
-        return None
-    return f"{mutant.name}: {mutant.before!r} occurs {found} times in {mutant.path}, not once"
+    for edit in mutant.edits:
+        if not (ROOT / edit.path).exists():
+            return f"{mutant.name}: there is no {edit.path}"
+        found = (ROOT / edit.path).read_text().count(edit.before)
+        if found != 1:
+            return f"{mutant.name}: {edit.before!r} occurs {found} times in {edit.path}, not once"
+        if edit.package != mutant.package:
+            return f"{mutant.name}: {edit.file} is in another package than {mutant.file}"
+    return None
 
 
 def exists(test: str) -> bool:
@@ -125,7 +154,7 @@ def touched_since(commit: str, known: list[Mutant]) -> list[Mutant]:
     return [
         mutant
         for mutant in known
-        if mutant not in old or not changed.isdisjoint([mutant.path, *mutant.test_files])
+        if mutant not in old or not changed.isdisjoint([*mutant.paths, *mutant.test_files])
     ]
 
 
@@ -148,8 +177,9 @@ def chosen_by(options: argparse.Namespace, known: list[Mutant]) -> list[Mutant]:
 def plant(mutant: Mutant, folder: Path) -> None:
     """A copy of the package under `folder`, with the mistake in it."""
     shutil.copytree(ROOT / source_of(mutant.package) / mutant.package, folder / mutant.package)
-    target = folder / "kafscale" / mutant.file
-    target.write_text(target.read_text().replace(mutant.before, mutant.after))
+    for edit in mutant.edits:
+        target = folder / "kafscale" / edit.file
+        target.write_text(target.read_text().replace(edit.before, edit.after))
 
 
 def run_tests(tests: str, folder: Path | None = None) -> bool:

@@ -151,8 +151,8 @@ def test_each_record_has_its_place_or_its_reason(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_record_without_an_answer_may_have_been_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sending, "DELIVERY_TIMEOUT_S", 0.001)  # librdkafka gives up before it has sent
-    with mock_broker(monkeypatch) as bootstrap:
+    monkeypatch.setattr(sending, "DELIVERY_TIMEOUT_S", 0.1)
+    with mock_broker(monkeypatch, answers_after_ms=200) as bootstrap:
         client = Client(bootstrap)
         monkeypatch.setattr(sending, "numbers_of", lambda *_: [0])
         (found,) = send_all(client, "orders", [Record(value=b"a")])

@@ -62,6 +62,14 @@ class History:
     acknowledged: dict[Sent, int] = field(default_factory=dict)
     failed: list[Sent] = field(default_factory=list)
 
+    def excuse(self, starts: Mapping[int, int]) -> None:
+        """By partition: the records below are deleted."""
+        self.acknowledged = {
+            sent: offset
+            for sent, offset in self.acknowledged.items()
+            if offset >= starts.get(sent.partition, 0)
+        }
+
     def violations(self, log: Log) -> list[str]:
         """One sentence per broken law, with the place; empty if none is broken."""
         return [

@@ -89,8 +89,14 @@ def test_a_row_has_the_tests_of_its_file_or_its_own() -> None:
         after = "b"
         tests = "test_rules.py::test_one"
         attack = "tokens: a client"
+        also = [{ before = "c", after = "d" }, { file = "access/rules.py", before = "e", after = "f" }]
     """
     one, other = mutants.listed("mutants_laws.toml", listing)
     assert (one.name, one.tests, one.attack) == ("a law", "test_acl.py", "")
     assert (other.test_files, other.attack) == (["test_rules.py"], "tokens: a client")
-    assert one.path == "libs/access/src/kafscale/access/acl.py"
+    assert one.paths == ["libs/access/src/kafscale/access/acl.py"]
+    assert [(each.file, each.before, each.after) for each in other.edits] == [
+        ("access/acl.py", "a", "b"),
+        ("access/acl.py", "c", "d"),
+        ("access/rules.py", "e", "f"),
+    ]

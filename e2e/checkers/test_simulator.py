@@ -29,6 +29,10 @@ def test_no_law_is_broken_under_faults(seed: str, flags: tuple[str, ...]) -> Non
     sent, acknowledged, read = (outcome.counts[name] for name in ("records sent", "acknowledged", "read"))
     assert sent >= acknowledged > 50
     assert read > acknowledged
+    assert outcome.counts["rebalances"] > 5
+    assert outcome.counts["commits of members"] > 20
+    assert outcome.counts["transactions committed"] > 5
+    assert outcome.counts["records copied exactly once"] > 5
     assert sum(outcome.faults.values()) > 3
 
 

@@ -7,11 +7,13 @@ import ctypes
 import logging
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, NoReturn
 
 import msgspec
 
+from tools.simulator.lasting import TROUBLES
 from tools.simulator.plan import Kept, Plan, drawn, dump, load
 from tools.simulator.run import simulate
 
@@ -28,14 +30,16 @@ def _start_again() -> NoReturn:
 def _plan(chosen: argparse.Namespace) -> Plan:
     if chosen.plan is not None:
         return load(chosen.plan).plan
-    return drawn(
+    plan = drawn(
         chosen.seed,
         chosen.seconds,
         instances=chosen.instances,
         faults=not chosen.no_faults,
         restores=chosen.restore,
+        empties=chosen.empty,
         pace_s=chosen.pace,
     )
+    return plan if chosen.lasting is None else replace(plan, lasting=chosen.lasting)
 
 
 def main() -> int:
@@ -46,6 +50,10 @@ def main() -> int:
     options.add_argument("--no-faults", action="store_true")
     options.add_argument(
         "--restore", action="store_true", help="at the end etcd goes back to an older snapshot"
+    )
+    options.add_argument("--empty", action="store_true", help="at the end etcd loses all that it holds")
+    options.add_argument(
+        "--lasting", choices=("", *TROUBLES), help="the trouble that lasts, behind the faults"
     )
     options.add_argument("--pace", type=float, help="mean seconds between two requests of a client")
     options.add_argument("--plan", type=Path, metavar="FILE", help="runs a kept plan; no seed draws one")

@@ -11,9 +11,9 @@ import asyncio
 import contextlib
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import Any, Final
 
 from kafscale.wire.batches import split_batches
@@ -70,7 +70,15 @@ class Records:
     counts: Counter[str] = field(default_factory=Counter)
     """What other clients did, for the summary."""
 
-    def progressed(self, now_s: float) -> None:
+    answered: dict[int, float] = field(default_factory=dict)
+    """By partition: when a producer had its last acknowledgement."""
+    fetched: dict[int, float] = field(default_factory=dict)
+    """By partition: when a reader had its last answer."""
+    starts: dict[int, int] = field(default_factory=dict)
+    """By partition: below it an operator has deleted the records, or is about to."""
+
+    def progressed(self, partition: int, now_s: float) -> None:
+        self.answered[partition] = now_s
         self.longest_pause_s = max(self.longest_pause_s, now_s - self.last_answer_s)
         self.last_answer_s = now_s
 
@@ -94,17 +102,26 @@ class Client:
     _wire: Wire | None = None
 
     def __post_init__(self) -> None:
-        self._timeout_s = self.chance.choice(REQUEST_TIMEOUTS_S)
+        self.timeout_s = self.chance.choice(REQUEST_TIMEOUTS_S)
 
-    async def ask(self, api: ModuleType, version: int, message: object) -> Any:
-        """Raises Unanswered."""
+    async def ask(
+        self, api: ModuleType, version: int, message: object, timeout_s: float | None = None
+    ) -> Any:
+        """`timeout_s`: None is the client's own. Raises Unanswered."""
+        return (await self.ask_in_turn(api, version, [message], timeout_s))[0]
+
+    async def ask_in_turn(
+        self, api: ModuleType, version: int, messages: Sequence[object], timeout_s: float | None = None
+    ) -> list[Any]:
+        """The requests are sent one behind the other, and no answer is waited for in between. Raises Unanswered if any
+        of them has none."""
         try:
             if self._wire is None:
                 door = f"{FRONT_DOOR}-{self.chance.randint(1, self.doors)}:{KAFKA_PORT}"
                 async with asyncio.timeout(CONNECT_TIMEOUT_S):
                     self._wire = await Wire.open(door, self.name)
-            async with asyncio.timeout(self._timeout_s):
-                return await self._wire.ask(api, version, message)
+            async with asyncio.timeout(self.timeout_s if timeout_s is None else timeout_s):
+                return await asyncio.gather(*(self._wire.ask(api, version, each) for each in messages))
         except (OSError, EOFError, TimeoutError) as error:
             self.close()
             raise Unanswered(repr(error)) from error
@@ -131,7 +148,7 @@ class Client:
 
     def patience_ms(self) -> int:
         """How long it may ask a server to wait: it would not hear a later answer."""
-        return int(min(self._timeout_s / 2, WAIT_MAX_S) * 1_000)
+        return int(min(self.timeout_s / 2, WAIT_MAX_S) * 1_000)
 
     def close(self) -> None:
         if self._wire is not None:
@@ -139,10 +156,22 @@ class Client:
             self._wire = None
 
 
-async def create(client: Client, name: str, partitions: int, tries_max: int = 20) -> None:
+async def create(
+    client: Client,
+    name: str,
+    partitions: int,
+    tries_max: int = 20,
+    configs: Mapping[str, str] = MappingProxyType({}),
+) -> None:
     """A topic that exists may be made by a request without an answer, or be on its way out. The last try counts."""
     topic = create_topics.CreateTopicsRequestTopic(
-        name=name, num_partitions=partitions, replication_factor=-1
+        name=name,
+        num_partitions=partitions,
+        replication_factor=-1,
+        configs=[
+            create_topics.CreateTopicsRequestTopicConfig(name=each, value=value)
+            for each, value in configs.items()
+        ],
     )
     request = create_topics.CreateTopicsRequest(topics=[topic])
     exists = 0
@@ -171,6 +200,10 @@ class Producer:
     is_idempotent: bool
     rounds: int = 1 << 60
     """How often it sends."""
+    only: int | None = None
+    """The one partition to which it sends."""
+    timeout_ms: int | None = None
+    """Of each request. None: each time another."""
     _number: int = 0
     _who: tuple[int, int] = (-1, -1)
     _sequences: dict[int, int] = field(default_factory=dict)
@@ -184,7 +217,8 @@ class Producer:
         while not self.client.world.stopping and self.rounds:
             self.rounds -= 1
             count = chance.randint(1, min(3, self.partitions))
-            batches = [self._batch(each) for each in chance.sample(range(self.partitions), count)]
+            places = chance.sample(range(self.partitions), count) if self.only is None else [self.only]
+            batches = [self._batch(each) for each in places]
             while batches and self.is_idempotent:
                 batches = await self._send(batches)
                 if batches:
@@ -219,7 +253,7 @@ class Producer:
         """Those whose outcome is not known yet."""
         parts = [produce.ProduceRequestPartition(index=each.partition, records=each.data) for each in batches]
         topic = produce.ProduceRequestTopic(name=self.records.topic, partition_data=parts)
-        timeout_ms = self.client.chance.choice(PRODUCE_TIMEOUTS_MS)
+        timeout_ms = self.timeout_ms or self.client.chance.choice(PRODUCE_TIMEOUTS_MS)
         request = produce.ProduceRequest(
             transactional_id=None, acks=-1, timeout_ms=timeout_ms, topic_data=[topic]
         )
@@ -237,7 +271,7 @@ class Producer:
         if code is ErrorCode.NONE:
             history.acknowledged |= {sent: part.base_offset + each for each, sent in enumerate(batch.sent)}
             self.records.acknowledged += len(batch.sent)
-            self.records.progressed(self.client.world.loop.time())
+            self.records.progressed(batch.partition, self.client.world.loop.time())
             return True
         if self.is_idempotent:
             if not code.retriable and code is not ErrorCode.UNKNOWN_SERVER_ERROR:
@@ -261,42 +295,46 @@ class Reader:
     records: Records
     partition: int
     offset: int = 0
+    isolation: int = 0
+    """Kafka's number of the isolation level: 1 is read_committed."""
+    bytes_max: int = FETCH_BYTES
+    """Of an answer."""
+    goes_back: float = 0.01
+    """How often, after an answer, it begins anew at an offset that it has passed."""
 
     async def run(self) -> None:
         while not self.client.world.stopping:
             if not await self.step(self.client.patience_ms()):
                 await self.client.rest()
-            if self.client.chance.random() < 0.01:
+            if self.client.chance.random() < self.goes_back:
                 self.offset = self.client.chance.randint(0, self.offset)
 
     async def step(self, wait_ms: int = 500) -> bool:
         """One Fetch; whether it was answered."""
-        wanted = fetch.FetchRequestPartition(
-            partition=self.partition, fetch_offset=self.offset, partition_max_bytes=FETCH_BYTES
-        )
-        request = fetch.FetchRequest(
-            max_wait_ms=wait_ms,
-            min_bytes=1,
-            max_bytes=FETCH_BYTES,
-            topics=[fetch.FetchRequestTopic(topic=self.records.topic, partitions=[wanted])],
-        )
         try:
-            answer = await self.client.ask(fetch, FETCH_V, request)
+            (part,) = await fetched(self.client, [self], wait_ms)
         except Unanswered:
             return False
-        (part,) = (part for topic in answer.responses for part in topic.partitions)
+        return self.answered(part)
+
+    def answered(self, part: fetch.FetchResponsePartition) -> bool:
+        """Takes the records of an answer; false if it is an error."""
         code = ErrorCode(part.error_code)
-        if code is ErrorCode.OFFSET_OUT_OF_RANGE:
+        start = self.records.starts.get(self.partition, 0)
+        if code is ErrorCode.OFFSET_OUT_OF_RANGE and self.offset < start:
+            self.offset = start
+        elif code is ErrorCode.OFFSET_OUT_OF_RANGE:
             self.records.broken.append(
                 f"out of range: {self.partition}/{self.offset}, which was read, high watermark {part.high_watermark}"
             )
             self.offset = 0
         if code is not ErrorCode.NONE:
             return False
-        self._take(b"".join(part.records) if isinstance(part.records, (list, tuple)) else part.records)
+        self.records.fetched[self.partition] = self.client.world.loop.time()
+        self._take(part, b"".join(part.records) if isinstance(part.records, (list, tuple)) else part.records)
         return True
 
-    def _take(self, data: Any) -> None:
+    def _take(self, _part: fetch.FetchResponsePartition, data: Any) -> None:
         batches = []
         asked, due = self.offset, self.offset
         for header, batch in split_batches(data) if data else ():
@@ -309,11 +347,32 @@ class Reader:
         self.offset = due
 
 
-async def end_of(client: Client, topic_name: str, partition: int) -> int | None:
-    """The high watermark; None: there is no such topic."""
+async def fetched(
+    client: Client, readers: Sequence[Reader], wait_ms: int
+) -> list[fetch.FetchResponsePartition]:
+    """The answer to one Fetch for several readers of a topic. Raises Unanswered."""
+    wanted = [
+        fetch.FetchRequestPartition(
+            partition=each.partition, fetch_offset=each.offset, partition_max_bytes=each.bytes_max
+        )
+        for each in readers
+    ]
+    request = fetch.FetchRequest(
+        max_wait_ms=wait_ms,
+        min_bytes=1,
+        max_bytes=readers[0].bytes_max,
+        isolation_level=readers[0].isolation,
+        topics=[fetch.FetchRequestTopic(topic=readers[0].records.topic, partitions=wanted)],
+    )
+    answer = await client.ask(fetch, FETCH_V, request)
+    return [part for topic in answer.responses for part in topic.partitions]
+
+
+async def end_of(client: Client, topic_name: str, partition: int, isolation: int = 0) -> int | None:
+    """The high watermark, or for read_committed the last stable offset; None: there is no such topic."""
     wanted = list_offsets.ListOffsetsRequestPartition(partition_index=partition, timestamp=-1)
     topic = list_offsets.ListOffsetsRequestTopic(name=topic_name, partitions=[wanted])
-    request = list_offsets.ListOffsetsRequest(replica_id=-1, topics=[topic])
+    request = list_offsets.ListOffsetsRequest(replica_id=-1, isolation_level=isolation, topics=[topic])
     while True:
         answer = await client.patiently(list_offsets, LIST_V, request)
         found = answer.topics[0].partitions[0]
@@ -330,7 +389,7 @@ async def judge(client: Client, records: Records, partitions: int, tries_max: in
     records.values.clear()
     for partition in range(partitions):
         end = await end_of(client, records.topic, partition)
-        reader = Reader(client, records, partition)
+        reader = Reader(client, records, partition, records.starts.get(partition, 0))
         while end is not None and reader.offset < end:
             if not await reader.step():
                 tries_max -= 1
@@ -342,6 +401,7 @@ async def judge(client: Client, records: Records, partitions: int, tries_max: in
     log: dict[int, list[tuple[int, bytes]]] = {}
     for (partition, offset), value in sorted(records.values.items()):
         log.setdefault(partition, []).append((offset, value))
+    records.history.excuse(records.starts)
     records.broken += records.history.violations(log)
     records.broken += [
         f"duplicate: {value!r} was sent once, and is there {count} times"

@@ -14,10 +14,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from kafscale.storage.etcd.ops import Compare, Put, Txn
 from kafscale.testkit.etcd_model.server import NODE as ETCD
 
+from tools.simulator import store_faults
+from tools.simulator.lost_objects import KEYS
 from tools.simulator.store import NODE as STORE
-from tools.simulator.store import Rates
 from tools.simulator.world import World
 
 LASTS_MIN_S: Final = 0.3
@@ -149,6 +151,25 @@ async def pause(world: World, fault: Fault) -> None:
     world.resume(node)
 
 
+def _stuttering(chance: random.Random, nodes: tuple[str, ...]) -> Drawn:
+    return (chance.choice(nodes),), {
+        "stands_s": round(chance.uniform(0.02, 0.8), 3),
+        "runs_s": round(chance.uniform(0.001, 0.3), 3),
+    }
+
+
+async def stutter(world: World, fault: Fault) -> None:
+    """As on a busy machine: what comes while a process stands is handled in one turn of its loop."""
+    (node,) = fault.nodes
+    world.note(f"** {node} stutters for {fault.lasts_s:.1f} s: {dict(fault.details)}")
+    end_s = world.loop.time() + fault.lasts_s
+    while world.loop.time() < end_s:
+        world.pause(node)
+        await asyncio.sleep(fault.details["stands_s"])
+        world.resume(node)
+        await asyncio.sleep(fault.details["runs_s"])
+
+
 def _skewed(chance: random.Random, nodes: tuple[str, ...]) -> Drawn:
     return (chance.choice(nodes),), {"skew_ms": chance.randint(-SKEW_MS_MAX, SKEW_MS_MAX)}
 
@@ -157,6 +178,7 @@ async def skew(world: World, fault: Fault) -> None:
     (node,), skew_ms = fault.nodes, int(fault.details["skew_ms"])
     world.note(f"** the clock of {node} is wrong by {skew_ms} ms for {fault.lasts_s:.1f} s")
     instance = world.instances[node]
+    world.skewed.add(node)
     instance.skew_ms = skew_ms
     await asyncio.sleep(fault.lasts_s)
     instance.skew_ms = 0
@@ -185,7 +207,7 @@ async def reset(world: World, fault: Fault) -> None:
     world.network.drop_connections(node, "connection reset")
 
 
-# -- etcd and the store ------------------------------------------------------------------------------
+# -- etcd --------------------------------------------------------------------------------------------
 
 
 async def etcd_away(world: World, fault: Fault) -> None:
@@ -195,21 +217,53 @@ async def etcd_away(world: World, fault: Fault) -> None:
     world.etcd.come_back()
 
 
-def _storm(chance: random.Random, _nodes: tuple[str, ...]) -> Drawn:
-    return (STORE,), {name: chance.choice((0.0, 0.05, 0.2)) for name in Rates.__slots__}
+def _slowness(chance: random.Random, _nodes: tuple[str, ...]) -> Drawn:
+    return (ETCD,), {"most_s": chance.choice((0.1, 0.5, 1.5))}
 
 
-async def storm(world: World, fault: Fault) -> None:
-    world.store.rates = Rates(**fault.details)
-    world.note(f"** the store fails for {fault.lasts_s:.1f} s: {world.store.rates}")
+async def etcd_slow(world: World, fault: Fault) -> None:
+    """As with a busy disk: each message takes a while."""
+    world.slow[ETCD] = 0.0, fault.details["most_s"]
+    world.note(f"** each message of etcd takes up to {fault.details['most_s']} s, for {fault.lasts_s:.1f} s")
     await asyncio.sleep(fault.lasts_s)
-    world.store.rates = Rates()
+    del world.slow[ETCD]
+
+
+async def damaged_head(world: World, fault: Fault) -> None:
+    """Until an operator restores the newest value that etcd had."""
+    model, chance = world.etcd.model, random.Random(int(fault.details["seed"]))
+    heads = model.under(KEYS.heads_prefix())
+    if not heads:
+        return
+    head = chance.choice(heads)
+    world.note(f"** the head {KEYS.parse_head(head.key)} cannot be read for {fault.lasts_s:.1f} s")
+    unreadable = model.txn(
+        Txn(
+            compare=(Compare(head.key, "mod", "=", head.mod_revision),),
+            success=(Put(head.key, b"\xff" + head.value),),
+        )
+    )
+    await asyncio.sleep(fault.lasts_s)
+    model.txn(
+        Txn(
+            compare=(Compare(head.key, "mod", "=", unreadable.revision),),
+            success=(Put(head.key, head.value),),
+        )
+    )
+
+
+async def etcd_full(world: World, fault: Fault) -> None:
+    """Until an operator gives it space, and takes back its alarm."""
+    world.note(f"** etcd has no space for {fault.lasts_s:.1f} s")
+    world.etcd.model.full = True
+    await asyncio.sleep(fault.lasts_s)
+    world.etcd.model.full = world.etcd.model.alarm = False
 
 
 KINDS: Final[dict[str, Kind]] = {
     "kill": Kind(share=0.15, draw=_one_of, happen=kill),
     "all killed": Kind(share=0.07, draw=lambda _chance, nodes: (nodes, {}), happen=kill),
-    "drain": Kind(share=0.07, draw=_one_of, happen=drain),
+    "drain": Kind(share=0.07, draw=_one_of, happen=drain, holds=False),
     "pause": Kind(share=0.15, draw=_one_of, happen=pause),
     "clock": Kind(share=0.07, draw=_skewed, happen=skew, holds=False),
     "cut": Kind(share=0.15, draw=_pair, happen=cut, holds=False),
@@ -217,5 +271,14 @@ KINDS: Final[dict[str, Kind]] = {
         share=0.15, draw=lambda chance, nodes: _one_of(chance, (*nodes, ETCD)), happen=reset, holds=False
     ),
     "etcd away": Kind(share=0.07, draw=lambda _chance, _nodes: ((ETCD,), {}), happen=etcd_away),
-    "store": Kind(share=0.15, draw=_storm, happen=storm),
+    "store": Kind(share=0.15, draw=store_faults.of_rates, happen=store_faults.storm),
+    "no put": Kind(share=0.05, draw=store_faults.of_refusals, happen=store_faults.no_put),
+    "thin store": Kind(share=0.05, draw=store_faults.always, happen=store_faults.thin),
+    "lost object": Kind(
+        share=0.05, draw=store_faults.of_chances, happen=store_faults.lost_object, holds=False
+    ),
+    "etcd full": Kind(share=0.03, draw=lambda _chance, _nodes: ((ETCD,), {}), happen=etcd_full),
+    "damaged head": Kind(share=0.05, draw=store_faults.of_chances, happen=damaged_head, holds=False),
+    "slow etcd": Kind(share=0.1, draw=_slowness, happen=etcd_slow),
+    "stutter": Kind(share=0.1, draw=_stuttering, happen=stutter),
 }

@@ -43,9 +43,8 @@ def main() -> int:
     options.add_argument("words", nargs="+")
     options.add_argument("--seeds", type=int, default=8, help="how many are tried, from 1 on")
     options.add_argument("--seconds", default="90", help="simulated time of each run")
-    options.add_argument("--restore", action="store_true", help="etcd goes back at the end of each run")
-    chosen = options.parse_args()
-    flags = ["--seconds", chosen.seconds, *["--restore"] * chosen.restore]
+    chosen, others = options.parse_known_args()  # such as --restore: of the simulator
+    flags = ["--seconds", chosen.seconds, *others]
     mutants = [
         each
         for each in everything()

@@ -1,5 +1,5 @@
-"""etcd goes back: it is restored to an older snapshot while all processes run. Law: nobody deletes an object from then
-on, because the records in it may be what a recovery from the bucket needs."""
+"""etcd goes back: it is restored to an older snapshot, or is empty, while all processes run. Law: nobody deletes an
+object from then on, because the records in it may be what a recovery from the bucket needs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def remember(world: World, after_s: float, found: list[State]) -> None:
 async def restore(world: World, snapshot: State, write: Callable[[], Awaitable[None]]) -> list[str]:
     """The broken laws. `write` produces meanwhile: its records may be refused."""
     before = await names(world)
-    world.note(f"** etcd is restored to an older snapshot; there are {len(before)} objects")
+    world.note(f"** etcd goes back to revision {snapshot.history.revision}; there are {len(before)} objects")
     world.etcd.restore(snapshot)
     world.stopped.clear()
     writing = asyncio.ensure_future(write())

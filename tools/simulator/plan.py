@@ -15,6 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from tools.simulator.faults import Fault, drawn_faults
+from tools.simulator.lasting import TROUBLES
 from tools.simulator.world import drawn_settings, nodes_of
 
 PACES_S: Final = (0.1, 0.5, 2.0, 5.0, 10.0)
@@ -38,8 +39,13 @@ class Plan:
     faults: tuple[Fault, ...] = ()
     without: tuple[str, ...] = ()
     """Clients that do not run."""
+    lasting: str = ""
+    """The trouble that lasts, behind the faults; see `lasting.TROUBLES`. "": none."""
+    lasting_s: float = 60.0
     snapshot_s: float | None = None
     """At the end, etcd is restored to the state that it has now. None: it is not."""
+    empties: bool = False
+    """At the end, etcd is empty."""
 
 
 def drawn(
@@ -50,6 +56,7 @@ def drawn(
     faults: bool = True,
     restores: bool = False,
     pace_s: float | None = None,
+    empties: bool = False,
 ) -> Plan:
     """`pace_s`: instead of the one that the seed draws.
 
@@ -57,6 +64,7 @@ def drawn(
     chance = random.Random(f"plan {seed}")
     drawn_pace_s = chance.choice(PACES_S)
     every_s, last_s = chance.choice(FAULTS_EVERY_S), chance.choice(FAULTS_LAST_S)
+    lasting = random.Random(f"lasting {seed}").choice(("", "", *TROUBLES))
     snapshot_s = round(seconds * chance.random(), 2)
     nodes = nodes_of(instances)
     return Plan(
@@ -64,9 +72,12 @@ def drawn(
         seconds=seconds,
         instances=instances,
         pace_s=drawn_pace_s if pace_s is None else pace_s,
+        partitions=random.Random(f"partitions {seed}").choice((4, 12)),
         settings=drawn_settings(random.Random(f"settings {seed}")),
         faults=drawn_faults(seed, seconds, nodes, every_s, last_s) if faults else (),
+        lasting=lasting if faults else "",
         snapshot_s=snapshot_s if restores else None,
+        empties=empties,
     )
 
 

@@ -19,14 +19,22 @@ from kafscale.testkit.instances import BEGINS_S, InstanceLoop, SeededMachine
 
 from tools.simulator.churn import Committer, churn
 from tools.simulator.clients import TOPIC, Client, Producer, Reader, Records, create, judge
+from tools.simulator.expiry import COMPACTED, EXPIRING, Shortened
 from tools.simulator.faults import Nemesis
+from tools.simulator.groups import NAMES as GROUP_CLIENTS
+from tools.simulator.groups import Groups
+from tools.simulator.lasting import Lasting
 from tools.simulator.logs import captured
 from tools.simulator.lost_etcd import remember, restore
+from tools.simulator.memory import left_over
 from tools.simulator.plan import Plan
+from tools.simulator.transactions import cast
 from tools.simulator.world import World, nodes_of
 
 SETTLE_S: Final = 180.0
 """In which each client must have its answer, once no fault lasts any more."""
+MARGIN_S: Final = 10.0
+"""By which a group says earlier what it waits for."""
 COLLECT_EVERY_S: Final = 60.0
 
 
@@ -53,51 +61,110 @@ def simulate(plan: Plan, say: Callable[[str], None], log_level: int = logging.WA
         with replaced(SeededMachine(loop, plan.seed)):
             world = World(loop, plan.seed, plan.settings, say)
             with captured(loop, world.note, log_level, world.broken):
-                return loop.run_until_complete(_story(world, plan))
+                return loop.run_until_complete(_Story(world, plan).tell())
     finally:
         gc.enable()
         asyncio.set_event_loop(None)
 
 
-async def _story(world: World, plan: Plan) -> Outcome:
-    nodes = nodes_of(plan.instances)
-    await world.etcd.start()
-    for node in nodes:
-        world.boot(node)
-    records = Records(last_answer_s=world.loop.time())
-    collecting = asyncio.ensure_future(_collect())
-    maker = _client(world, plan, "maker")
-    await _as(world, "maker", create(maker, TOPIC, plan.partitions))
-    running = [
-        _as(world, name, CLIENTS[kind].begin(world, plan, records, name))
-        for kind, name in client_names()
-        if name not in plan.without
-    ]
-    nemesis = Nemesis(world)
-    snapshots: list[State] = []
-    if plan.snapshot_s is not None:
-        running.append(asyncio.ensure_future(remember(world, plan.snapshot_s, snapshots)))
-    await nemesis.run(plan.faults, plan.seconds)
-    world.note("** no more faults")
-    world.stopped.set()
-    _, late = await asyncio.wait(running, timeout=SETTLE_S) if running else ((), ())
-    records.broken += [f"stuck: {task.get_name()} has no answer" for task in late]
-    records.broken += [
-        f"failed: {task.get_name()}: {task.exception()!r}"
-        for task in running
-        if task.done() and task.exception() is not None
-    ]
-    if not late:
-        await _as(world, "maker", judge(maker, records, plan.partitions))
-        if len(records.history.acknowledged) and not records.values:
+@dataclass(eq=False)
+class _Story:
+    """A run from its first process to its judgement."""
+
+    world: World
+    plan: Plan
+    records: Records = field(init=False)
+    running: list[asyncio.Task[None]] = field(default_factory=list)
+    """Clients that go on until the world stops."""
+    snapshots: list[State] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        world, plan = self.world, self.plan
+        client = partial(_client, world, plan)
+        self.records = Records(last_answer_s=world.loop.time())
+        self.nemesis = Nemesis(world)
+        self.maker = client("maker")
+        self.actors = cast.Cast(world, plan.pace_s, client)
+        self.groups = Groups(world, self.records, plan.partitions, client)
+        self.lasting = Lasting(
+            world,
+            self.records,
+            plan.partitions,
+            plan.instances,
+            random.Random(f"lasting {plan.seed}"),
+            lambda name, work: self._run(name, work(client(name))),
+        )
+
+    async def tell(self) -> Outcome:
+        world, plan = self.world, self.plan
+        nodes = nodes_of(plan.instances)
+        await world.etcd.start()
+        for node in nodes:
+            world.boot(node)
+        watching = [asyncio.ensure_future(each) for each in (_collect(), world.look_inside_all())]
+        await self._begin()
+        await self.nemesis.run(plan.faults, plan.seconds)
+        if plan.lasting:
+            await self.lasting.run(plan.lasting, plan.lasting_s)
+        await self._end()
+        for task in watching:
+            task.cancel()
+        for node in nodes:
+            world.kill(node)
+        return _outcome(world, self.records, self.nemesis.met)
+
+    def _run(self, name: str, work: object) -> asyncio.Task[None]:
+        task = _as(self.world, name, work)
+        self.running.append(task)
+        return task
+
+    async def _begin(self) -> None:
+        world, plan = self.world, self.plan
+        await _as(world, "maker", create(self.maker, TOPIC, plan.partitions))
+        await _as(world, "maker", self.actors.prepare(self.maker))
+        writers = []
+        for kind, name in client_names():
+            if kind in CLIENTS and name not in plan.without:
+                task = self._run(name, CLIENTS[kind].begin(world, plan, self.records, name))
+                writers += [task] * (kind == "producer")
+        for name, part in self.groups.parts(plan.without, writers, SETTLE_S - MARGIN_S):
+            self._run(name, part)
+        for name, part in self.actors.parts(plan.without):
+            self._run(name, part)
+        if plan.snapshot_s is not None:
+            self._run("snapshot", remember(world, plan.snapshot_s, self.snapshots))
+
+    async def _end(self) -> None:
+        world, records = self.world, self.records
+        world.note("** no more faults")
+        world.stopped.set()
+        _, late = await asyncio.wait(self.running, timeout=SETTLE_S) if self.running else ((), ())
+        records.broken += [f"stuck: {task.get_name()} has no answer" for task in late]
+        records.broken += [
+            f"failed: {task.get_name()}: {task.exception()!r}"
+            for task in self.running
+            if task.done() and task.exception() is not None
+        ]
+        if not late:
+            await self._judge()
+        snapshots = [State()] if self.plan.empties else self.snapshots
+        if snapshots:
+            records.broken += await restore(world, snapshots[0], partial(_write_more, world, self.plan))
+        records.broken += self.actors.book.broken + world.broken + self.groups.broken()
+        records.counts |= self.actors.book.counts() | self.groups.counts()
+
+    async def _judge(self) -> None:
+        world, records, maker = self.world, self.records, self.maker
+        await _as(world, "maker", judge(maker, records, self.plan.partitions))
+        await _as(world, "maker", self.lasting.judge(maker))
+        await _as(world, "maker", self.actors.judge(maker))
+        if records.history.acknowledged and not records.values:
             records.broken.append("nothing was read")
-    if snapshots:
-        records.broken += await restore(world, snapshots[0], partial(_write_more, world, plan))
-    records.broken += world.broken
-    collecting.cancel()
-    for node in nodes:
-        world.kill(node)
-    return _outcome(world, records, nemesis.met)
+        records.broken += [
+            f"left over: {node}: {each}"
+            for node, service in world.services.items()
+            for each in left_over(service)
+        ]
 
 
 async def _collect() -> None:
@@ -152,19 +219,27 @@ class Clients:
     begin: Callable[[World, Plan, Records, str], Awaitable[None]]
 
 
+def _shortened(world: World, plan: Plan, records: Records, name: str) -> Awaitable[None]:
+    topic = (EXPIRING, COMPACTED)[_number(name)]
+    return Shortened(_client(world, plan, name), records, topic).run()
+
+
 CLIENTS: Final = {
     "producer": Clients(4, _producer),
     "reader": Clients(4, _reader),
     "churner": Clients(1, _churner),
     "committer": Clients(3, _committer),
+    "shortened": Clients(2, _shortened),
 }
 
 
 def client_names() -> list[tuple[str, str]]:
     """Kind and name of each."""
-    return [
+    found = [
         (kind, f"{kind}-{number}") for kind, clients in CLIENTS.items() for number in range(clients.count)
     ]
+    found += [("group", name) for name in GROUP_CLIENTS]
+    return found + [(cast.KIND, name) for name in cast.NAMES]
 
 
 async def _write_more(world: World, plan: Plan) -> None:

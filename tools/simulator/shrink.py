@@ -30,6 +30,7 @@ KEPT: Final = Path(__file__).parent / "kept"
 SECONDS: Final = (2.0, 5.0, 10.0, 20.0, 40.0)
 """That a smaller plan may last longer than its faults."""
 FIRST_FAULT_S: Final = 3.0
+PARTITIONS: Final = 4
 
 T = TypeVar("T")
 
@@ -118,6 +119,8 @@ class Shrinking:
 
         fewer(list(settings), still)
         self._try(instances=1)
+        self._try(partitions=PARTITIONS)
+        self._try(lasting="")
 
 
 def _end_s(fault: Fault) -> float:

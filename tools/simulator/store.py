@@ -2,16 +2,20 @@
 
 A request is sent, executed and answered at three moments. Faults are drawn for each request: it is refused and not
 executed (503), executed and its answer lost, executed long after its caller has got an error, executed twice, or slow.
+For a while the store may take no PUT at all, or be thin, so that each PUT takes seconds. Objects may be lost, replaced
+or damaged without a request.
 """
 
 from __future__ import annotations
 
 import asyncio
+import bisect
 import random
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
+import xxhash
 from kafscale.storage.objects import (
     NO_METADATA,
     Buffer,
@@ -22,6 +26,8 @@ from kafscale.storage.objects import (
     ObjectInfo,
     Outcome,
     StoreError,
+    StoreFull,
+    StoreRefused,
     StoreUnavailable,
 )
 from kafscale.storage.objects.port import delete_singly
@@ -29,6 +35,8 @@ from kafscale.testkit.instances import InstanceLoop
 from kafscale.testkit.memory_grpc.network import Network
 
 T = TypeVar("T")
+Kept = tuple[ObjectInfo, bytes]
+"""An object as it was."""
 NODE: Final = "store"
 TIMEOUT_S: Final = 10.0
 LATE_S: Final = (1.0, 40.0)
@@ -46,13 +54,53 @@ class Rates:
     slow: float = 0.0
 
 
+class Objects(MemoryStore):
+    """What happens to an object behind everybody's back."""
+
+    def lose(self, key: str) -> Kept:
+        """The object is gone. What `give_back` wants."""
+        kept = self._objects.pop(key)
+        self._keys.remove(key)
+        self._bytes -= len(kept[1])
+        return kept
+
+    def give_back(self, kept: Kept) -> None:
+        """As an operator restores a version, with the etag that it had; whatever has the name now is replaced."""
+        info, data = kept
+        if info.key in self._objects:
+            self.lose(info.key)
+        self._objects[info.key] = kept
+        bisect.insort(self._keys, info.key)
+        self._bytes += len(data)
+
+    def replace(self, key: str, data: bytes) -> Kept:
+        """Another program writes to the key."""
+        kept = self.lose(key)
+        self.give_back((replace(kept[0], etag=xxhash.xxh3_128_hexdigest(data), size=len(data)), data))
+        return kept
+
+    def damage(self, key: str, at: int) -> Kept:
+        """A byte changes below the store, so the etag stays."""
+        kept = info, data = self.lose(key)
+        self.give_back((info, data[:at] + bytes([data[at] ^ 0xFF]) + data[at + 1 :]))
+        return kept
+
+    def bytes_of(self, key: str) -> bytes | None:
+        found = self._objects.get(key)
+        return None if found is None else found[1]
+
+
 @dataclass(eq=False)
 class StoreServer:
     loop: InstanceLoop
     network: Network
     chance: random.Random
-    objects: MemoryStore = field(default_factory=MemoryStore)
+    objects: Objects = field(default_factory=Objects)
     rates: Rates = field(default_factory=Rates)
+    refusal: type[StoreFull | StoreRefused] | None = None
+    """What each PUT is answered, while the store takes none."""
+    put_s: tuple[float, float] | None = None
+    """How long each PUT takes, while the store is thin."""
     met: dict[str, int] = field(default_factory=dict)
     """How often each fault was met."""
 
@@ -60,7 +108,18 @@ class StoreServer:
         """As a process reaches it."""
         return SimulatedStore(self, node)
 
-    def request(self, node: str, key: str, work: Callable[[], Coroutine[Any, Any, T]]) -> asyncio.Future[T]:
+    def put(self, node: str, key: str, work: Callable[[], Coroutine[Any, Any, T]]) -> asyncio.Future[T]:
+        async def taken() -> T:
+            if self.refusal is not None:
+                raise self.refusal(key, "no PUT is taken")
+            return await work()
+
+        takes_s = 0.0 if self.put_s is None else self.chance.uniform(*self.put_s)
+        return self.request(node, key, taken, takes_s)
+
+    def request(
+        self, node: str, key: str, work: Callable[[], Coroutine[Any, Any, T]], takes_s: float = 0.0
+    ) -> asyncio.Future[T]:
         answer: asyncio.Future[T] = self.loop.create_future()
         drawn, fault, rates = self.chance.random(), "", self.rates
         for name in ("refused", "unanswered", "late", "doubled", "slow"):
@@ -69,7 +128,7 @@ class StoreServer:
                 fault = name
                 self.met[name] = self.met.get(name, 0) + 1
                 break
-        wait_s = self.network.delay_s(node, NODE)
+        wait_s = self.network.delay_s(node, NODE) + takes_s
         with self.loop.running(None):
             if fault == "late":
                 self.loop.call_later(wait_s + self.chance.uniform(*LATE_S), _execute, work)
@@ -148,8 +207,10 @@ class SimulatedStore:
         metadata: Metadata = NO_METADATA,
     ) -> str:
         data, objects = b"".join(body), self._server.objects
-        return await self._ask(
-            key, lambda: objects.put(key, [data], condition=condition, metadata=dict(metadata))
+        return await self._server.put(
+            self._node,
+            key,
+            lambda: objects.put(key, [data], condition=condition, metadata=dict(metadata)),
         )
 
     async def get(

@@ -24,7 +24,7 @@ from kafscale.fetch.settings import FetchSettings
 from kafscale.frontdoor.server import BoundListener
 from kafscale.frontdoor.server import build as build_frontdoor
 from kafscale.frontdoor.settings import FrontdoorSettings
-from kafscale.produce.server import build as build_produce
+from kafscale.produce.server import ProduceService
 from kafscale.produce.settings import ProduceSettings
 from kafscale.runtime.process import Build, Ports, Process
 from kafscale.storage.membership.members import Listener
@@ -36,26 +36,33 @@ from kafscale.testkit.memory_grpc.channel import open_channel
 from kafscale.testkit.memory_grpc.network import Network
 from kafscale.testkit.memory_grpc.server import open_server
 from kafscale.testkit.memory_tcp import MemorySocket
+from kafscale.upkeep.service import build as build_upkeep
+from kafscale.upkeep.settings import UpkeepSettings
 
+from tools.simulator.memory import astray, build_noted
 from tools.simulator.store import StoreServer
 
 FRONT_DOOR: Final = "frontdoor"
-ROLES: Final = ("admin", "coordinator", "produce", "fetch", FRONT_DOOR)
+ROLES: Final = ("admin", "coordinator", "produce", "fetch", "upkeep", FRONT_DOOR)
 KAFKA_PORT: Final = 9092
 DELAY_S: Final = (0.0002, 0.003)
+LOOK_S: Final = 2.0
 SUPERVISOR_S: Final = 1.0
+NEVER_MS: Final = 1 << 40
+"""The samples of lag ask DuckDB, which has threads of its own."""
 SETTINGS: Final[dict[str, Any]] = {
     "admin": AdminSettings,
     "coordinator": CoordinatorSettings,
     "produce": ProduceSettings,
     "fetch": FetchSettings,
+    "upkeep": UpkeepSettings,
     FRONT_DOOR: FrontdoorSettings,
 }
 BUILDS: Final[dict[str, Build[Any]]] = {
     "admin": build_admin,
     "coordinator": build_coordinator,
-    "produce": build_produce,
     "fetch": build_fetch,
+    "upkeep": build_upkeep,
 }
 
 
@@ -77,6 +84,19 @@ def drawn_settings(chance: random.Random) -> dict[str, int]:
         "produce_pipeline_max": chance.choice((1, 4)),
         "cache_bytes": chance.choice((1 << 16, 128 << 20)),
         "memory_bytes": 64 << 20,
+        "group_consumer_session_timeout_ms": chance.choice((6_000, 10_000)),
+        "group_consumer_heartbeat_interval_ms": 1_500,
+        "group_initial_rebalance_delay_ms": chance.choice((0, 3_000)),
+        "settle_keep_bytes": chance.choice((0, 64 << 20)),
+        "retention_every_ms": chance.choice((5_000, 30_000)),
+        "retention_grace_ms": chance.choice((5_000, 60_000)),
+        "compaction_every_ms": chance.choice((10_000, 60_000)),
+        "compaction_grace_ms": chance.choice((5_000, 60_000)),
+        "orphans_every_ms": chance.choice((15_000, 60_000)),
+        "bundles_every_ms": chance.choice((15_000, 60_000)),
+        "bundles_min_age_ms": chance.choice((30_000, 120_000)),
+        "bundles_uncommitted_keep_ms": 180_000,
+        "lag_every_ms": NEVER_MS,
     }
 
 
@@ -92,12 +112,19 @@ class World:
     running: dict[str, tuple[Process[Any], asyncio.Task[int]]] = field(default_factory=dict)
     stopped: asyncio.Event = field(default_factory=asyncio.Event)
     """Clients end what they do, and judge."""
+    skewed: set[str] = field(default_factory=set)
+    """Nodes whose clock has been wrong."""
+    services: dict[str, ProduceService] = field(default_factory=dict)
+    """Of produce: their insides, by node."""
+    slow: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """By node: how long each message from and to it takes, in seconds, while its network is slow."""
     broken: list[str] = field(default_factory=list)
     """Laws that a process has broken."""
 
     def __post_init__(self) -> None:
         self._settings_of: dict[str, Any] = {}
         """By node: to read them takes longer than a second of its life."""
+        self._astray: dict[str, None] = {}
         self._delays = random.Random(f"delays {self.seed}")
         self.network = self.loop.network = Network(self._delay_s, self._run_as)
         self.note(" ".join(f"{name}={value}" for name, value in self.settings.items()))
@@ -122,7 +149,24 @@ class World:
         """A node that is no service."""
         return self.instances.setdefault(node, Instance(node))
 
+    def look_inside(self, node: str) -> None:
+        """Whether a process of produce holds what it must not. Of each node the first breach is named."""
+        service = self.services.get(node)
+        if service is None or self.instances[node].is_killed or node in self._astray:
+            return
+        for what in astray(service):
+            self._astray[node] = None
+            self.broken.append(f"astray: {node}: {what}")
+
+    async def look_inside_all(self) -> None:
+        """Now and then, until it is cancelled."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            for node in self.services:
+                self.look_inside(node)
+
     def kill(self, node: str) -> None:
+        self.look_inside(node)
         """Until somebody boots it: a supervisor that is about to do so leaves it alone."""
         self.loop.kill(self.instances[node])
         self.instances[node] = Instance(node, is_killed=True)
@@ -147,6 +191,8 @@ class World:
             settings = self._settings_of[node] = self._read_settings(node, role)
         listeners: tuple[Listener, ...] = ()
         build = BUILDS.get(role)
+        if role == "produce":
+            build = partial(build_noted, note=partial(self.services.__setitem__, node))
         if build is None:
             listeners = (Listener(name="PLAINTEXT", host=node, port=KAFKA_PORT),)
             socket = cast(Any, MemorySocket(node, KAFKA_PORT))
@@ -196,8 +242,8 @@ class World:
 
     # -- the network -----------------------------------------------------------------------------------
 
-    def _delay_s(self, _source: str, _target: str) -> float:
-        return self._delays.uniform(*DELAY_S)
+    def _delay_s(self, source: str, target: str) -> float:
+        return self._delays.uniform(*(self.slow.get(source) or self.slow.get(target) or DELAY_S))
 
     def _run_as(self, node: str, deliver: Callable[[], None]) -> None:
         instance = self.instances.get(node)

@@ -177,7 +177,7 @@ async def test_a_cancelled_request_frees_its_wait(etcd, keyspace, store, topic, 
         await until(lambda: client.service.fetch.held_requests == 1)
         call.cancel()
         await until(lambda: client.service.fetch.held_requests == 0)
-        assert (topic.topic_id, 0) not in client.service.heads._table._listeners
+        await until(lambda: (topic.topic_id, 0) not in client.service.heads._table._listeners)
         await log.append(records(1))
         assert not call.sink.answered.done()
 

@@ -21,9 +21,10 @@ PARTITIONS = 4
 
 
 @contextmanager
-def mock_broker(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def mock_broker(monkeypatch: pytest.MonkeyPatch, *, answers_after_ms: int = 0) -> Iterator[str]:
     """host:port, for a `Client`."""
-    server = Producer({"test.mock.num.brokers": 1, "bootstrap.servers": "replaced:1", "log_level": 0})
+    mock = {"test.mock.num.brokers": 1, "test.mock.broker.rtt": answers_after_ms}
+    server = Producer({**mock, "bootstrap.servers": "replaced:1", "log_level": 0})
     (broker,) = server.list_topics(timeout=ANSWER_TIMEOUT_S).brokers.values()
     monkeypatch.setattr(Client, "_connect", lambda _: [(broker.host, broker.port)])
     monkeypatch.setattr(topics, "_describing", _described)

@@ -1,0 +1,211 @@
+"""One trouble that lasts, after all other faults: the store takes no PUT, an object is lost, or etcd is full.
+
+Nothing else goes wrong meanwhile, so laws about time can be judged. What refuses gets few claims. Readers are served
+while only writes are refused. A bystander, that is a partition without a record in the lost object, is written as ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from kafscale.storage.keys import PartitionKey
+from kafscale.storage.objects import StoreFull, StoreRefused
+from kafscale.wire.errors import ErrorCode
+from kafscale.wire.schema import delete_records
+
+from tools.simulator.clients import TOPIC, Client, Producer, Records, create, judge
+from tools.simulator.lost_objects import KEYS, Loss, give_back, heads, lose, named
+from tools.simulator.world import World
+
+BYSTANDERS: Final = "bystanders"
+BYSTANDERS_COUNT: Final = 4
+CROWD: Final = 12
+CROWD_S: Final = 8.0
+"""Before the object is lost."""
+RECOVERY_S: Final = 20.0
+"""After the faults, before the trouble begins."""
+CLAIMS_MAX: Final = 10
+"""Of one instance, while the store takes no PUT: it tries again after waits that double up to half a minute."""
+SILENCE_MAX_S: Final = 30.0
+"""Of a bystander, and of a reader. A PUT of a thin store takes some seconds."""
+THIN_S: Final = (0.2, 3.0)
+BYSTANDER_PACE_S: Final = 1.0
+CROWD_PACE_S: Final = 0.3
+PATIENCE_MS: Final = 20_000
+LOOK_S: Final = 1.0
+DELETE_RECORDS_V: Final = 1
+
+Begin = Callable[[str, Callable[[Client], Awaitable[None]]], object]
+"""Starts a client with this name."""
+
+
+@dataclass(eq=False)
+class Lasting:
+    world: World
+    records: Records
+    partitions: int
+    instances: int
+    """Of produce."""
+    chance: random.Random
+    begin: Begin
+    bystanders: Records = field(default_factory=lambda: Records(topic=BYSTANDERS))
+
+    async def run(self, kind: str, lasts_s: float) -> None:
+        await asyncio.sleep(RECOVERY_S)
+        self.world.note(f"** from now on only one trouble, for {lasts_s:.0f} s: {kind}")
+        await TROUBLES[kind](self, lasts_s)
+        self.world.note("** it is over")
+
+    async def judge(self, client: Client) -> None:
+        """At the end of the run."""
+        if self.bystanders.history.sent:
+            await judge(client, self.bystanders, BYSTANDERS_COUNT)
+            self.records.broken += self.bystanders.broken
+
+    # -- the store takes no PUT ------------------------------------------------------------------------
+
+    async def store_refuses(self, lasts_s: float) -> None:
+        store, epochs, claims = self.world.store, dict[PartitionKey, int](), 0
+        store.refusal = self.chance.choice((StoreFull, StoreRefused))
+        read = self.records.fetched.copy()
+        async for _ in self._looks(lasts_s):
+            now = {where: head.epoch for where, head in heads(self.world).items()}
+            claims += sum(epoch - epochs.get(where, epoch) for where, epoch in now.items())
+            epochs = now
+            self._not_silent(self.records.fetched, read, "no Fetch is answered")
+        store.refusal = None
+        self.records.counts["claims while the store refused"] += claims
+        if claims > CLAIMS_MAX * self.instances:
+            self.records.broken.append(f"claims: {claims} in {lasts_s:.0f} s in which the store took no PUT")
+
+    # -- an object is lost -----------------------------------------------------------------------------
+
+    async def object_lost(self, lasts_s: float) -> None:
+        loss = await self._lost(lasts_s, {BYSTANDERS})
+        if loss is not None:
+            give_back(self.world, loss)
+
+    async def object_lost_for_good(self, lasts_s: float) -> None:
+        """In the end an operator deletes the records of the partitions that name it, as docs/protocol/damage.md says.
+        Those are excused, and no others."""
+        others = {head.topic for head in heads(self.world).values() if head.topic != TOPIC}
+        loss = await self._lost(lasts_s, others | {BYSTANDERS})
+        if loss is None:
+            return
+        if KEYS.parse_bundle(loss.key) is None or loss.how == "is damaged":
+            give_back(self.world, loss)
+            return
+        self.world.store.objects.give_back(loss.kept)
+        places = named(self.world).get(loss.key, [])
+        self.world.store.objects.lose(loss.key)
+        for (_, partition), seg in places:
+            self.records.starts[partition] = max(seg.end, self.records.starts.get(partition, 0))
+            self.world.note(f"** the records of {TOPIC}/{partition} below {seg.end} are deleted")
+
+            async def delete(client: Client, partition: int = partition, end: int = seg.end) -> None:
+                await delete_below(client, TOPIC, partition, end)
+
+            self.begin(f"operator-{partition}", delete)
+
+    async def _lost(self, lasts_s: float, others: set[str]) -> Loss | None:
+        """`others`: topics that have no record in the object."""
+        await self._begin_bystanders()
+        self.world.store.put_s = THIN_S
+        for number in range(CROWD):
+            self.begin(f"crowd-{number}", self._crowd)
+        await asyncio.sleep(CROWD_S)
+        spared = frozenset(where for where, head in heads(self.world).items() if head.topic in others)
+        loss = lose(self.world, self.chance, spared, most=True)
+        if loss is None:
+            self.world.store.put_s = None
+            return None
+        self.records.counts["partitions with a lost object"] += len(loss.touched)
+        answered = self.bystanders.answered.copy()
+        async for _ in self._looks(lasts_s):
+            self._not_silent(
+                self.bystanders.answered,
+                answered,
+                f"no Produce is answered, while only {loss.key} {loss.how}",
+            )
+        self.world.store.put_s = None
+        return loss
+
+    async def _begin_bystanders(self) -> None:
+        for number in range(BYSTANDERS_COUNT):
+
+            async def write(client: Client, number: int = number) -> None:
+                client.timeout_s, client.pace_s = PATIENCE_MS / 1000, BYSTANDER_PACE_S
+                await create(client, BYSTANDERS, BYSTANDERS_COUNT, tries_max=1)
+                name = f"bystander-{number}"
+                await Producer(
+                    client,
+                    self.bystanders,
+                    name,
+                    BYSTANDERS_COUNT,
+                    False,
+                    only=number,
+                    timeout_ms=PATIENCE_MS,
+                ).run()
+
+            self.begin(f"bystander-{number}", write)
+        async for _ in self._looks(SILENCE_MAX_S):
+            if len(self.bystanders.answered) == BYSTANDERS_COUNT:
+                return
+        self.records.broken.append(
+            f"silence: only {list(self.bystanders.answered)} of the bystanders are answered"
+        )
+
+    async def _crowd(self, client: Client) -> None:
+        client.pace_s = CROWD_PACE_S
+        await Producer(client, self.records, client.name, self.partitions, False).run()
+
+    # -- etcd is full ----------------------------------------------------------------------------------
+
+    async def etcd_full(self, lasts_s: float) -> None:
+        model = self.world.etcd.model
+        model.full = True
+        await asyncio.sleep(lasts_s)
+        model.full = model.alarm = False
+
+    # ------------------------------------------------------------------------------------------------
+
+    async def _looks(self, lasts_s: float) -> AsyncIterator[None]:
+        end_s = self.world.loop.time() + lasts_s
+        while self.world.loop.time() < end_s:
+            yield
+            await asyncio.sleep(LOOK_S)
+
+    def _not_silent(self, last: dict[int, float], before: dict[int, float], what: str) -> None:
+        """`last`: when each partition had its last answer. Each silence is named once."""
+        now_s = self.world.loop.time()
+        for partition, at_s in last.items():
+            if now_s - at_s > SILENCE_MAX_S and before.get(partition) != -1.0:
+                before[partition] = -1.0
+                self.records.broken.append(
+                    f"silence: partition {partition}: {what}, for {now_s - at_s:.0f} s"
+                )
+
+
+async def delete_below(client: Client, topic: str, partition: int, offset: int) -> None:
+    """Until it is done, or the topic is gone."""
+    part = delete_records.DeleteRecordsRequestPartition(partition_index=partition, offset=offset)
+    request = delete_records.DeleteRecordsRequest(
+        topics=[delete_records.DeleteRecordsRequestTopic(name=topic, partitions=[part])], timeout_ms=5_000
+    )
+    code = ErrorCode.UNKNOWN_SERVER_ERROR
+    while code not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.OFFSET_OUT_OF_RANGE):
+        answer = await client.patiently(delete_records, DELETE_RECORDS_V, request)
+        code = ErrorCode(answer.topics[0].partitions[0].error_code)
+        await client.rest()
+
+
+TROUBLES: Final[dict[str, Callable[[Lasting, float], Awaitable[None]]]] = {
+    "the store takes no PUT": Lasting.store_refuses,
+    "an object is lost": Lasting.object_lost,
+    "an object is lost for good": Lasting.object_lost_for_good,
+    "etcd is full": Lasting.etcd_full,
+}
