@@ -39,7 +39,9 @@ def _plan(chosen: argparse.Namespace) -> Plan:
         empties=chosen.empty,
         pace_s=chosen.pace,
     )
-    return plan if chosen.lasting is None else replace(plan, lasting=chosen.lasting)
+    if chosen.lasting is not None:
+        plan = replace(plan, lasting=chosen.lasting)
+    return plan if chosen.without is None else replace(plan, without=tuple(chosen.without))
 
 
 def main() -> int:
@@ -56,6 +58,12 @@ def main() -> int:
         "--lasting", choices=("", *TROUBLES), help="the trouble that lasts, behind the faults"
     )
     options.add_argument("--pace", type=float, help="mean seconds between two requests of a client")
+    options.add_argument(
+        "--without",
+        nargs="*",
+        metavar="KIND",
+        help="clients of these kinds do not run; without kinds: all run",
+    )
     options.add_argument("--plan", type=Path, metavar="FILE", help="runs a kept plan; no seed draws one")
     options.add_argument("--print-plan", action="store_true", help="instead of a run: what the seed draws")
     options.add_argument("--json", action="store_true", help="only the outcome, for programs")

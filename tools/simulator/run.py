@@ -122,14 +122,15 @@ class _Story:
         world, plan = self.world, self.plan
         await _as(world, "maker", create(self.maker, TOPIC, plan.partitions))
         await _as(world, "maker", self.actors.prepare(self.maker))
+        without = left_out(plan)
         writers = []
         for kind, name in client_names():
-            if kind in CLIENTS and name not in plan.without:
+            if kind in CLIENTS and name not in without:
                 task = self._run(name, CLIENTS[kind].begin(world, plan, self.records, name))
                 writers += [task] * (kind == "producer")
-        for name, part in self.groups.parts(plan.without, writers, SETTLE_S - MARGIN_S):
+        for name, part in self.groups.parts(without, writers, SETTLE_S - MARGIN_S):
             self._run(name, part)
-        for name, part in self.actors.parts(plan.without):
+        for name, part in self.actors.parts(without):
             self._run(name, part)
         if plan.snapshot_s is not None:
             self._run("snapshot", remember(world, plan.snapshot_s, self.snapshots))
@@ -240,6 +241,11 @@ def client_names() -> list[tuple[str, str]]:
     ]
     found += [("group", name) for name in GROUP_CLIENTS]
     return found + [(cast.KIND, name) for name in cast.NAMES]
+
+
+def left_out(plan: Plan) -> tuple[str, ...]:
+    """The names of clients that do not run."""
+    return tuple(name for kind, name in client_names() if kind in plan.without or name in plan.without)
 
 
 async def _write_more(world: World, plan: Plan) -> None:

@@ -24,7 +24,7 @@ from tools.mutants import Mutant, everything, plant
 from tools.simulator.apart import cpu_s, kind_of, run_plan
 from tools.simulator.faults import Fault
 from tools.simulator.plan import Kept, Plan, drawn, dump, load
-from tools.simulator.run import client_names
+from tools.simulator.run import client_names, left_out
 
 KEPT: Final = Path(__file__).parent / "kept"
 SECONDS: Final = (2.0, 5.0, 10.0, 20.0, 40.0)
@@ -91,7 +91,7 @@ class Shrinking:
         fewer(self.kept.plan.faults, lambda rest: self._try(faults=tuple(rest)))
 
     def _clients(self) -> None:
-        names = [name for _, name in client_names() if name not in self.kept.plan.without]
+        names = [name for _, name in client_names() if name not in left_out(self.kept.plan)]
 
         def still(rest: Sequence[str]) -> bool:
             return self._try(without=tuple(name for _, name in client_names() if name not in rest))
@@ -168,7 +168,7 @@ def main() -> int:
     def changed(kept: Kept) -> None:
         name = re.sub(r"\W+", "_", kept.mutant or kind_of(kept.law)).strip("_")
         (chosen.to or KEPT / f"{name}.json").write_text(dump(kept))
-        now, clients = kept.plan, len(client_names()) - len(kept.plan.without)
+        now, clients = kept.plan, len(client_names()) - len(left_out(kept.plan))
         told = f"{len(now.faults)} faults, {clients} clients, {now.seconds:g} s, {len(now.settings)} settings"
         print(f"{cpu_s():6.0f} s of CPU: {told}: {kept.law}", flush=True)
 

@@ -55,7 +55,6 @@ PACES_S: Final = (0.3, 1.0)
 slower."""
 ANSWER_BYTES: Final = (1, 3_000, 30_000, FETCH_BYTES)
 """Each reader has one of them."""
-GOES_BACK: Final = 0.05
 HANGS_S: Final = 240.0
 """Longer than the longest timeout of a transaction and what wrong clocks add to it."""
 
@@ -98,7 +97,6 @@ class Cast:
             partition,
             isolation=isolation,
             bytes_max=client.chance.choice(ANSWER_BYTES),
-            goes_back=GOES_BACK,
             book=self.book,
         )
 
