@@ -249,8 +249,8 @@ class Ledger:
     # -- the end ---------------------------------------------------------------------------------------
 
     def behind(self, ends: Mapping[int, int], found: Mapping[int, int]) -> list[str]:
-        """What keeps the group from being done. `ends`: the high watermarks, which a request that was on its way may have
-        moved since then; `found`: the committed offsets."""
+        """What keeps the group from being done. `ends`: the high watermarks, which a request on its way may have moved
+        since then; `found`: the committed offsets."""
         return [
             f"partition {partition} ends at {end}, {self.delivered.get(partition, 0)} were delivered, "
             f"the committed offset is {found.get(partition)}"
