@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import itertools
 import logging
 import random
 from collections import Counter
@@ -36,6 +37,7 @@ SETTLE_S: Final = 180.0
 MARGIN_S: Final = 10.0
 """By which a group says earlier what it waits for."""
 COLLECT_EVERY_S: Final = 60.0
+COLLECT_ALL_EVERY: Final = 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +59,14 @@ def simulate(plan: Plan, say: Callable[[str], None], log_level: int = logging.WA
     asyncio.set_event_loop(loop)
     gc.collect()
     gc.disable()  # it would run finalizers at moments that depend on the rest of the process
+    gc.freeze()  # what was imported is not looked at again
     try:
         with replaced(SeededMachine(loop, plan.seed)):
             world = World(loop, plan.seed, plan.settings, say)
             with captured(loop, world.note, log_level, world.broken):
                 return loop.run_until_complete(_Story(world, plan).tell())
     finally:
+        gc.unfreeze()
         gc.enable()
         asyncio.set_event_loop(None)
 
@@ -169,9 +173,13 @@ class _Story:
 
 
 async def _collect() -> None:
-    while True:
+    """What survives once is looked at again only now and then: there is more and more of it."""
+    for number in itertools.count(1):
         await asyncio.sleep(COLLECT_EVERY_S)
+        if number % COLLECT_ALL_EVERY == 0:
+            gc.unfreeze()
         gc.collect()
+        gc.freeze()
 
 
 def _as(world: World, node: str, work: object) -> asyncio.Task[None]:
