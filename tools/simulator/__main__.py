@@ -41,7 +41,9 @@ def _plan(chosen: argparse.Namespace) -> Plan:
     )
     if chosen.lasting is not None:
         plan = replace(plan, lasting=chosen.lasting)
-    return plan if chosen.without is None else replace(plan, without=tuple(chosen.without))
+    if chosen.without is None:
+        return plan
+    return replace(plan, without=tuple(kind for kind in chosen.without.split(",") if kind))
 
 
 def main() -> int:
@@ -60,9 +62,8 @@ def main() -> int:
     options.add_argument("--pace", type=float, help="mean seconds between two requests of a client")
     options.add_argument(
         "--without",
-        nargs="*",
-        metavar="KIND",
-        help="clients of these kinds do not run; without kinds: all run",
+        metavar="KINDS",
+        help="clients that do not run: reader,churner; '' for none; without it, the seed draws them",
     )
     options.add_argument("--plan", type=Path, metavar="FILE", help="runs a kept plan; no seed draws one")
     options.add_argument("--print-plan", action="store_true", help="instead of a run: what the seed draws")

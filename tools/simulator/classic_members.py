@@ -31,6 +31,8 @@ JOIN_CODES: Final = LOADING | {
     ErrorCode.UNKNOWN_MEMBER_ID,
     ErrorCode.REBALANCE_IN_PROGRESS,
 }
+OTHER_TYPE: Final = frozenset({ErrorCode.INCONSISTENT_GROUP_PROTOCOL})
+"""Until the last member by KIP-848 is gone."""
 SYNC_CODES: Final = AWAY | {
     ErrorCode.UNKNOWN_MEMBER_ID,
     ErrorCode.ILLEGAL_GENERATION,
@@ -69,7 +71,7 @@ class EagerMember(Member):
         if answered is not None:
             self.trouble(answered[0])
             if answered[0] is ErrorCode.NONE:
-                self.ledger.answered_in(self.era, self.name, "Heartbeat", sent_s)
+                self.ledger.answered_in(self.group_era, self.name, "Heartbeat", sent_s)
 
     async def leave(self) -> None:
         if self.member_id:
@@ -129,7 +131,8 @@ class EagerMember(Member):
             protocols=[protocol],
         )
         timeout_s = self.group.rules.rebalance_s + JOIN_GRACE_S
-        answered = await self.call(join_group, JOIN_V, request, JOIN_CODES, timeout_s)
+        codes = JOIN_CODES | OTHER_TYPE if self.group.changes_type else JOIN_CODES
+        answered = await self.call(join_group, JOIN_V, request, codes, timeout_s)
         if answered is None:
             return None
         code, answer = answered
@@ -138,15 +141,16 @@ class EagerMember(Member):
         self.trouble(code)
         if code is not ErrorCode.NONE:
             return None
-        self.ledger.reached(self.name, self.era, answer.generation_id)
+        before = self.group_era
         self.member_id, self.era = answer.member_id, answer.generation_id
+        self.ledger.reached(self.name, before, self.group_era)
         return answer  # type: ignore[no-any-return]
 
     async def _sync(self, joined: join_group.JoinGroupResponse) -> None:
         shares: dict[str, frozenset[int]] = {}
         if joined.leader == self.member_id and not joined.skip_assignment:
             shares = self.share({each.member_id: _owned(each.metadata) for each in joined.members})
-            self.ledger.made(self.era, shares)
+            self.ledger.made(self.group_era, shares)
         request = sync_group.SyncGroupRequest(
             group_id=self.group.name,
             generation_id=self.era,
@@ -169,9 +173,9 @@ class EagerMember(Member):
         code, answer = answered
         self.trouble(code)
         if code is ErrorCode.NONE:
-            self.ledger.answered_in(self.era, self.name, "SyncGroup", sent_s)
+            self.ledger.answered_in(self.group_era, self.name, "SyncGroup", sent_s)
             partitions = frozenset(number for _, number in assigned(answer.assignment) or ())
-            self.ledger.assigned(self.era, self.name, partitions, self.now_s)
+            self.ledger.assigned(self.group_era, self.name, partitions, self.now_s)
             self.is_joined = True
             self.beats_next()
             await self.take(partitions)

@@ -30,6 +30,8 @@ REQUEST_TIMEOUTS_S: Final = (1.0, 4.0, 30.0)
 """Each client has one of them. With a short one it repeats what is still on its way."""
 BACK_MAX: Final = 100
 """Offsets by which a reader goes back. At the end all is read once more."""
+PAUSES_MAX: Final = 20
+"""Times the mean."""
 BURST: Final = 8
 """Works of a client without a long pause between them."""
 CONNECT_TIMEOUT_S: Final = 3.0
@@ -144,8 +146,9 @@ class Client:
         """Before its next work. It works in bursts, as what meets a fault is many requests or none."""
         between_bursts = self.chance.random() < 1 / BURST
         mean_s = self.pace_s * (BURST - 1 if between_bursts else 1 / BURST)
+        pause_s = min(self.chance.expovariate(1 / mean_s), PAUSES_MAX * self.pace_s)
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self.chance.expovariate(1 / mean_s)):
+            async with asyncio.timeout(pause_s):
                 await self.world.stopped.wait()
 
     def patience_ms(self) -> int:

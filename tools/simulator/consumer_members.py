@@ -17,6 +17,8 @@ LEAVES: Final = -1
 LEAVES_FOR_A_WHILE: Final = -2
 ASSIGNORS: Final = (None, "uniform", "range")
 CODES: Final = LOADING | {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH}
+OTHER_TYPE: Final = frozenset({ErrorCode.GROUP_ID_NOT_FOUND})
+"""Until the last classic member is gone."""
 STATIC_CODES: Final = CODES | {ErrorCode.UNRELEASED_INSTANCE_ID}
 """A static member that died has its place until its session ends."""
 
@@ -64,7 +66,7 @@ class ConsumerMember(Member):
 
     def trouble(self, code: ErrorCode) -> None:
         match code:
-            case ErrorCode.UNKNOWN_MEMBER_ID | ErrorCode.FENCED_MEMBER_EPOCH:
+            case ErrorCode.UNKNOWN_MEMBER_ID | ErrorCode.FENCED_MEMBER_EPOCH | ErrorCode.GROUP_ID_NOT_FOUND:
                 self.ledger.expelled(self.name, code.name, self.now_s)
                 self.forget()
                 self.era, self._told = JOINS, None
@@ -94,17 +96,19 @@ class ConsumerMember(Member):
             topic_partitions=owned,
         )
         codes = CODES if self.seat.instance_id is None else STATIC_CODES
+        codes |= OTHER_TYPE if self.group.changes_type else frozenset()
         return await self.call(consumer_group_heartbeat, VERSION, request, codes)
 
     async def _take(self, answer: consumer_group_heartbeat.ConsumerGroupHeartbeatResponse) -> None:
-        self.ledger.reached(self.name, self.era, answer.member_epoch)
+        before = self.group_era
         self.era, self.is_joined = answer.member_epoch, True
+        self.ledger.reached(self.name, before, self.group_era)
         if answer.assignment is None:
             return
         topics = answer.assignment.topic_partitions
         partitions = frozenset(number for topic in topics for number in topic.partitions)
         self._topic_id = topics[0].topic_id if topics else self._topic_id
-        self.ledger.holds(self.era, self.name, partitions, self.now_s)
+        self.ledger.holds(self.group_era, self.name, partitions, self.now_s)
         if self.assigned - partitions:
             await self.commit()
         if not self.is_joined:

@@ -1,4 +1,7 @@
-"""The groups of a run: a classic one, and one by KIP-848. Their seats and kinds are drawn by the seed."""
+"""The groups of a run: a classic one, one by KIP-848, and one that changes its type.
+
+The seed draws their kinds and seats.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +26,12 @@ SEATS_MAX: Final = 4
 STATIC_SHARE: Final = 0.3
 REBALANCE_S: Final = 20.0
 SESSION: Final = "group_consumer_session_timeout_ms"
-KINDS: Final[Mapping[str, tuple[type[Member], ...]]] = {
-    "group-0": (EagerMember, CooperativeMember),
-    "group-1": (ConsumerMember,),
+KINDS: Final[Mapping[str, tuple[tuple[type[Member], ...], ...]]] = {
+    "group-0": ((EagerMember,), (CooperativeMember,)),
+    "group-1": ((ConsumerMember,),),
+    "group-2": ((EagerMember, ConsumerMember), (ConsumerMember, CooperativeMember)),
 }
+"""Of each group: one of these, whose kinds take turns."""
 NAMES: Final = [
     name for group in KINDS for name in (group, *(f"{group}-{seat}" for seat in range(SEATS_MAX)))
 ]
@@ -46,16 +51,18 @@ class Groups:
     ) -> list[tuple[str, Coroutine[object, object, None]]]:
         """By the name of the client."""
         found = []
-        for name, kinds in KINDS.items():
-            group = self._group(name, kinds, without)
+        for name, choices in KINDS.items():
+            group = self._group(name, choices, without)
             if group.seats and name not in without:
                 self.all.append(group)
                 found += group.parts(writers, patience_s)
         return found
 
-    def _group(self, name: str, kinds: Sequence[type[Member]], without: Container[str]) -> Group:
+    def _group(
+        self, name: str, choices: Sequence[tuple[type[Member], ...]], without: Container[str]
+    ) -> Group:
         chance = random.Random(f"{name} kinds {self.world.seed}")
-        kind, count = chance.choice(kinds), chance.randint(SEATS_MIN, SEATS_MAX)
+        kinds, count = chance.choice(choices), chance.randint(SEATS_MIN, SEATS_MAX)
         default_ms: int = CoordinatorSettings.model_fields[SESSION].default
         session_s = self.world.settings.get(SESSION, default_ms) / 1_000
         seats = [self._seat(f"{name}-{number}", chance) for number in range(count)]
@@ -63,11 +70,11 @@ class Groups:
             name=name,
             world=self.world,
             records=self.records,
-            kind=kind,
+            kinds=kinds,
             rules=Rules(session_s=session_s, rebalance_s=REBALANCE_S),
             partitions=self.partitions,
             judge=self.client(name),
-            ledger=Ledger(name, session_s, eras_by_partition=kind is ConsumerMember),
+            ledger=Ledger(name, session_s, eras_by_partition=ConsumerMember in kinds),
             seats=[seat for seat in seats if seat.name not in without],
         )
 
@@ -83,6 +90,7 @@ class Groups:
         ledgers = [group.ledger for group in self.all]
         fates = sum((group.fates for group in self.all), Counter[Fate]())
         return {
+            "changes of type": sum(group.turn for group in self.all),
             "rebalances": sum(len(each.eras) for each in ledgers),
             "commits of members": sum(each.acknowledged for each in ledgers),
             "refused commits": sum(each.refused for each in ledgers),

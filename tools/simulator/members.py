@@ -33,6 +33,9 @@ WORK_S: Final = (0.05, 0.5)
 ABSENT_S: Final = (0.0, 10.0)
 SLOW_SESSIONS: Final = (0.3, 2.5)
 """How long a slow member says nothing, in session timeouts."""
+TURN_S: Final = 25.0
+"""Mean time between two changes of a group's type."""
+ERAS_PER_TURN: Final = 1_000_000
 COMMIT_SHARE: Final = 0.5
 """How often a member commits after a Fetch."""
 
@@ -105,6 +108,7 @@ class Member(ABC):
     def __init__(self, group: Group, seat: Seat) -> None:
         self.group, self.seat = group, seat
         self.ledger = group.ledger
+        self.turn = group.turn
         self.member_id = ""
         self.era = self.first_era
         self.is_joined = False
@@ -143,12 +147,17 @@ class Member(ABC):
         return self.group.world.loop.time()
 
     @property
+    def group_era(self) -> int:
+        """Its era, among those of all types that the group has had."""
+        return self.turn * ERAS_PER_TURN + self.era
+
+    @property
     def is_placed(self) -> bool:
         """Whether it reads what it owns."""
         return self.is_joined and self.assigned == self._readers.keys()
 
     async def live(self) -> None:
-        while not self.group.is_over:
+        while not self.group.is_over and self.turn == self.group.turn:
             if not self.is_joined or self.now_s >= self._beat_due_s:
                 await self.beat()
             await self._place()
@@ -157,14 +166,20 @@ class Member(ABC):
             if fate is Fate.DIE:
                 break
             if fate is Fate.LEAVE:
-                await self.commit()
-                await self.leave()
+                await self._depart()
                 break
             if fate is Fate.ARE_SLOW:
                 await asyncio.sleep(self.group.rules.session_s * self.seat.chance.uniform(*SLOW_SESSIONS))
             if fate is Fate.ARE_SLOW or self.seat.chance.random() < COMMIT_SHARE:
                 await self.commit()
+        else:
+            if self.turn != self.group.turn:
+                await self._depart()
         self._end()
+
+    async def _depart(self) -> None:
+        await self.commit()
+        await self.leave()
 
     def _fate(self) -> Fate:
         if self.now_s < self._fate_due_s or self.group.world.stopping:
@@ -225,7 +240,7 @@ class Member(ABC):
         code, found = await self.group.offsets(self.seat.calls, new, *self.asks_as)
         for partition, offset in found.items():
             begin = max(offset, 0)
-            self.ledger.begun(partition, begin, self.era)
+            self.ledger.begun(partition, begin, self.group_era)
             self._done[partition] = begin
             self._readers[partition] = Reader(self.seat.fetches, self.group.records, partition, begin)
         if code is not ErrorCode.NONE:
@@ -265,7 +280,7 @@ class Member(ABC):
         }
         if not offsets:
             return
-        commits = {each: Commit(offset, self.era, self.now_s) for each, offset in offsets.items()}
+        commits = {each: Commit(offset, self.group_era, self.now_s) for each, offset in offsets.items()}
         for partition, commit in commits.items():
             self.ledger.commit_sent(partition, commit)
         parts = [
@@ -304,12 +319,15 @@ class Group:
     name: str
     world: World
     records: Records
-    kind: Callable[[Group, Seat], Member]
+    kinds: Sequence[Callable[[Group, Seat], Member]]
+    """One after another, again and again: a group that is empty may change its type."""
     rules: Rules
     partitions: int
     judge: Client
     ledger: Ledger
     seats: Sequence[Seat]
+    turn: int = 0
+    """How often the group has changed its type."""
     is_over: bool = False
     fates: Counter[Fate] = field(default_factory=Counter)
 
@@ -322,10 +340,14 @@ class Group:
             (self.name, self._judge(writers, patience_s)),
         ]
 
+    @property
+    def changes_type(self) -> bool:
+        return len(self.kinds) > 1
+
     async def _sit(self, seat: Seat) -> None:
         while not self.is_over:
             seat.lives += 1
-            seat.member = self.kind(self, seat)
+            seat.member = self.kinds[self.turn % len(self.kinds)](self, seat)
             await seat.member.live()
             if not self.world.stopping:
                 await asyncio.sleep(seat.chance.uniform(*ABSENT_S))
@@ -373,6 +395,8 @@ class Group:
         while not self.world.stopping:
             await asyncio.sleep(BEAT_S)
             await self.offsets(self.judge, everywhere)
+            if self.changes_type and self.judge.chance.random() < BEAT_S / TURN_S:
+                self.turn += 1
         why: list[str] = ["the producers are not done"]
         try:
             async with asyncio.timeout(patience_s):

@@ -65,8 +65,8 @@ def drawn(
     instances: int = 2,
     faults: bool = True,
     restores: bool = False,
-    pace_s: float | None = None,
     empties: bool = False,
+    pace_s: float | None = None,
 ) -> Plan:
     """`pace_s`: instead of the one that the seed draws.
 
@@ -81,8 +81,8 @@ def drawn(
         seed=seed,
         seconds=seconds,
         instances=instances,
-        pace_s=drawn_pace_s if pace_s is None else pace_s,
         partitions=random.Random(f"partitions {seed}").choice((4, 12)),
+        pace_s=drawn_pace_s if pace_s is None else pace_s,
         settings=drawn_settings(random.Random(f"settings {seed}")),
         faults=drawn_faults(seed, seconds, nodes, every_s, last_s) if faults else (),
         without=tuple(

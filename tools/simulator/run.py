@@ -36,6 +36,8 @@ SETTLE_S: Final = 180.0
 """In which each client must have its answer, once no fault lasts any more."""
 MARGIN_S: Final = 10.0
 """By which a group says earlier what it waits for."""
+REQUEST_S: Final = 30.0
+"""No request is held for longer."""
 COLLECT_EVERY_S: Final = 60.0
 COLLECT_ALL_EVERY: Final = 15
 
@@ -80,6 +82,8 @@ class _Story:
     records: Records = field(init=False)
     running: list[asyncio.Task[None]] = field(default_factory=list)
     """Clients that go on until the world stops."""
+    writers: list[asyncio.Task[None]] = field(default_factory=list)
+    """Those of them that write to TOPIC."""
     snapshots: list[State] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -96,7 +100,7 @@ class _Story:
             plan.partitions,
             plan.instances,
             random.Random(f"lasting {plan.seed}"),
-            lambda name, work: self._run(name, work(client(name))),
+            lambda name, work: self.writers.append(self._run(name, work(client(name)))),
         )
 
     async def tell(self) -> Outcome:
@@ -127,12 +131,11 @@ class _Story:
         await _as(world, "maker", create(self.maker, TOPIC, plan.partitions))
         await _as(world, "maker", self.actors.prepare(self.maker))
         without = left_out(plan)
-        writers = []
         for kind, name in client_names():
             if kind in CLIENTS and name not in without:
                 task = self._run(name, CLIENTS[kind].begin(world, plan, self.records, name))
-                writers += [task] * (kind == "producer")
-        for name, part in self.groups.parts(without, writers, SETTLE_S - MARGIN_S):
+                self.writers += [task] * (kind == "producer")
+        for name, part in self.groups.parts(without, self.writers, SETTLE_S - MARGIN_S):
             self._run(name, part)
         for name, part in self.actors.parts(without):
             self._run(name, part)
@@ -165,11 +168,22 @@ class _Story:
         await _as(world, "maker", self.actors.judge(maker))
         if records.history.acknowledged and not records.values:
             records.broken.append("nothing was read")
-        records.broken += [
+        records.broken += await _left_over(world)
+
+
+async def _left_over(world: World) -> list[str]:
+    """What is held when nothing is under way: requests whose clients are gone are held until their deadlines."""
+    end_s, found = world.loop.time() + REQUEST_S, [""]
+    while found:
+        found = [
             f"left over: {node}: {each}"
             for node, service in world.services.items()
             for each in left_over(service)
         ]
+        if world.loop.time() > end_s:
+            break
+        await asyncio.sleep(1)
+    return found
 
 
 async def _collect() -> None:

@@ -14,7 +14,7 @@ import argparse
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -106,10 +106,7 @@ class Shrinking:
     def _clients(self) -> None:
         names = [name for _, name in client_names() if name not in left_out(self.kept.plan)]
 
-        def still(rest: Sequence[str]) -> bool:
-            return self._try(without=tuple(name for _, name in client_names() if name not in rest))
-
-        fewer(names, still)
+        fewer(names, lambda rest: self._try(without=_all_but(rest)))
 
     def _sooner(self) -> None:
         faults = self.kept.plan.faults
@@ -134,6 +131,14 @@ class Shrinking:
         self._try(instances=1)
         self._try(partitions=PARTITIONS)
         self._try(lasting="")
+
+
+def _all_but(kept: Collection[str]) -> tuple[str, ...]:
+    """Other clients than these: whole kinds, and names of the others."""
+    kinds = {kind for kind, name in client_names() if name in kept}
+    return tuple(
+        dict.fromkeys(name if kind in kinds else kind for kind, name in client_names() if name not in kept)
+    )
 
 
 def _end_s(fault: Fault) -> float:

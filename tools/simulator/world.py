@@ -81,7 +81,7 @@ def drawn_settings(chance: random.Random) -> dict[str, int]:
         "settle_ms": chance.choice((2_000, 10_000, 60_000, 900_000)),
         "bundle_grace_ms": 120_000,
         "produce_timeout_min_ms": chance.choice((0, 5_000)),
-        "produce_pipeline_max": chance.choice((1, 4)),
+        "produce_pipeline_max": chance.choice((1, 4, 16)),
         "cache_bytes": chance.choice((1 << 16, 128 << 20)),
         "memory_bytes": 64 << 20,
         "group_consumer_session_timeout_ms": chance.choice((6_000, 10_000)),
@@ -110,14 +110,14 @@ class World:
     instances: dict[str, Instance] = field(default_factory=dict)
     """By node: the newest process."""
     running: dict[str, tuple[Process[Any], asyncio.Task[int]]] = field(default_factory=dict)
-    stopped: asyncio.Event = field(default_factory=asyncio.Event)
-    """Clients end what they do, and judge."""
     skewed: set[str] = field(default_factory=set)
     """Nodes whose clock has been wrong."""
     services: dict[str, ProduceService] = field(default_factory=dict)
     """Of produce: their insides, by node."""
     slow: dict[str, tuple[float, float]] = field(default_factory=dict)
     """By node: how long each message from and to it takes, in seconds, while its network is slow."""
+    stopped: asyncio.Event = field(default_factory=asyncio.Event)
+    """Clients end what they do, and judge."""
     broken: list[str] = field(default_factory=list)
     """Laws that a process has broken."""
 
