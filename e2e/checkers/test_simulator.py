@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -14,26 +15,29 @@ from tools.simulator.clients import Records
 from tools.simulator.plan import load
 from tools.simulator.shrink import KEPT, mutant_named
 
-SEEDS = (
-    ("1", ("--seconds", "20", "--pace", "2")),
-    ("2", ("--seconds", "20", "--pace", "2", "--restore")),
-    ("4", ("--seconds", "20", "--pace", "1")),
+RUNS = (
+    ("--seed 1 --seconds 20 --pace 1 --lasting= --without transactions,shortened", "rebalances"),
+    ("--seed 7 --seconds 15 --pace 2 --lasting= --restore --without group,transactions", "acknowledged"),
+    ("--seed 3 --seconds 20 --pace 1 --lasting= --without group,churner", "transactions committed"),
+    (
+        "--seed 8 --seconds 9 --pace 2 --lasting 'the store takes no PUT' --without group,transactions,churner",
+        "acknowledged",
+    ),
 )
+"""Flags, and what clients must have done more than a few times. Each run has other kinds of clients."""
+FEW = 5
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(("seed", "flags"), SEEDS)
-def test_no_law_is_broken_under_faults(seed: str, flags: tuple[str, ...]) -> None:
-    outcome = run(["--seed", seed, *flags])
+@pytest.mark.parametrize(("flags", "done"), RUNS, ids=[flags for flags, _ in RUNS])
+def test_no_law_is_broken_under_faults(flags: str, done: str) -> None:
+    outcome = run(shlex.split(flags))
     assert not outcome.broken
-    sent, acknowledged, read = (outcome.counts[name] for name in ("records sent", "acknowledged", "read"))
-    assert sent >= acknowledged > 50
-    assert read > acknowledged
-    assert outcome.counts["rebalances"] > 5
-    assert outcome.counts["commits of members"] > 20
-    assert outcome.counts["transactions committed"] > 5
-    assert outcome.counts["records copied exactly once"] > 5
-    assert sum(outcome.faults.values()) > 1
+    counts = outcome.counts
+    assert counts["records sent"] >= counts["acknowledged"] > FEW
+    assert counts["read"] > counts["acknowledged"]
+    assert counts[done] > FEW
+    assert sum(outcome.faults.values()) > 0
 
 
 @pytest.mark.timeout(600)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from tools.simulator.faults import AT_ONCE_MAX, KINDS
-from tools.simulator.plan import Kept, drawn, dump, load
-from tools.simulator.run import client_names
+from tools.simulator.plan import LEFT_OUT, Kept, drawn, dump, load
+from tools.simulator.run import client_names, left_out
 from tools.simulator.world import nodes_of
 
 SEEDS = range(1, 40)
@@ -48,6 +49,16 @@ def test_a_kind_that_is_new_changes_no_other_fault(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(KINDS, "sleep", KINDS["kill"])
     after = drawn(3, 3_000.0).faults
     assert sum(fault in after for fault in before) > 0.8 * len(before)
+
+
+def test_each_kind_of_client_runs_in_many_seeds_and_is_left_out_in_many() -> None:
+    kinds = {kind for kind, _ in client_names()}
+    assert set(LEFT_OUT) < kinds
+    for kind in LEFT_OUT:
+        runs = [kind not in drawn(seed, 30.0).without for seed in SEEDS]
+        assert 10 < sum(runs) < len(runs) - 5, kind
+    plan = replace(drawn(1, 30.0), without=("group", "reader-2"))
+    assert {name.partition("-")[0] for name in left_out(plan)} == {"group", "reader"}
 
 
 def test_names_of_processes_and_clients_are_unique() -> None:

@@ -15,7 +15,7 @@ import msgspec
 
 from tools.simulator.lasting import TROUBLES
 from tools.simulator.plan import Kept, Plan, drawn, dump, load
-from tools.simulator.run import client_names, simulate
+from tools.simulator.run import simulate
 
 ADDR_NO_RANDOMIZE: Final = 0x0040000
 
@@ -41,8 +41,9 @@ def _plan(chosen: argparse.Namespace) -> Plan:
     )
     if chosen.lasting is not None:
         plan = replace(plan, lasting=chosen.lasting)
-    left_out = chosen.without.split(",")
-    return replace(plan, without=tuple(name for kind, name in client_names() if kind in left_out))
+    if chosen.without is None:
+        return plan
+    return replace(plan, without=tuple(kind for kind in chosen.without.split(",") if kind))
 
 
 def main() -> int:
@@ -60,7 +61,9 @@ def main() -> int:
     )
     options.add_argument("--pace", type=float, help="mean seconds between two requests of a client")
     options.add_argument(
-        "--without", default="", metavar="KINDS", help="clients that do not run: reader,churner"
+        "--without",
+        metavar="KINDS",
+        help="clients that do not run: reader,churner; '' for none; without it, the seed draws them",
     )
     options.add_argument("--plan", type=Path, metavar="FILE", help="runs a kept plan; no seed draws one")
     options.add_argument("--print-plan", action="store_true", help="instead of a run: what the seed draws")

@@ -28,13 +28,15 @@ from tools.simulator.world import FRONT_DOOR, KAFKA_PORT, World
 TOPIC: Final = "orders"
 REQUEST_TIMEOUTS_S: Final = (1.0, 4.0, 30.0)
 """Each client has one of them. With a short one it repeats what is still on its way."""
+BACK_MAX: Final = 100
+"""Offsets by which a reader goes back. At the end all is read once more."""
+PAUSES_MAX: Final = 20
+"""Times the mean."""
 BURST: Final = 8
 """Works of a client without a long pause between them."""
 CONNECT_TIMEOUT_S: Final = 3.0
 WAIT_MAX_S: Final = 5.0
 """Of a Fetch at the end of a log."""
-PAUSES_MAX: Final = 5
-"""Times the mean."""
 PRODUCE_TIMEOUTS_MS: Final = (500, 5_000, 20_000)
 RETRY_S: Final = (0.05, 0.5)
 PRODUCE_V, FETCH_V, LIST_V, CREATE_V, INIT_V = 9, 12, 7, 5, 4
@@ -302,15 +304,16 @@ class Reader:
     """Kafka's number of the isolation level: 1 is read_committed."""
     bytes_max: int = FETCH_BYTES
     """Of an answer."""
-    goes_back: float = 0.01
-    """How often, after an answer, it begins anew at an offset that it has passed."""
+    goes_back: float = 0.1
+    """How often, at the end of the log, it begins anew at an offset that it has passed."""
 
     async def run(self) -> None:
         while not self.client.world.stopping:
+            before = self.offset
             if not await self.step(self.client.patience_ms()):
                 await self.client.rest()
-            if self.client.chance.random() < self.goes_back:
-                self.offset = self.client.chance.randint(0, self.offset)
+            elif self.offset == before and self.client.chance.random() < self.goes_back:
+                self.offset = self.client.chance.randint(max(0, before - BACK_MAX), before)
 
     async def step(self, wait_ms: int = 500) -> bool:
         """One Fetch; whether it was answered."""

@@ -24,6 +24,16 @@ FAULTS_EVERY_S: Final = (1.0, 2.0, 4.0)
 FAULTS_LAST_S: Final = (1.0, 3.0, 6.0)
 
 
+LEFT_OUT: Final[Mapping[str, float]] = {
+    "group": 0.5,
+    "transactions": 0.5,
+    "shortened": 0.3,
+    "churner": 0.3,
+    "committer": 0.3,
+}
+"""The share of seeds in which the clients of a kind do not run: a seed that has few kinds goes deeper into them."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     seed: int
@@ -38,7 +48,7 @@ class Plan:
     """Of all services. Others have their defaults."""
     faults: tuple[Fault, ...] = ()
     without: tuple[str, ...] = ()
-    """Clients that do not run."""
+    """Kinds and names of clients that do not run."""
     lasting: str = ""
     """The trouble that lasts, behind the faults; see `lasting.TROUBLES`. "": none."""
     lasting_s: float = 60.0
@@ -75,6 +85,11 @@ def drawn(
         pace_s=drawn_pace_s if pace_s is None else pace_s,
         settings=drawn_settings(random.Random(f"settings {seed}")),
         faults=drawn_faults(seed, seconds, nodes, every_s, last_s) if faults else (),
+        without=tuple(
+            kind
+            for kind, share in LEFT_OUT.items()
+            if random.Random(f"without {kind} {seed}").random() < share
+        ),
         lasting=lasting if faults else "",
         snapshot_s=snapshot_s if restores else None,
         empties=empties,

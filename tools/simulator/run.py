@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import itertools
 import logging
 import random
 from collections import Counter
@@ -38,6 +39,7 @@ MARGIN_S: Final = 10.0
 REQUEST_S: Final = 30.0
 """No request is held for longer."""
 COLLECT_EVERY_S: Final = 60.0
+COLLECT_ALL_EVERY: Final = 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +61,14 @@ def simulate(plan: Plan, say: Callable[[str], None], log_level: int = logging.WA
     asyncio.set_event_loop(loop)
     gc.collect()
     gc.disable()  # it would run finalizers at moments that depend on the rest of the process
+    gc.freeze()  # what was imported is not looked at again
     try:
         with replaced(SeededMachine(loop, plan.seed)):
             world = World(loop, plan.seed, plan.settings, say)
             with captured(loop, world.note, log_level, world.broken):
                 return loop.run_until_complete(_Story(world, plan).tell())
     finally:
+        gc.unfreeze()
         gc.enable()
         asyncio.set_event_loop(None)
 
@@ -126,13 +130,14 @@ class _Story:
         world, plan = self.world, self.plan
         await _as(world, "maker", create(self.maker, TOPIC, plan.partitions))
         await _as(world, "maker", self.actors.prepare(self.maker))
+        without = left_out(plan)
         for kind, name in client_names():
-            if kind in CLIENTS and name not in plan.without:
+            if kind in CLIENTS and name not in without:
                 task = self._run(name, CLIENTS[kind].begin(world, plan, self.records, name))
                 self.writers += [task] * (kind == "producer")
-        for name, part in self.groups.parts(plan.without, self.writers, SETTLE_S - MARGIN_S):
+        for name, part in self.groups.parts(without, self.writers, SETTLE_S - MARGIN_S):
             self._run(name, part)
-        for name, part in self.actors.parts(plan.without):
+        for name, part in self.actors.parts(without):
             self._run(name, part)
         if plan.snapshot_s is not None:
             self._run("snapshot", remember(world, plan.snapshot_s, self.snapshots))
@@ -182,9 +187,13 @@ async def _left_over(world: World) -> list[str]:
 
 
 async def _collect() -> None:
-    while True:
+    """What survives once is looked at again only now and then: there is more and more of it."""
+    for number in itertools.count(1):
         await asyncio.sleep(COLLECT_EVERY_S)
+        if number % COLLECT_ALL_EVERY == 0:
+            gc.unfreeze()
         gc.collect()
+        gc.freeze()
 
 
 def _as(world: World, node: str, work: object) -> asyncio.Task[None]:
@@ -254,6 +263,11 @@ def client_names() -> list[tuple[str, str]]:
     ]
     found += [("group", name) for name in GROUP_CLIENTS]
     return found + [(cast.KIND, name) for name in cast.NAMES]
+
+
+def left_out(plan: Plan) -> tuple[str, ...]:
+    """The names of clients that do not run."""
+    return tuple(name for kind, name in client_names() if kind in plan.without or name in plan.without)
 
 
 async def _write_more(world: World, plan: Plan) -> None:

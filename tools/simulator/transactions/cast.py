@@ -61,7 +61,6 @@ PACES_S: Final = (0.3, 1.0)
 slower."""
 ANSWER_BYTES: Final = (1, 3_000, 30_000, FETCH_BYTES)
 """Each reader has one of them."""
-GOES_BACK: Final = 0.05
 KEYS: Final = Keyspace()
 WORN_PRODUCER: Final = 1 << 40
 WORN_LEFT_MAX: Final = 12
@@ -123,7 +122,6 @@ class Cast:
             partition,
             isolation=isolation,
             bytes_max=client.chance.choice(ANSWER_BYTES),
-            goes_back=GOES_BACK,
             book=self.book,
         )
 
