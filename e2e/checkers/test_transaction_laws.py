@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 from kafscale.wire.schema.fetch import FetchResponseAbortedTransaction
 
-from tools.simulator.transactions.history import Book, Outcome, Place, Session, Transaction, Written
+from tools.simulator.transactions.history import WORN, Book, Outcome, Place, Session, Transaction, Written
 from tools.simulator.transactions.laws import Entry, Judgement
 from tools.simulator.transactions.reader import Aborting
 
@@ -189,6 +189,19 @@ def test_epochs_never_fall_and_no_two_producers_have_one(book: Book) -> None:
     assert laws(book.broken) == {"one epoch, two producers", "epoch fell"}
     book.has_epoch(first, PRODUCER + 1, 9)
     assert "another producer id" in laws(book.broken)
+
+
+def test_an_id_whose_epochs_are_used_up_gets_one_more_producer_id(book: Book) -> None:
+    book.producers[WORN] = [1]
+    for number, (producer_id, epoch) in enumerate([(1, 32_766), (2, 0), (2, 1)]):
+        found = Session(WORN, f"w#{number}", 10.0)
+        ask = book.asks_init(found, 10.0 * number)
+        ask.answered_s = 10.0 * number + 1
+        book.begins(found, ask, producer_id, epoch)
+    assert book.broken == []
+    assert [book.replaced_s(each) for each in book.sessions] == [11.0, 21.0, float("inf")]
+    book.has_epoch(book.sessions[-1], 3, 0)
+    assert laws(book.broken) == {"another producer id"}
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ the end, and now and then begin anew.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -27,6 +28,8 @@ from tools.simulator.world import FRONT_DOOR, KAFKA_PORT, World
 TOPIC: Final = "orders"
 REQUEST_TIMEOUTS_S: Final = (1.0, 4.0, 30.0)
 """Each client has one of them. With a short one it repeats what is still on its way."""
+BURST: Final = 8
+"""Works of a client without a long pause between them."""
 CONNECT_TIMEOUT_S: Final = 3.0
 WAIT_MAX_S: Final = 5.0
 """Of a Fetch at the end of a log."""
@@ -138,9 +141,13 @@ class Client:
         await asyncio.sleep(self.chance.uniform(*RETRY_S))
 
     async def pause(self) -> None:
-        """Before its next work."""
-        pause_s = self.chance.expovariate(1 / self.pace_s)
-        await asyncio.sleep(min(pause_s, PAUSES_MAX * self.pace_s))
+        """Before its next work. It works in bursts, as what meets a fault is many requests or none."""
+        between_bursts = self.chance.random() < 1 / BURST
+        mean_s = self.pace_s * (BURST - 1 if between_bursts else 1 / BURST)
+        pause_s = min(self.chance.expovariate(1 / mean_s), PAUSES_MAX * self.pace_s)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(pause_s):
+                await self.world.stopped.wait()
 
     def patience_ms(self) -> int:
         """How long it may ask a server to wait: it would not hear a later answer."""

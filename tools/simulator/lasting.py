@@ -1,7 +1,7 @@
-"""One trouble that lasts, after all other faults: the store takes no PUT, an object is lost, or etcd is full.
+"""One trouble that lasts, after all other faults: the store takes no PUT, objects are lost, or etcd is full.
 
 Nothing else goes wrong meanwhile, so laws about time can be judged. What refuses gets few claims. Readers are served
-while only writes are refused. A bystander, that is a partition without a record in the lost object, is written as ever.
+while only writes are refused. A bystander, that is a partition without a record in a lost object, is written as ever.
 """
 
 from __future__ import annotations
@@ -18,14 +18,16 @@ from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import delete_records
 
 from tools.simulator.clients import TOPIC, Client, Producer, Records, create, judge
-from tools.simulator.lost_objects import KEYS, Loss, give_back, heads, lose, named
+from tools.simulator.lost_objects import KEYS, Loss, give_back, heads, lose, places
 from tools.simulator.world import World
 
 BYSTANDERS: Final = "bystanders"
 BYSTANDERS_COUNT: Final = 4
-CROWD: Final = 12
+CROWD: Final = 16
+CROWD_PACE_S: Final = 0.5
 CROWD_S: Final = 8.0
-"""Before the object is lost."""
+"""Before the objects are lost."""
+LOST_AT_ONCE: Final = 8
 RECOVERY_S: Final = 20.0
 """After the faults, before the trouble begins."""
 CLAIMS_MAX: Final = 10
@@ -34,7 +36,6 @@ SILENCE_MAX_S: Final = 30.0
 """Of a bystander, and of a reader. A PUT of a thin store takes some seconds."""
 THIN_S: Final = (0.2, 3.0)
 BYSTANDER_PACE_S: Final = 1.0
-CROWD_PACE_S: Final = 0.3
 PATIENCE_MS: Final = 20_000
 LOOK_S: Final = 1.0
 DELETE_RECORDS_V: Final = 1
@@ -82,57 +83,52 @@ class Lasting:
         if claims > CLAIMS_MAX * self.instances:
             self.records.broken.append(f"claims: {claims} in {lasts_s:.0f} s in which the store took no PUT")
 
-    # -- an object is lost -----------------------------------------------------------------------------
+    # -- objects are lost ------------------------------------------------------------------------------
 
-    async def object_lost(self, lasts_s: float) -> None:
-        loss = await self._lost(lasts_s, {BYSTANDERS})
-        if loss is not None:
+    async def objects_lost(self, lasts_s: float) -> None:
+        for loss in await self._lost(lasts_s, {BYSTANDERS}):
             give_back(self.world, loss)
 
-    async def object_lost_for_good(self, lasts_s: float) -> None:
+    async def objects_lost_for_good(self, lasts_s: float) -> None:
         """In the end an operator deletes the records of the partitions that name it, as docs/protocol/damage.md says.
         Those are excused, and no others."""
         others = {head.topic for head in heads(self.world).values() if head.topic != TOPIC}
-        loss = await self._lost(lasts_s, others | {BYSTANDERS})
-        if loss is None:
-            return
-        if KEYS.parse_bundle(loss.key) is None or loss.how == "is damaged":
-            give_back(self.world, loss)
-            return
-        self.world.store.objects.give_back(loss.kept)
-        places = named(self.world).get(loss.key, [])
-        self.world.store.objects.lose(loss.key)
-        for (_, partition), seg in places:
-            self.records.starts[partition] = max(seg.end, self.records.starts.get(partition, 0))
-            self.world.note(f"** the records of {TOPIC}/{partition} below {seg.end} are deleted")
+        starts = self.records.starts
+        for loss in await self._lost(lasts_s, others | {BYSTANDERS}):
+            if KEYS.parse_bundle(loss.key) is None:
+                give_back(self.world, loss)
+                continue
+            self.world.store.objects.discard(loss.key)
+            for (_, partition), seg in places(self.world).get(loss.key, []):
+                starts[partition] = max(seg.end, starts.get(partition, 0))
+        for partition, end in starts.items():
+            self.world.note(f"** the records of {TOPIC}/{partition} below {end} are deleted")
 
-            async def delete(client: Client, partition: int = partition, end: int = seg.end) -> None:
+            async def delete(client: Client, partition: int = partition, end: int = end) -> None:
                 await delete_below(client, TOPIC, partition, end)
 
             self.begin(f"operator-{partition}", delete)
 
-    async def _lost(self, lasts_s: float, others: set[str]) -> Loss | None:
-        """`others`: topics that have no record in the object."""
+    async def _lost(self, lasts_s: float, others: set[str]) -> list[Loss]:
+        """`others`: topics that have no record in the objects."""
         await self._begin_bystanders()
         self.world.store.put_s = THIN_S
         for number in range(CROWD):
             self.begin(f"crowd-{number}", self._crowd)
         await asyncio.sleep(CROWD_S)
         spared = frozenset(where for where, head in heads(self.world).items() if head.topic in others)
-        loss = lose(self.world, self.chance, spared, most=True)
-        if loss is None:
-            self.world.store.put_s = None
-            return None
-        self.records.counts["partitions with a lost object"] += len(loss.touched)
+        found = [lose(self.world, self.chance, spared, most=True) for _ in range(LOST_AT_ONCE)]
+        lost = [loss for loss in found if loss is not None]
+        self.records.counts["lost objects"] += len(lost)
         answered = self.bystanders.answered.copy()
         async for _ in self._looks(lasts_s):
             self._not_silent(
                 self.bystanders.answered,
                 answered,
-                f"no Produce is answered, while only {loss.key} {loss.how}",
+                f"no Produce is answered, while only {[loss.key for loss in lost]} are lost",
             )
         self.world.store.put_s = None
-        return loss
+        return lost
 
     async def _begin_bystanders(self) -> None:
         for number in range(BYSTANDERS_COUNT):
@@ -205,7 +201,7 @@ async def delete_below(client: Client, topic: str, partition: int, offset: int) 
 
 TROUBLES: Final[dict[str, Callable[[Lasting, float], Awaitable[None]]]] = {
     "the store takes no PUT": Lasting.store_refuses,
-    "an object is lost": Lasting.object_lost,
-    "an object is lost for good": Lasting.object_lost_for_good,
+    "objects are lost": Lasting.objects_lost,
+    "objects are lost for good": Lasting.objects_lost_for_good,
     "etcd is full": Lasting.etcd_full,
 }

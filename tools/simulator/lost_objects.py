@@ -23,7 +23,9 @@ from tools.simulator.store import Kept
 from tools.simulator.world import World
 
 KEYS: Final = Keyspace()
-WAYS: Final = ("is lost", "is lost", "is replaced", "is damaged")
+LOST, REPLACED, DAMAGED = "is lost", "is replaced", "is damaged"
+OTHER: Final = b"of another program"
+WAYS: Final = (LOST, LOST, REPLACED, DAMAGED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,18 +47,16 @@ def heads(world: World) -> dict[PartitionKey, Head]:
     return found
 
 
-def named(world: World) -> dict[str, list[tuple[PartitionKey, Seg]]]:
-    """By the key of the object: what tails name of those that the store has."""
+def places(world: World) -> dict[str, list[tuple[PartitionKey, Seg]]]:
+    """By the key of the object: what tails name."""
     found: dict[str, list[tuple[PartitionKey, Seg]]] = {}
     for where, head in heads(world).items():
         for seg in head.tail:
-            key = place_of(KEYS, head.topic, where[1], seg).key
-            if world.store.objects.bytes_of(key) is not None:
-                found.setdefault(key, []).append((where, seg))
+            found.setdefault(place_of(KEYS, head.topic, where[1], seg).key, []).append((where, seg))
     return found
 
 
-def partitions_in(key: str, data: Buffer) -> frozenset[PartitionKey]:
+def partitions_in(data: Buffer) -> frozenset[PartitionKey]:
     """Of a bundle: also those that may commit their slice later."""
     return frozenset((entry.topic_id, entry.partition) for entry in parse_bundle(data).entries)
 
@@ -65,13 +65,16 @@ def lose(
     world: World, chance: random.Random, spared: frozenset[PartitionKey] = frozenset(), *, most: bool = False
 ) -> Loss | None:
     """One of the objects that heads name, and that no `spared` partition has a part in. None: there is no such one.
-    `most`: the one that the most partitions name."""
+    `most`: the one that the most partitions name, with all that it holds."""
     objects, choice = world.store.objects, list[tuple[str, frozenset[PartitionKey]]]()
-    by_key = named(world)
+    by_key = places(world)
     for key, segs in by_key.items():
+        data = objects.bytes_of(key)
+        if data is None or data == OTHER:
+            continue
         touched = frozenset(where for where, _ in segs)
         if KEYS.parse_bundle(key) is not None:
-            touched |= partitions_in(key, objects.bytes_of(key) or b"")
+            touched |= partitions_in(data)
         if not touched & spared:
             choice.append((key, touched))
     if not choice:
@@ -80,16 +83,15 @@ def lose(
         largest = max(len(by_key[key]) for key, _ in choice)
         choice = [each for each in choice if len(by_key[each[0]]) == largest]
     key, touched = chance.choice(choice)
-    how = chance.choice(WAYS)
-    match how:
-        case "is lost":
-            kept = objects.lose(key)
-        case "is replaced":
-            kept = objects.replace(key, b"of another program")
-        case _:
-            _, seg = chance.choice(by_key[key])
-            first = seg.position + HEADER_SIZE + BATCH_HEADER_SIZE
-            kept = objects.damage(key, chance.randrange(first, seg.position + seg.size - FOOTER_SIZE))
+    how = chance.choice((LOST, REPLACED) if most else WAYS)
+    if how == LOST:
+        kept = objects.lose(key)
+    elif how == REPLACED:
+        kept = objects.replace(key, OTHER)
+    else:
+        _, seg = chance.choice(by_key[key])
+        first = seg.position + HEADER_SIZE + BATCH_HEADER_SIZE
+        kept = objects.damage(key, chance.randrange(first, seg.position + seg.size - FOOTER_SIZE))
     world.note(f"** the object {key} {how}; {len(touched)} partitions have records in it")
     return Loss(key, how, kept, touched)
 

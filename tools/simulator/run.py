@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from time import process_time
 from typing import Final
 
 from kafscale.storage.system import replaced
@@ -34,6 +35,8 @@ SETTLE_S: Final = 180.0
 """In which each client must have its answer, once no fault lasts any more."""
 MARGIN_S: Final = 10.0
 """By which a group says earlier what it waits for."""
+REQUEST_S: Final = 30.0
+"""No request is held for longer."""
 COLLECT_EVERY_S: Final = 60.0
 
 
@@ -42,6 +45,8 @@ class Outcome:
     broken: list[str]
     """The laws that were broken, and how."""
     simulated_s: float = 0.0
+    cpu_s: float = 0.0
+    """Of the process, from its start."""
     counts: Mapping[str, int] = field(default_factory=dict)
     """What clients did."""
     faults: Mapping[str, int] = field(default_factory=dict)
@@ -73,6 +78,8 @@ class _Story:
     records: Records = field(init=False)
     running: list[asyncio.Task[None]] = field(default_factory=list)
     """Clients that go on until the world stops."""
+    writers: list[asyncio.Task[None]] = field(default_factory=list)
+    """Those of them that write to TOPIC."""
     snapshots: list[State] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -89,7 +96,7 @@ class _Story:
             plan.partitions,
             plan.instances,
             random.Random(f"lasting {plan.seed}"),
-            lambda name, work: self._run(name, work(client(name))),
+            lambda name, work: self.writers.append(self._run(name, work(client(name)))),
         )
 
     async def tell(self) -> Outcome:
@@ -119,12 +126,11 @@ class _Story:
         world, plan = self.world, self.plan
         await _as(world, "maker", create(self.maker, TOPIC, plan.partitions))
         await _as(world, "maker", self.actors.prepare(self.maker))
-        writers = []
         for kind, name in client_names():
             if kind in CLIENTS and name not in plan.without:
                 task = self._run(name, CLIENTS[kind].begin(world, plan, self.records, name))
-                writers += [task] * (kind == "producer")
-        for name, part in self.groups.parts(plan.without, writers, SETTLE_S - MARGIN_S):
+                self.writers += [task] * (kind == "producer")
+        for name, part in self.groups.parts(plan.without, self.writers, SETTLE_S - MARGIN_S):
             self._run(name, part)
         for name, part in self.actors.parts(plan.without):
             self._run(name, part)
@@ -134,7 +140,7 @@ class _Story:
     async def _end(self) -> None:
         world, records = self.world, self.records
         world.note("** no more faults")
-        world.stopping = True
+        world.stopped.set()
         _, late = await asyncio.wait(self.running, timeout=SETTLE_S) if self.running else ((), ())
         records.broken += [f"stuck: {task.get_name()} has no answer" for task in late]
         records.broken += [
@@ -157,11 +163,22 @@ class _Story:
         await _as(world, "maker", self.actors.judge(maker))
         if records.history.acknowledged and not records.values:
             records.broken.append("nothing was read")
-        records.broken += [
+        records.broken += await _left_over(world)
+
+
+async def _left_over(world: World) -> list[str]:
+    """What is held when nothing is under way: requests whose clients are gone are held until their deadlines."""
+    end_s, found = world.loop.time() + REQUEST_S, [""]
+    while found:
+        found = [
             f"left over: {node}: {each}"
             for node, service in world.services.items()
             for each in left_over(service)
         ]
+        if world.loop.time() > end_s:
+            break
+        await asyncio.sleep(1)
+    return found
 
 
 async def _collect() -> None:
@@ -254,7 +271,9 @@ def _outcome(world: World, records: Records, met: Counter[str]) -> Outcome:
         **records.counts,
     }
     faults = {**met, **{f"store {name}": count for name, count in world.store.met.items()}}
-    outcome = Outcome(records.broken, world.loop.time() - BEGINS_S, counts, dict(sorted(faults.items())))
+    outcome = Outcome(
+        records.broken, world.loop.time() - BEGINS_S, process_time(), counts, dict(sorted(faults.items()))
+    )
     told = ", ".join(f"{count} {name}" for name, count in outcome.counts.items())
     kinds = ", ".join(f"{name} {count}" for name, count in outcome.faults.items())
     world.note(

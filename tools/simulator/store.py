@@ -64,11 +64,15 @@ class Objects(MemoryStore):
         self._bytes -= len(kept[1])
         return kept
 
+    def discard(self, key: str) -> None:
+        """The object is gone, if there is one."""
+        if key in self._objects:
+            self.lose(key)
+
     def give_back(self, kept: Kept) -> None:
         """As an operator restores a version, with the etag that it had; whatever has the name now is replaced."""
         info, data = kept
-        if info.key in self._objects:
-            self.lose(info.key)
+        self.discard(info.key)
         self._objects[info.key] = kept
         bisect.insort(self._keys, info.key)
         self._bytes += len(data)

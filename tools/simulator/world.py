@@ -81,7 +81,7 @@ def drawn_settings(chance: random.Random) -> dict[str, int]:
         "settle_ms": chance.choice((2_000, 10_000, 60_000, 900_000)),
         "bundle_grace_ms": 120_000,
         "produce_timeout_min_ms": chance.choice((0, 5_000)),
-        "produce_pipeline_max": chance.choice((1, 4)),
+        "produce_pipeline_max": chance.choice((1, 4, 16)),
         "cache_bytes": chance.choice((1 << 16, 128 << 20)),
         "memory_bytes": 64 << 20,
         "group_consumer_session_timeout_ms": chance.choice((6_000, 10_000)),
@@ -116,7 +116,8 @@ class World:
     """Of produce: their insides, by node."""
     slow: dict[str, tuple[float, float]] = field(default_factory=dict)
     """By node: how long each message from and to it takes, in seconds, while its network is slow."""
-    stopping: bool = False
+    stopped: asyncio.Event = field(default_factory=asyncio.Event)
+    """Clients end what they do, and judge."""
     broken: list[str] = field(default_factory=list)
     """Laws that a process has broken."""
 
@@ -132,6 +133,10 @@ class World:
 
     def note(self, text: str) -> None:
         self.say(f"{self.loop.time() - BEGINS_S:10.3f} {text}")
+
+    @property
+    def stopping(self) -> bool:
+        return self.stopped.is_set()
 
     # -- processes -------------------------------------------------------------------------------------
 

@@ -6,6 +6,12 @@ from collections.abc import Callable, Container, Coroutine
 from dataclasses import dataclass, field
 from typing import Final
 
+from kafscale.coordinator.transactions.model import LAST_EPOCH
+from kafscale.storage.etcd.client import Put, Txn
+from kafscale.storage.keys import Keyspace
+from kafscale.storage.slots import slot_of
+from kafscale.storage.transactions import Outcome, TransactionState, encode_transaction
+
 from tools.simulator.clients import FETCH_BYTES, Client, create, end_of
 from tools.simulator.transactions.clients import (
     COPIES,
@@ -14,7 +20,7 @@ from tools.simulator.transactions.clients import (
     Mixer,
     Writer,
 )
-from tools.simulator.transactions.history import Book, Place
+from tools.simulator.transactions.history import WORN, Book, Place
 from tools.simulator.transactions.laws import Entry, Judgement
 from tools.simulator.transactions.offsets import (
     COPIER_GROUP,
@@ -36,7 +42,7 @@ WORKERS: Final = {
     f"{id_}-{number}": (id_, kind)
     for id_, kind, clients in (
         ("payments", Writer, 2),
-        ("refunds", Writer, 2),
+        (WORN, Writer, 2),
         ("copies", Copier, 2),
         ("mixed", Mixer, 1),
     )
@@ -56,6 +62,10 @@ slower."""
 ANSWER_BYTES: Final = (1, 3_000, 30_000, FETCH_BYTES)
 """Each reader has one of them."""
 GOES_BACK: Final = 0.05
+KEYS: Final = Keyspace()
+WORN_PRODUCER: Final = 1 << 40
+WORN_LEFT_MAX: Final = 12
+"""Epochs that are left."""
 HANGS_S: Final = 240.0
 """Longer than the longest timeout of a transaction and what wrong clocks add to it."""
 
@@ -67,6 +77,21 @@ class Cast:
     """Mean time between two requests of a producer."""
     client: Callable[[str], Client]
     book: Book = field(default_factory=Book)
+
+    def __post_init__(self) -> None:
+        """Before any process runs: an id that was used for long."""
+        epoch = LAST_EPOCH - self.client(WORN).chance.randint(0, WORN_LEFT_MAX)
+        state = TransactionState(
+            id=WORN,
+            producer_id=WORN_PRODUCER,
+            epoch=epoch,
+            timeout_ms=1_000,
+            changed_ms=0,
+            last=Outcome.COMMIT,
+        )
+        key = KEYS.transaction(slot_of(WORN), WORN)
+        self.world.etcd.model.txn(Txn(success=(Put(key, encode_transaction(state)),)))
+        self.book.producers[WORN] = [WORN_PRODUCER]
 
     async def prepare(self, client: Client) -> None:
         for topic, partitions in (*TOPICS.items(), (WIDE, WIDE_PARTITIONS)):

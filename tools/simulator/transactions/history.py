@@ -16,6 +16,8 @@ from tools.simulator.clients import Records
 
 LATE_S: Final = 60.0
 """How long a request without an answer may still be on its way."""
+WORN: Final = "refunds"
+"""The transactional id whose epochs are soon used up: then it gets another producer id."""
 Place = tuple[str, int]
 """A topic's name and a partition."""
 Position = tuple[str, int]
@@ -72,7 +74,8 @@ class Session:
     timeout_s: float
     ask: InitAsk | None = None
     """Whose answer began the session."""
-    first_epoch: int = -1
+    first: tuple[int, int] = (0, -1)
+    """Which producer id of its id it began with, as a number, and with which epoch. Newer sessions have greater."""
 
     @property
     def asked_s(self) -> float:
@@ -100,12 +103,13 @@ class Book:
     """Offsets that were committed outside of transactions."""
     maybe: dict[Position, set[int]] = field(default_factory=dict)
     """Offsets of requests without an answer: they may have been executed late, after a newer one."""
+    producers: dict[str, list[int]] = field(default_factory=dict)
+    """The producer ids of each id, in their order."""
     fenced: int = 0
     copied: int = 0
     _inits: dict[str, list[InitAsk]] = field(default_factory=dict)
     _epochs: dict[tuple[int, int], str] = field(default_factory=dict)
     """Producer id and epoch -> the session that has it."""
-    _producers: dict[str, int] = field(default_factory=dict)
 
     def records(self, topic: str) -> Records:
         return self.topics.setdefault(topic, Records(topic=topic, broken=self.broken))
@@ -132,23 +136,27 @@ class Book:
 
     def begins(self, session: Session, ask: InitAsk, producer_id: int, epoch: int) -> None:
         """InitProducerId was answered: epochs never fall."""
-        session.ask, session.first_epoch = ask, epoch
+        session.ask = ask
+        session.first = self.has_epoch(session, producer_id, epoch), epoch
         for other in self.sessions:
-            if other.id == session.id and other.began_s < session.asked_s and other.first_epoch >= epoch:
+            if other.id == session.id and other.began_s < session.asked_s and other.first >= session.first:
                 self.broken.append(
-                    f"epoch fell: {session.name} has {epoch}, {other.name} had {other.first_epoch} before it"
+                    f"epoch fell: {session.name} has {session.first}, {other.name} had {other.first} before it"
                 )
         self.sessions.append(session)
-        self.has_epoch(session, producer_id, epoch)
 
-    def has_epoch(self, session: Session, producer_id: int, epoch: int) -> None:
-        """An answer said so. Nobody else ever has the same one, and the id keeps its producer id."""
+    def has_epoch(self, session: Session, producer_id: int, epoch: int) -> int:
+        """An answer said so. Nobody else ever has the same one, and the id keeps its producer id, unless its epochs
+        were used up. Returns which of the producer ids of the id it is."""
         owner = self._epochs.setdefault((producer_id, epoch), session.name)
         if owner != session.name:
             self.broken.append(f"one epoch, two producers: {session.name} and {owner} have {epoch}")
-        before = self._producers.setdefault(session.id, producer_id)
-        if before != producer_id:
-            self.broken.append(f"another producer id: {session.name} has {producer_id}, its id had {before}")
+        known = self.producers.setdefault(session.id, [])
+        if producer_id not in known:
+            known.append(producer_id)
+            if len(known) > 1 + (session.id == WORN):
+                self.broken.append(f"another producer id: {session.name} has {producer_id}, after {known}")
+        return known.index(producer_id)
 
     def is_fenced(self, transaction: Transaction, now_s: float, code: str, clocks_are_right: bool) -> None:
         """The client was told so. There is a reason: another producer of the id, or the transaction's timeout."""
@@ -163,9 +171,7 @@ class Book:
     def replaced_s(self, session: Session) -> float:
         """When a newer producer of the id was answered: from then on this one changes nothing."""
         newer = [
-            other.began_s
-            for other in self.sessions
-            if other.id == session.id and other.first_epoch > session.first_epoch
+            other.began_s for other in self.sessions if other.id == session.id and other.first > session.first
         ]
         return min(newer, default=float("inf"))
 

@@ -49,8 +49,7 @@ class Instance:
     held: list[Handle] = field(default_factory=list)
     """What is to run after the pause."""
     tasks: list[asyncio.Task[Any]] = field(default_factory=list)
-    """That it has created; those that are done leave now and then. Those of a killed instance stay, because a task that
-    is freed runs code."""
+    """That it has created; those that are done leave now and then."""
     _tasks_max: int = TASKS_MIN
 
     def add(self, task: asyncio.Task[Any]) -> None:
@@ -156,10 +155,11 @@ class InstanceLoop(VirtualLoop):
                 self.current = before
 
     def kill(self, instance: Instance) -> None:
+        if not instance.is_killed:
+            self._killed.append(instance)
         instance.is_killed = True
         instance.is_paused = False
         instance.held.clear()
-        self._killed.append(instance)
         for task in instance.tasks:
             if not task.done():
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
