@@ -21,7 +21,7 @@ from kafscale.frontdoor import server as frontdoor
 from kafscale.frontdoor.settings import FrontdoorSettings
 from kafscale.produce import server as produce
 from kafscale.produce.settings import ProduceSettings
-from kafscale.runtime.clock import SystemClock
+from kafscale.runtime.clock import LoopWatch, SystemClock
 from kafscale.runtime.metrics import Metrics
 from kafscale.runtime.service import Runtime, ServiceParts
 from kafscale.runtime.settings import ServiceSettings
@@ -78,6 +78,7 @@ async def begin(
                 metrics=Metrics(role),
                 task_group=tasks,
                 clock=SystemClock(),
+                watch=LoopWatch(SystemClock()),
             )
             async with build(runtime), asyncio.timeout(WAIT_S):
                 await runtime.access_ready()

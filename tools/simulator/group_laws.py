@@ -13,9 +13,9 @@ from math import inf
 from typing import Final
 
 NOTHING_COMMITTED: Final = -1
-LATE_S: Final = 15.0
-"""A commit without an answer takes effect within this time, or never. A front door gives it 5 s; the rest is for a
-coordinator that is paused with the request at hand, and keeps its lease."""
+LATE_S: Final = 6.0
+"""A commit without an answer takes effect within this time, or never: its age is limited to 5 s, also when a front door
+or a coordinator is paused with it."""
 WHOLE_GROUP: Final = -1
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from kafscale.access.acl import AclBinding, Operation, ResourceType
 from kafscale.access.principals import Principal
-from kafscale.runtime.clock import SystemClock
+from kafscale.runtime.clock import LoopWatch, SystemClock
 from kafscale.runtime.metrics import Metrics
 from kafscale.runtime.service import Runtime
 from kafscale.runtime.settings import ServiceSettings
@@ -46,6 +46,7 @@ async def process(
                 metrics=Metrics(role),
                 task_group=tasks,
                 clock=SystemClock(),
+                watch=LoopWatch(SystemClock()),
             )
             yield runtime
             raise _Ended

@@ -14,7 +14,7 @@ from kafscale.coordinator.groups.registry import AnyActor
 from kafscale.coordinator.server import Coordination
 from kafscale.coordinator.settings import CoordinatorSettings
 from kafscale.runtime.authorization import Authorization
-from kafscale.runtime.clock import SystemClock
+from kafscale.runtime.clock import LoopWatch, SystemClock
 from kafscale.runtime.metrics import Metrics
 from kafscale.runtime.service import Runtime
 from kafscale.storage.etcd.client import EtcdClient
@@ -134,6 +134,7 @@ class Coordinator:
                 metrics=self.metrics,
                 task_group=tasks,
                 clock=self.clock,
+                watch=LoopWatch(self.clock),
             )
             runtime._topics = self.topics
             runtime._authorization = Authorization(self.authorizer, self.metrics)

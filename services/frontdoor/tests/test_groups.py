@@ -1,16 +1,23 @@
 """Calls about one group: to the coordinator of its slot, in order, and at most once."""
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from door_harness import Cluster, settled, until
 from group_requests import ONE, ONE_GROUP, TWO, about, answered, ask, code_of, coordinators, joined, sent_to
-from kafscale.frontdoor import apis
+from kafscale.access.quota import QuotaTable
+from kafscale.frontdoor import apis, server
 from kafscale.frontdoor.api import ToSlot
 from kafscale.frontdoor.apis import SERVED
+from kafscale.frontdoor.assembly import Means
 from kafscale.frontdoor.group_calls import GRACE_MS
 from kafscale.frontdoor.handlers.sync_group import WAIT_MS
 from kafscale.frontdoor.key_fields import group_of, text_field
+from kafscale.frontdoor.settings import FrontdoorSettings
+from kafscale.runtime.clock import LoopWatch, SystemClock
+from kafscale.runtime.metrics import Metrics
 from kafscale.runtime.stream.age import AGE_MS_MAX
 from kafscale.runtime.stream.frame import ReplyStatus
 from kafscale.wire.apis import ApiKey
@@ -284,6 +291,38 @@ async def test_a_commit_that_stood_unread_while_the_door_was_stopped_is_too_old_
     assert sent == ([8, 12] if passes else [12])
     if not passes:
         assert code_of(8, 9, answered(client)) == UNAVAILABLE
+
+
+async def test_a_front_door_of_one_process_learns_that_it_was_stopped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its service must have the watch that ticks: a fresh one has seen no stop."""
+    given: list[Means] = []
+
+    class Built(Exception):
+        pass
+
+    def service(_settings: object, means: Means, **_others: object) -> None:
+        given.append(means)
+        raise Built
+
+    monkeypatch.setattr(server, "Service", service)
+    unused: Any = None
+    runtime = SimpleNamespace(
+        settings=FrontdoorSettings(),
+        clock=SystemClock(),
+        watch=LoopWatch(SystemClock()),
+        access=SimpleNamespace(view=SimpleNamespace(quotas=QuotaTable()), views={}),
+        registration=SimpleNamespace(instance=SimpleNamespace(node_id=1)),
+        metrics=Metrics("frontdoor"),
+        **dict.fromkeys(
+            ("etcd", "keyspace", "topics", "task_group", "tracer", "budget", "dial", "authorization"), unused
+        ),
+    )
+    with pytest.raises(Built):
+        async with server.build(cast("Any", runtime), doors=(), tls={}):
+            raise AssertionError("the service was not asked for")
+    assert given[0].watch is runtime.watch
 
 
 async def test_the_wait_for_other_members_has_a_bound() -> None:

@@ -33,7 +33,7 @@ from kafscale.frontdoor.listeners.listener_security import ListenerSecurity
 from kafscale.frontdoor.settings import FrontdoorSettings
 from kafscale.runtime.authorization import Authorization
 from kafscale.runtime.budget import MemoryBudget
-from kafscale.runtime.clock import SystemClock
+from kafscale.runtime.clock import LoopWatch, SystemClock
 from kafscale.runtime.grpc_identity import dial_by
 from kafscale.runtime.metrics import Metrics
 from kafscale.runtime.stream.options import SERVER_OPTIONS
@@ -99,6 +99,7 @@ async def running(keys: Path, **settings: Any) -> AsyncIterator[System]:
         means = Means(
             node_id=7,
             clock=SystemClock(),
+            watch=LoopWatch(SystemClock()),
             tasks=tasks,
             metrics=metrics,
             tracer=None,

@@ -16,7 +16,7 @@ from kafscale.log.places import index_of, place_of
 from kafscale.log.segment import verify_segment, walk_batches
 from kafscale.produce.server import ProduceService
 from kafscale.produce.settings import ProduceSettings
-from kafscale.runtime.clock import SystemClock
+from kafscale.runtime.clock import LoopWatch, SystemClock
 from kafscale.runtime.exposition import registry_of
 from kafscale.runtime.metrics import Metrics
 from kafscale.runtime.service import Runtime
@@ -165,6 +165,7 @@ class Node:
             metrics=Metrics("produce"),
             task_group=tasks,
             clock=SystemClock(),
+            watch=LoopWatch(SystemClock()),
         )
         return self.runtime
 

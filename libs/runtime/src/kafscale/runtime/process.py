@@ -298,6 +298,7 @@ class Process(Generic[S]):
                     metrics=self._metrics,
                     task_group=tasks,
                     clock=self.clock,
+                    watch=self.watch,
                     tracer=tracer,
                     dial=dial_by(self._identity, self._ports.dial),
                 )

@@ -8,7 +8,7 @@ from typing import Final, Generic, TypeVar
 from kafscale.runtime.access import ProcessAccess, authorizer_of
 from kafscale.runtime.authorization import Authorization
 from kafscale.runtime.budget import MemoryBudget
-from kafscale.runtime.clock import Clock
+from kafscale.runtime.clock import Clock, LoopWatch
 from kafscale.runtime.grpc_identity import DialRole, dial_by
 from kafscale.runtime.http import WorkerMetrics
 from kafscale.runtime.metrics import Metrics
@@ -48,6 +48,8 @@ class Runtime(Generic[S]):
     metrics: Metrics
     task_group: asyncio.TaskGroup
     clock: Clock
+    watch: LoopWatch
+    """Knows when this process was stopped."""
     tracer: Tracer | None = None
     dial: DialRole = field(default_factory=lambda: dial_by(None))
     """The way to other processes."""

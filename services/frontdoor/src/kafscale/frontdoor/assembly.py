@@ -67,6 +67,7 @@ class Means:
 
     node_id: int
     clock: Clock
+    watch: LoopWatch
     tasks: asyncio.TaskGroup
     metrics: Metrics
     tracer: Tracer | None
@@ -74,7 +75,6 @@ class Means:
     acked: AckedRevision
     connect: Connect
     authorization: Authorization
-    watch: LoopWatch | None = None
     access: AccessMeans = AccessMeans()
     usage: SharedUsage | None = None
     """Of quotas, with the other workers of this front door, and with other front doors."""

@@ -45,7 +45,7 @@ class SlotCaller:
         *,
         routing: Routing,
         clock: Clock,
-        watch: LoopWatch | None,
+        watch: LoopWatch,
         wait_ms_max: int,
         authorizer: RequestAuthorizer,
     ) -> None:
@@ -106,7 +106,7 @@ class SlotCaller:
         """A call that may have waited unread while this process was stopped is as old as the stop. Its deadline is the
         age limit and nothing sooner: the coordinator learns the age from what is left."""
         now_ms = self._clock.now_ms()
-        stalled_ms = None if self._watch is None else self._watch.stalled_since_ms(now_ms)
+        stalled_ms = self._watch.stalled_since_ms(now_ms)
         arrived_ms = exchange.request.arrived_ms
         came_ms = arrived_ms if stalled_ms is None else min(arrived_ms, stalled_ms)
         exchange.deadline_ms = came_ms + age_ms_max

@@ -261,6 +261,7 @@ async def build(
     means = Means(
         node_id=runtime.registration.instance.node_id,
         clock=runtime.clock,
+        watch=runtime.watch,
         tasks=runtime.task_group,
         metrics=runtime.metrics,
         tracer=runtime.tracer,

@@ -130,6 +130,7 @@ class Worker:
                 means = Means(
                     node_id=node_of(plan.instance),
                     clock=self._clock,
+                    watch=self._watch,
                     tasks=tasks,
                     metrics=self._metrics,
                     tracer=tracer,
@@ -137,7 +138,6 @@ class Worker:
                     acked=AckedRevision(open_page(page, workers), number),
                     connect=connect_streams(settings, dial_by(open_identity(settings))),
                     authorization=authorization,
-                    watch=self._watch,
                     access=await open_access(settings, access, etcd, self._clock),
                     usage=SharedUsage(open_usage(page, workers), number),
                 )
