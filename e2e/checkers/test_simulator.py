@@ -15,9 +15,9 @@ from tools.simulator.plan import load
 from tools.simulator.shrink import KEPT, mutant_named
 
 SEEDS = (
-    ("1", ("--seconds", "30", "--pace", "0.5")),
-    ("2", ("--seconds", "20", "--restore")),
-    ("4", ("--seconds", "30", "--pace", "0.2")),
+    ("1", ("--seconds", "20", "--pace", "2")),
+    ("2", ("--seconds", "20", "--pace", "2", "--restore")),
+    ("4", ("--seconds", "20", "--pace", "1")),
 )
 
 
@@ -33,7 +33,7 @@ def test_no_law_is_broken_under_faults(seed: str, flags: tuple[str, ...]) -> Non
     assert outcome.counts["commits of members"] > 20
     assert outcome.counts["transactions committed"] > 5
     assert outcome.counts["records copied exactly once"] > 5
-    assert sum(outcome.faults.values()) > 3
+    assert sum(outcome.faults.values()) > 1
 
 
 @pytest.mark.timeout(600)
@@ -45,7 +45,7 @@ def test_a_seed_repeats_a_run() -> None:
 
 def lines_of(seed: int, seconds: int) -> list[str]:
     """In a process with the hash seed of `make simulate`."""
-    flags = f"--seed {seed} --seconds {seconds} --log-level info".split()
+    flags = f"--seed {seed} --seconds {seconds} --pace 2 --log-level info".split()
     command = (sys.executable, "-m", "tools.simulator", *flags)
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout.splitlines()
 

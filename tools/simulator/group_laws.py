@@ -249,10 +249,11 @@ class Ledger:
     # -- the end ---------------------------------------------------------------------------------------
 
     def behind(self, ends: Mapping[int, int], found: Mapping[int, int]) -> list[str]:
-        """What keeps the group from being done. `ends`: the high watermarks; `found`: the committed offsets."""
+        """What keeps the group from being done. `ends`: the high watermarks, which rise by requests that come late;
+        `found`: the committed offsets."""
         return [
             f"partition {partition} ends at {end}, {self.delivered.get(partition, 0)} were delivered, "
             f"the committed offset is {found.get(partition)}"
             for partition, end in ends.items()
-            if end and (self.delivered.get(partition, 0) < end or found.get(partition) != end)
+            if end and not end <= found.get(partition, 0) <= self.delivered.get(partition, 0)
         ]

@@ -78,6 +78,8 @@ class _Story:
     records: Records = field(init=False)
     running: list[asyncio.Task[None]] = field(default_factory=list)
     """Clients that go on until the world stops."""
+    writers: list[asyncio.Task[None]] = field(default_factory=list)
+    """Those of them that write to TOPIC."""
     snapshots: list[State] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -94,7 +96,7 @@ class _Story:
             plan.partitions,
             plan.instances,
             random.Random(f"lasting {plan.seed}"),
-            lambda name, work: self._run(name, work(client(name))),
+            lambda name, work: self.writers.append(self._run(name, work(client(name)))),
         )
 
     async def tell(self) -> Outcome:
@@ -124,12 +126,11 @@ class _Story:
         world, plan = self.world, self.plan
         await _as(world, "maker", create(self.maker, TOPIC, plan.partitions))
         await _as(world, "maker", self.actors.prepare(self.maker))
-        writers = []
         for kind, name in client_names():
             if kind in CLIENTS and name not in plan.without:
                 task = self._run(name, CLIENTS[kind].begin(world, plan, self.records, name))
-                writers += [task] * (kind == "producer")
-        for name, part in self.groups.parts(plan.without, writers, SETTLE_S - MARGIN_S):
+                self.writers += [task] * (kind == "producer")
+        for name, part in self.groups.parts(plan.without, self.writers, SETTLE_S - MARGIN_S):
             self._run(name, part)
         for name, part in self.actors.parts(plan.without):
             self._run(name, part)
