@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Container, Coroutine
 from dataclasses import dataclass, field
 from typing import Final
@@ -67,6 +68,7 @@ WORN_LEFT_MAX: Final = 12
 """Epochs that are left."""
 HANGS_S: Final = 240.0
 """Longer than the longest timeout of a transaction and what wrong clocks add to it."""
+READ_S: Final = 300.0
 
 
 @dataclass(eq=False)
@@ -126,9 +128,16 @@ class Cast:
         )
 
     async def judge(self, client: Client) -> None:
-        """Reads everything, as readers of both isolation levels."""
+        """Reads everything, as readers of both isolation levels, and the groups' offsets."""
         if not await self._is_stable(client):
             return
+        try:
+            async with asyncio.timeout(READ_S):
+                await self._read_all(client)
+        except TimeoutError:
+            self.book.broken.append("stuck: nobody can read all that transactions have left")
+
+    async def _read_all(self, client: Client) -> None:
         logs: dict[Place, list[Entry]] = {}
         view: dict[tuple[Place, int], bytes] = {}
         for place in PLACES:
