@@ -19,6 +19,7 @@ from kafscale.wire.schema import delete_records
 
 from tools.simulator.clients import TOPIC, Client, Producer, Records, create, judge
 from tools.simulator.lost_objects import KEYS, Loss, give_back, heads, lose, places
+from tools.simulator.memory import oldest_place_s
 from tools.simulator.world import World
 
 BYSTANDERS: Final = "bystanders"
@@ -33,7 +34,7 @@ RECOVERY_S: Final = 20.0
 CLAIMS_MAX: Final = 10
 """Of one instance, while the store takes no PUT: it tries again after waits that double up to half a minute."""
 SILENCE_MAX_S: Final = 30.0
-"""Of a bystander, and of a reader. A PUT of a thin store takes some seconds."""
+"""Of a bystander, and of a reader; and for as long may a bundle be in flight. A PUT of a thin store takes seconds."""
 THIN_S: Final = (0.2, 3.0)
 PATIENCE_MS: Final = 20_000
 LOOK_S: Final = 1.0
@@ -119,8 +120,9 @@ class Lasting:
         found = [lose(self.world, self.chance, spared, most=True) for _ in range(LOST_AT_ONCE)]
         lost = [loss for loss in found if loss is not None]
         self.records.counts["lost objects"] += len(lost)
-        answered = self.bystanders.answered.copy()
+        answered, stuck = self.bystanders.answered.copy(), dict[str, float]()
         async for _ in self._looks(lasts_s):
+            self._places_are_given_back(stuck)
             self._not_silent(
                 self.bystanders.answered,
                 answered,
@@ -128,6 +130,14 @@ class Lasting:
             )
         self.world.store.put_s = None
         return lost
+
+    def _places_are_given_back(self, stuck: dict[str, float]) -> None:
+        """A slice that waits for settling may wait for ever. `stuck`: the breaches that were named."""
+        for node, service in self.world.services.items():
+            age_s = oldest_place_s(service)
+            if age_s > SILENCE_MAX_S and node not in stuck:
+                stuck[node] = age_s
+                self.records.broken.append(f"place: {node}: a bundle is in flight for {age_s:.0f} s")
 
     async def _begin_bystanders(self) -> None:
         for number in range(BYSTANDERS_COUNT):
@@ -197,6 +207,12 @@ async def delete_below(client: Client, topic: str, partition: int, offset: int) 
         code = ErrorCode(answer.topics[0].partitions[0].error_code)
         await client.rest()
 
+
+NEEDS: Final[dict[str, dict[str, int]]] = dict.fromkeys(
+    ("objects are lost", "objects are lost for good"),
+    {"settle_keep_bytes": 0, "bundle_direct_bytes": 1 << 20, "segment_bytes": 4 << 20},
+)
+"""Settings: an owner that keeps batches in memory settles them without the object, and large ones are in no bundle."""
 
 TROUBLES: Final[dict[str, Callable[[Lasting, float], Awaitable[None]]]] = {
     "the store takes no PUT": Lasting.store_refuses,

@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from tools.simulator.faults import Fault, drawn_faults
-from tools.simulator.lasting import TROUBLES
+from tools.simulator.lasting import NEEDS, TROUBLES
 from tools.simulator.world import drawn_settings, nodes_of
 
 PACES_S: Final = (0.1, 0.5, 2.0, 5.0, 10.0)
@@ -69,7 +69,7 @@ def drawn(
         instances=instances,
         partitions=random.Random(f"partitions {seed}").choice((4, 12)),
         pace_s=pace_s,
-        settings=drawn_settings(random.Random(f"settings {seed}")),
+        settings={**drawn_settings(random.Random(f"settings {seed}")), **NEEDS.get(lasting, {})},
         faults=drawn_faults(seed, seconds, nodes, every_s, last_s) if faults else (),
         lasting=lasting if faults else "",
         snapshot_s=snapshot_s if restores else None,
