@@ -40,7 +40,7 @@ class Plan:
     """Clients that do not run."""
     lasting: str = ""
     """The trouble that lasts, behind the faults; see `lasting.TROUBLES`. "": none."""
-    lasting_s: float = 60.0
+    lasting_s: float = 90.0
     snapshot_s: float | None = None
     """At the end, etcd is restored to the state that it has now. None: it is not."""
     empties: bool = False
