@@ -1,4 +1,5 @@
-"""One trouble that lasts, after all other faults: the store takes no PUT, objects are lost, or etcd is full.
+"""One trouble that lasts, after all other faults: the store takes no PUT, objects are lost, etcd is full, or
+all instances of produce are restarted in turn on a busy machine.
 
 Nothing else goes wrong meanwhile, so laws about time can be judged. What refuses gets few claims. Readers are served
 while only writes are refused. A bystander, that is a partition without a record in a lost object, is written as ever.
@@ -14,9 +15,11 @@ from typing import Final
 
 from kafscale.storage.keys import PartitionKey
 from kafscale.storage.objects import StoreFull, StoreRefused
+from kafscale.testkit.etcd_model.server import NODE as ETCD
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import delete_records
 
+from tools.simulator.churn import come_and_go
 from tools.simulator.clients import TOPIC, Client, Producer, Records, create, judge
 from tools.simulator.lost_objects import KEYS, Loss, give_back, heads, lose, places
 from tools.simulator.memory import oldest_place_s
@@ -31,10 +34,15 @@ CROWD_S: Final = 8.0
 LOST_AT_ONCE: Final = 8
 RECOVERY_S: Final = 20.0
 """After the faults, before the trouble begins."""
-CLAIMS_MAX: Final = 10
+CLAIMS_MAX: Final = 20
 """Of one instance, while the store takes no PUT: it tries again after waits that double up to half a minute."""
 SILENCE_MAX_S: Final = 30.0
 """Of a bystander, and of a reader; and for as long may a bundle be in flight. A PUT of a thin store takes seconds."""
+SLOW_S: Final = (0.0, 0.5)
+HURRIED: Final = 6
+RESTART_EVERY_S: Final = 7.0
+STANDS_S: Final = (0.02, 0.6)
+RUNS_S: Final = 0.05
 THIN_S: Final = (0.2, 3.0)
 PATIENCE_MS: Final = 20_000
 LOOK_S: Final = 1.0
@@ -71,6 +79,8 @@ class Lasting:
 
     async def store_refuses(self, lasts_s: float) -> None:
         store, epochs, claims = self.world.store, dict[PartitionKey, int](), 0
+        self.world.slow[ETCD] = SLOW_S  # so that commits are under way when PUTs are refused
+        await self._begin_crowd()
         store.refusal = self.chance.choice((StoreFull, StoreRefused))
         read = self.records.fetched.copy()
         async for _ in self._looks(lasts_s):
@@ -79,6 +89,7 @@ class Lasting:
             epochs = now
             self._not_silent(self.records.fetched, read, "no Fetch is answered")
         store.refusal = None
+        del self.world.slow[ETCD]
         self.records.counts["claims while the store refused"] += claims
         if claims > CLAIMS_MAX * self.instances:
             self.records.broken.append(f"claims: {claims} in {lasts_s:.0f} s in which the store took no PUT")
@@ -113,9 +124,7 @@ class Lasting:
         """`others`: topics that have no record in the objects."""
         await self._begin_bystanders()
         self.world.store.put_s = THIN_S
-        for number in range(CROWD):
-            self.begin(f"crowd-{number}", self._crowd)
-        await asyncio.sleep(CROWD_S)
+        await self._begin_crowd()
         spared = frozenset(where for where, head in heads(self.world).items() if head.topic in others)
         found = [lose(self.world, self.chance, spared, most=True) for _ in range(LOST_AT_ONCE)]
         lost = [loss for loss in found if loss is not None]
@@ -165,6 +174,11 @@ class Lasting:
             f"silence: only {list(self.bystanders.answered)} of the bystanders are answered"
         )
 
+    async def _begin_crowd(self) -> None:
+        for number in range(CROWD):
+            self.begin(f"crowd-{number}", self._crowd)
+        await asyncio.sleep(CROWD_S)
+
     async def _crowd(self, client: Client) -> None:
         await Producer(client, self.records, client.name, self.partitions, False, CROWD_PACE_S).run()
 
@@ -175,6 +189,29 @@ class Lasting:
         model.full = True
         await asyncio.sleep(lasts_s)
         model.full = model.alarm = False
+
+    # -- a rolling restart -----------------------------------------------------------------------------
+
+    async def rolling_restart(self, lasts_s: float) -> None:
+        """Topics are deleted while their partitions are handed over, and processes handle both in one turn."""
+        for number in range(HURRIED):
+            self.begin(f"hurried-{number}", come_and_go)
+        nodes, end_s = sorted(self.world.services), self.world.loop.time() + lasts_s
+        while self.world.loop.time() < end_s:
+            for node in nodes:
+                self.world.note(f"** {node} is stopped")
+                self.world.stop(node)
+                await self._stutter(nodes, RESTART_EVERY_S)
+
+    async def _stutter(self, nodes: list[str], lasts_s: float) -> None:
+        end_s = self.world.loop.time() + lasts_s
+        while self.world.loop.time() < end_s:
+            for node in nodes:
+                self.world.pause(node)
+            await asyncio.sleep(self.chance.uniform(*STANDS_S))
+            for node in nodes:
+                self.world.resume(node)
+            await asyncio.sleep(RUNS_S)
 
     # ------------------------------------------------------------------------------------------------
 
@@ -208,15 +245,19 @@ async def delete_below(client: Client, topic: str, partition: int, offset: int) 
         await client.rest()
 
 
-NEEDS: Final[dict[str, dict[str, int]]] = dict.fromkeys(
-    ("objects are lost", "objects are lost for good"),
-    {"settle_keep_bytes": 0, "bundle_direct_bytes": 1 << 20, "segment_bytes": 4 << 20},
-)
-"""Settings: an owner that keeps batches in memory settles them without the object, and large ones are in no bundle."""
+BUNDLES: Final = {"bundle_direct_bytes": 1 << 20, "segment_bytes": 4 << 20}
+"""Large batches are in no bundle."""
+NEEDS: Final[dict[str, dict[str, int]]] = {
+    "the store takes no PUT": {**BUNDLES, "settle_keep_bytes": 64 << 20},
+    "objects are lost": {**BUNDLES, "settle_keep_bytes": 0},
+    "objects are lost for good": {**BUNDLES, "settle_keep_bytes": 0},
+}
+"""Settings. An owner that keeps batches in memory settles them without the object."""
 
 TROUBLES: Final[dict[str, Callable[[Lasting, float], Awaitable[None]]]] = {
     "the store takes no PUT": Lasting.store_refuses,
     "objects are lost": Lasting.objects_lost,
     "objects are lost for good": Lasting.objects_lost_for_good,
     "etcd is full": Lasting.etcd_full,
+    "a rolling restart": Lasting.rolling_restart,
 }
