@@ -107,6 +107,35 @@ def test_a_partition_without_a_commit_is_named_in_the_table(
 
 
 @pytest.mark.parametrize(
+    ("expires_in_ms", "by_size_ms", "said"),
+    [(0, None, "any time"), (90_000, None, "1m 30s"), (90_000, 0, "any time")],
+)
+@pytest.mark.parametrize("by", ["partition", "group"])
+def test_records_past_their_retention_may_be_deleted_at_any_time(
+    by: str,
+    expires_in_ms: int,
+    by_size_ms: int | None,
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And not in 0.0 s: retention runs every hour."""
+    monkeypatch.setenv("COLUMNS", "200")
+    lag = Lag(
+        group="g", topic="orders", partition=1, committed=2, log_start=0, log_end=5, records=3, lost=0, bytes=9,
+        stable_end=5, stable_records=3, expires_in_ms=expires_in_ms, room_bytes=by_size_ms,
+    )  # fmt: skip
+    position = Position(group="g", topic="orders", partition=1, offset=CommittedOffset(offset=2, commit_ms=1))
+    facts = Facts(
+        cluster="c", at_ms=1, logs=[Log(topic=TOPIC, partition=1, end=5)], positions=[position], lags=[lag]
+    )
+    show_report(make_report(facts), by, None, None)
+    heading, row, *_ = capsys.readouterr().out.splitlines()
+    end = heading.index("expires") + len("expires")
+    assert row[:end].endswith(f" {said}")
+
+
+@pytest.mark.parametrize(
     ("by", "chosen", "said"),
     [
         ("group", None, "no group has a member or a committed offset"),

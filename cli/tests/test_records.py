@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from io import BytesIO
 from typing import Any, ClassVar
 
 import pytest
-from confluent_kafka import Message
+from confluent_kafka import KafkaError, Message
 from kafscale.cli.records import consume as module
 from kafscale.cli.records.consume import ConsumePlan, consume
 from kafscale.cli.records.produce_command import _hint
@@ -180,6 +180,96 @@ def test_a_record_that_is_too_large_fails_alone(kafka: MockKafka, monkeypatch: p
         "2 records acknowledged\nkafscale: 1 record failed, the first with: topic 'sized': "
     )
     assert "(MESSAGE_TOO_LARGE)" in done.stderr
+
+
+class LosesItsLogin:
+    """A producer whose login is refused when it has `given` records: `answered` of them are acknowledged first."""
+
+    given: ClassVar[int]
+    answered: ClassVar[int]
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self._refuse = settings["error_cb"]
+        self._waiting: list[Callable[[KafkaError | None, Message[bytes, bytes]], None]] = []
+        self._sent = 0
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def produce(self, *words: Any, **_: object) -> None:
+        self._waiting.append(words[4])
+        self._sent += 1
+        if self._sent == self.given:
+            self._refuse(KafkaError(KafkaError._AUTHENTICATION, "the password is old"))
+
+    def poll(self, _wait_s: float) -> None:
+        """Answers come late: only `flush` waits for them."""
+
+    def flush(self, _wait_s: float) -> int:
+        while self._waiting and self._sent - len(self._waiting) < self.answered:
+            self._waiting.pop(0)(None, Message(topic="orders", partition=0, offset=0))
+        return len(self._waiting)
+
+
+DISAGREE = "and this client do not agree (the password is old); look at the file of --command-config"
+
+
+@pytest.mark.parametrize(
+    ("given", "answered", "said"),
+    [
+        (
+            5,
+            3,
+            f"3 records acknowledged\nkafscale: HERE {DISAGREE}; 2 records may have been written or not\n",
+        ),
+        (
+            3,
+            1,
+            f"1 record acknowledged\nkafscale: HERE {DISAGREE}; 2 records may have been written or not; "
+            "nothing was sent from line 4 on\n",
+        ),
+        (
+            4,
+            4,
+            f"4 records acknowledged\nkafscale: HERE {DISAGREE}; nothing was sent from line 5 on\n",
+        ),
+    ],
+)
+def test_a_login_that_is_refused_under_way_does_not_hide_what_was_written(
+    kafka: MockKafka, monkeypatch: pytest.MonkeyPatch, given: int, answered: int, said: str
+) -> None:
+    monkeypatch.setattr("kafscale.cli.records.produce.Producer", LosesItsLogin)
+    monkeypatch.setattr("kafscale.cli.records.produce.UNSENT_MAX", given)
+    monkeypatch.setattr(LosesItsLogin, "given", given, raising=False)
+    monkeypatch.setattr(LosesItsLogin, "answered", answered, raising=False)
+    done = kafka.run("produce orders", b"a\nb\nc\nd\ne\n")
+    assert done.exit_code == 1
+    assert done.stderr == said.replace("HERE", kafka.bootstrap)
+
+
+class GivesUp(LosesItsLogin):
+    """Its first record has no answer in time, and a server refuses the second. The third is still under way."""
+
+    given, answered = 0, 0
+
+    def flush(self, _wait_s: float) -> int:
+        codes = {3: KafkaError._MSG_TIMED_OUT, 2: KafkaError.TOPIC_AUTHORIZATION_FAILED}
+        while (left := len(self)) > 1:
+            message = Message(topic="orders", partition=0, offset=0)
+            self._waiting.pop(0)(KafkaError(codes[left]), message)
+        return left
+
+
+def test_a_record_without_an_answer_did_not_fail(kafka: MockKafka, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kafscale.cli.records.produce.Producer", GivesUp)
+    monkeypatch.setattr("kafscale.cli.records.produce.DELIVERY_TIMEOUT_S", 0.0)
+    done = kafka.run("produce orders", b"a\nb\nc\n")
+    assert done.exit_code == 1
+    assert done.stderr.startswith("0 records acknowledged\nkafscale: 1 record failed, the first with: ")
+    assert "(TOPIC_AUTHORIZATION_FAILED)" in done.stderr
+    assert done.stderr.endswith(
+        "; topic 'orders': no answer in time; 2 records may have been written or not\n"
+    )
 
 
 def test_offsets_of_a_position(kafka: MockKafka) -> None:

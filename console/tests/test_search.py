@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafscale.console.direct import search as searching
 from kafscale.console.direct import search_plan
-from kafscale.console.direct.search import answer_search, condition
+from kafscale.console.direct.search import answer_search, condition, refusal
 from kafscale.console.direct.search_plan import Chunk, chunks
 from kafscale.console.records import cursor
 from kafscale.lake.catalog import Log
@@ -193,6 +193,42 @@ async def test_a_record_for_which_the_condition_fails_is_no_hit(cluster: Cluster
 async def test_a_condition_that_is_none_is_a_sentence(cluster: Cluster, where: str) -> None:
     lines = await here(answer_search, cluster, question(where=where))
     assert lines[-1]["error"] == "bad_query"
+
+
+@pytest.mark.parametrize(
+    ("where", "what", "field"),
+    [
+        ("customer = 'c-17'", "there is no column customer.", "customer"),
+        ("value.country = 'NL'", "Cannot extract field 'country' from", "country"),
+        ('key_text = "k1"', "there is no column k1.\nText is in single quotes: 'k1'.", "customer"),
+        (
+            "offset > 5",
+            'syntax error at or near ">".\nAs the name of a column, "offset" has to stand in double quotes.',
+            "customer",
+        ),
+        ("(value ->> '$.n'", "syntax error at or near", "customer"),
+        ("value ->> '$.n' > 5", "Cannot compare values of type VARCHAR and type INTEGER_LITERAL", "customer"),
+        ("nope(value)", "Scalar Function with name nope does not exist.", "customer"),
+    ],
+)
+async def test_a_refused_condition_says_what_is_wrong_and_how_a_field_of_json_is_written(
+    cluster: Cluster, where: str, what: str, field: str
+) -> None:
+    """Without the query of the search around it, which the person did not write."""
+    (said,) = [line for line in await here(answer_search, cluster, question(where=where)) if "error" in line]
+    assert said["sentence"].startswith(f"The condition is refused: {what}")
+    for words in ("LINE ", "Error:", "order by", "Candidate", "\n\n"):
+        assert words not in said["sentence"]
+    example = f"value ->> '$.{field}' = 'c-17'"
+    assert f"A field of JSON: {example}. " in said["sentence"]
+    for shown in (example, f"(value ->> '$.{field}')::double > 17"):
+        assert found(await here(answer_search, cluster, question(where=shown))) == []
+
+
+def test_a_search_that_fails_by_itself_does_not_blame_the_condition() -> None:
+    words = "Out of Memory Error: could not allocate block"
+    assert refusal("true", words) == words
+    assert refusal("", "Binder Error: x") == "Binder Error: x"
 
 
 async def test_a_condition_reaches_no_other_topic(cluster: Cluster) -> None:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Final
@@ -62,22 +64,32 @@ class Run:
     _under_way: list[tuple[float, Struck, Happened]] = field(default_factory=list)
 
     def go(self) -> None:
+        """What every client was told is compared, also if some of them stopped working."""
         inside = self.site.inside()
-        with self.work.clients():
+        self.work.create_topics()
+        with watching_objects(inside, ORDERS) as watched, self._noted(), self.work.clients():
             self.work.goes_on()
-            with watching_objects(inside, ORDERS) as watched:
-                self._storm()
+            self._storm()
         self.timeline.counts = self.work.counts()
         self.say("all other clients have stopped; what they were told is compared")
         self.timeline.violations += [f"changed object: {name}" for name in watched.changed]
         self.work.judge_others(inside)
         changed = changed_in_store(self.site.open_store, watched.seen, lambda: inside.committed(ORDERS))
         self.timeline.violations += [f"changed object: {name}" for name in changed]
-        self._etcd_goes_back()
+        with self._noted():
+            self._etcd_goes_back()
         self.work.judge_orders()
         self.timeline.counts["records acknowledged"] = self.work.counts()["records acknowledged"]
         self.timeline.counts |= self.site.met()
         self._at_rest()
+
+    @contextmanager
+    def _noted(self) -> Iterator[None]:
+        """A client got an error, or nothing more: the block ends."""
+        try:
+            yield
+        except (NotYet, AssertionError) as late:
+            self.timeline.violations.append(f"unavailable: {late}")
 
     # -- faults ------------------------------------------------------------------------------------
 
@@ -185,21 +197,12 @@ def chaos(folder: Path, plan: Plan, say: Say) -> Timeline:
         site.start()
         work = Work(site.bootstrap, folder, plan.seed, plan.copies, timeline, began_s)
         say(f"ready at {site.bootstrap}; faults for {plan.seconds:.0f} s")
-        run = Run(
-            site,
-            work,
-            timeline,
-            plan,
-            Random(plan.seed),
-            lambda words: say(f"{work.now_s():7.1f} s  {words}"),
-        )
-        try:
-            run.go()
-        except (
-            NotYet,
-            AssertionError,
-        ) as late:  # a client got an error, or nothing more
-            timeline.violations.append(f"unavailable: {late}")
+        told = partial(_told, say, work)
+        Run(site, work, timeline, plan, Random(plan.seed), told).go()
     finally:
         site.kill()
     return timeline
+
+
+def _told(say: Say, work: Work, words: str) -> None:
+    say(f"{work.now_s():7.1f} s  {words}")

@@ -98,7 +98,6 @@ class Work:
     @contextmanager
     def clients(self) -> Iterator[None]:
         """In the block all clients work. The producers of ORDERS begin with it and go on after it."""
-        self._create_topics()
         for name in ("idempotent0", "idempotent1"):
             self.orders.start(name, idempotent=True)
         self.orders.start("plain0", idempotent=False)
@@ -126,7 +125,7 @@ class Work:
             self.copied.stop()
             self.timeline.violations += copied(self.bootstrap, COPIED, COPIED_PARTITIONS, self.copies)
 
-    def _create_topics(self) -> None:
+    def create_topics(self) -> None:
         topics = {ORDERS: PARTITIONS, WHOLE: PARTITIONS, COPIED: COPIED_PARTITIONS}
         topics |= {copy_of(copy): COPIED_PARTITIONS for copy in self.copies}
         admin = AdminClient({"bootstrap.servers": self.bootstrap})

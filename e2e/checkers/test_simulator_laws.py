@@ -21,7 +21,7 @@ FIRST, SECOND = Sent("p", 1, 0), Sent("p", 2, 0)
 def judged(topic: str, offset: int, age_ms: int, start: int) -> list[str]:
     """What is said of a record when its log begins at `start`."""
     records = Records()
-    client = Shortened(cast(Client, None), records, topic, 1.0)
+    client = Shortened(cast(Client, None), records, topic)
     client.written[offset] = Written(offset, b"k", b"v", wall_ms() - age_ms)
     client._expired(start)
     return records.broken

@@ -37,7 +37,6 @@ PICTURES: Final = "CONSOLE_PICTURES"
 WAIT_MS: Final = 60_000
 START_TIMEOUT_S: Final = 60.0
 WIDE: Final[ViewportSize] = {"width": 1280, "height": 800}
-PAPER: Final[ViewportSize] = {"width": 1280, "height": 680}
 NARROW: Final[ViewportSize] = {"width": 390, "height": 844}
 Theme = Literal["light", "dark"]
 LOOKS: Final[Sequence[tuple[Theme, str, ViewportSize]]] = (
@@ -132,11 +131,11 @@ class Visitor:
             )
         self.page.set_viewport_size(WIDE)
 
-    def picture(self, name: str) -> None:
-        """For a page of docs, in both themes."""
+    def picture(self, name: str, height: int) -> None:
+        """For a page of docs, in both themes, as high as what it shows."""
         for theme in ("light", "dark"):
             self.page.emulate_media(color_scheme=theme, reduced_motion="reduce")
-            self.page.set_viewport_size(PAPER)
+            self.page.set_viewport_size({"width": WIDE["width"], "height": height})
             self._keep(f"{name}-{theme}")
 
     def _keep(self, name: str) -> None:

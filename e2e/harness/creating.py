@@ -16,8 +16,13 @@ from e2e.harness.services import until
 CALL_TIMEOUT_S = 20.0
 PAUSE_S = 0.5
 END_TIMEOUT_S = 90.0
-AGAIN = {KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN}
-"""The connection ended during the call: the outcome is unknown, and a retry is safe."""
+AGAIN = {
+    KafkaError._TRANSPORT,
+    KafkaError._TIMED_OUT,
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError.REQUEST_TIMED_OUT,
+}
+"""The outcome is unknown, and a retry is safe. Java's client retries REQUEST_TIMED_OUT by itself."""
 
 
 @dataclass(slots=True)

@@ -23,7 +23,7 @@ from e2e.harness.bystander import Bystander
 from e2e.harness.cluster import Cluster
 from e2e.harness.disk import DiskWatch
 from e2e.harness.raw import Raw
-from e2e.harness.requests import TOPIC, batch, create, send
+from e2e.harness.requests import TOPIC, ask_list_offsets, batch, create, send
 from e2e.harness.services import dying_with_parent, until
 
 log = logging.getLogger(__name__)
@@ -67,6 +67,7 @@ class Scene:
                 until("the topic is there", lambda: create(raw, TOPIC, partitions=2) in (0, 36))
                 until("it takes records", lambda: send(raw, batch()) == 0)
                 until("all of it", lambda: send(raw, batch(), part=1) == 0)
+                until("fetch has its views", lambda: ask_list_offsets(raw, -1)[0] == 0)
         return self.cluster
 
     def alone(self, cluster: Cluster) -> Mapping[str, Sequence[float]]:

@@ -26,9 +26,7 @@ from e2e.harness.law import keep
 KINDS: Final = {
     "produce killed, back after its lease",
     "coordinator paused, beyond its lease",
-    "coordinator killed, back at once",
     "fetch paused, within its lease",
-    "frontdoor killed, back at once",
     "etcd's leader killed",
     "store holds and doubles writes",
     "bundle lost for a while",

@@ -4,6 +4,8 @@ Law: after each restart every acknowledged record is there, at the offset that w
 none twice for idempotent producers; and `kafscale fsck` finds etcd and the store in agreement. On S3 the server
 that holds the bucket is killed as well. Slices are settled and bundles deleted and swept all the while, beside segments
 that partitions write for themselves. In the end every slice is settled and the sweep has left no bundle.
+
+    make e2e-long CYCLES=50     the gate kills everything in a run of `make chaos` and in simulated time
 """
 
 from __future__ import annotations
@@ -31,9 +33,7 @@ from e2e.harness.services import until
 
 TOPIC = "survivors"
 PARTITIONS = 3
-CYCLES_QUICK = 3
-CYCLES_QUICK_S3 = 2
-CYCLES_CHAOS = int(os.environ.get("CYCLES", "50"))
+CYCLES = int(os.environ.get("CYCLES", "50"))
 SETTINGS = {**BUNDLES, "KAFSCALE_NUM_PARTITIONS": str(PARTITIONS), "KAFSCALE_BUNDLE_DIRECT_BYTES": "500"}
 """With these producers some buffers have so much before their bundle is sealed. So the logs have slices, and segments
 of their own."""
@@ -143,27 +143,15 @@ def nothing_is_left(system: Everything, store: Callable[[], ObjectStore]) -> Non
     assert done.returncode == 0, f"{done.stdout}{done.stderr}"
 
 
-@pytest.mark.timeout(400)
-def test_three_deaths_of_everything_lose_nothing(on_directory: OnDirectory) -> None:
-    survive(on_directory, CYCLES_QUICK)
-    nothing_is_left(on_directory, on_directory.cluster.open_store)
-
-
-@pytest.mark.timeout(400)
-def test_deaths_of_everything_and_of_the_s3_server_lose_nothing(on_s3: OnS3) -> None:
-    survive(on_s3, CYCLES_QUICK_S3)
-    nothing_is_left(on_s3, on_s3.open_store)
-
-
 @pytest.mark.chaos
 @pytest.mark.timeout(7200)
 def test_fifty_deaths_of_everything_lose_nothing(on_directory: OnDirectory) -> None:
-    survive(on_directory, CYCLES_CHAOS)
+    survive(on_directory, CYCLES)
     nothing_is_left(on_directory, on_directory.cluster.open_store)
 
 
 @pytest.mark.chaos
 @pytest.mark.timeout(7200)
 def test_fifty_deaths_of_everything_and_of_the_s3_server_lose_nothing(on_s3: OnS3) -> None:
-    survive(on_s3, CYCLES_CHAOS)
+    survive(on_s3, CYCLES)
     nothing_is_left(on_s3, on_s3.open_store)

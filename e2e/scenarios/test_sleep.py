@@ -25,7 +25,7 @@ from e2e.harness.services import until
 ASLEEP_S: Final = 62.0
 """Longer than leases (8 s) and than the minute after which views are read again."""
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(400)]
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ import ctypes
 import logging
 import os
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, NoReturn
@@ -16,7 +15,7 @@ import msgspec
 
 from tools.simulator.lasting import TROUBLES
 from tools.simulator.plan import Kept, Plan, drawn, dump, load
-from tools.simulator.run import simulate
+from tools.simulator.run import client_names, simulate
 
 ADDR_NO_RANDOMIZE: Final = 0x0040000
 
@@ -38,10 +37,12 @@ def _plan(chosen: argparse.Namespace) -> Plan:
         faults=not chosen.no_faults,
         restores=chosen.restore,
         empties=chosen.empty,
+        pace_s=chosen.pace,
     )
     if chosen.lasting is not None:
         plan = replace(plan, lasting=chosen.lasting)
-    return plan if chosen.pace is None else replace(plan, pace_s=chosen.pace)
+    left_out = chosen.without.split(",")
+    return replace(plan, without=tuple(name for kind, name in client_names() if kind in left_out))
 
 
 def main() -> int:
@@ -57,7 +58,10 @@ def main() -> int:
     options.add_argument(
         "--lasting", choices=("", *TROUBLES), help="the trouble that lasts, behind the faults"
     )
-    options.add_argument("--pace", type=float, help="mean seconds between two requests of a producer")
+    options.add_argument("--pace", type=float, help="mean seconds between two requests of a client")
+    options.add_argument(
+        "--without", default="", metavar="KINDS", help="clients that do not run: reader,churner"
+    )
     options.add_argument("--plan", type=Path, metavar="FILE", help="runs a kept plan; no seed draws one")
     options.add_argument("--print-plan", action="store_true", help="instead of a run: what the seed draws")
     options.add_argument("--json", action="store_true", help="only the outcome, for programs")
@@ -78,7 +82,7 @@ def main() -> int:
     outcome = simulate(plan, say, getattr(logging, chosen.log_level.upper()))
     if chosen.json:
         print(msgspec.json.encode(outcome).decode())
-    sys.stderr.write(f"{time.process_time():.1f} s of CPU\n")
+    sys.stderr.write(f"{outcome.cpu_s:.1f} s of CPU\n")
     return 1 if outcome.broken else 0
 
 

@@ -15,7 +15,10 @@ PARTITIONS: Final = 2
 DELETE_V, COMMIT_V, OFFSETS_V = 5, 7, 7
 LATE_S: Final = 60.0
 """How long a commit without an answer may still be on its way."""
+ROUNDS_MAX: Final = 10
+"""Of a producer that writes to a topic before it is deleted."""
 TRIES_MAX: Final = 40
+HURRY_S: Final = 0.1
 
 
 async def churn(client: Client, all_records: Records) -> None:
@@ -26,23 +29,24 @@ async def churn(client: Client, all_records: Records) -> None:
         number += 1
         records = Records(topic=PASSING)
         await create(client, PASSING, PARTITIONS)
-        rounds = client.chance.randint(1, 20)
+        rounds = client.chance.randint(1, ROUNDS_MAX)
         name = f"{PASSING}-{number}"
-        await Producer(client, records, name, PARTITIONS, False, 0.1, rounds).run()
+        await Producer(client, records, name, PARTITIONS, False, rounds).run()
         if client.chance.random() < 0.7:
             await judge(client, records, PARTITIONS, TRIES_MAX)
         all_records.broken += records.broken
         await delete(client, PASSING)
-        await client.rest()
+        await client.pause()
 
 
 async def come_and_go(client: Client) -> None:
     """A topic with the name of the client, in a hurry. Nobody judges its records."""
+    client.pace_s = HURRY_S
     while not client.world.stopping:
         await create(client, client.name, PARTITIONS, tries_max=2)
         rounds = client.chance.randint(1, 3)
         records = Records(topic=client.name)
-        await Producer(client, records, client.name, PARTITIONS, False, 0.1, rounds).run()
+        await Producer(client, records, client.name, PARTITIONS, False, rounds).run()
         await delete(client, client.name)
 
 
@@ -72,7 +76,7 @@ class Committer:
             await self._commit()
             if self.client.chance.random() < 0.3:
                 await self._check()
-            await self.client.rest()
+            await self.client.pause()
         while not await self._check():
             await self.client.rest()
 

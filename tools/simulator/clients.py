@@ -8,6 +8,7 @@ the end, and now and then begin anew.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -27,7 +28,11 @@ from tools.simulator.world import FRONT_DOOR, KAFKA_PORT, World
 TOPIC: Final = "orders"
 REQUEST_TIMEOUTS_S: Final = (1.0, 4.0, 30.0)
 """Each client has one of them. With a short one it repeats what is still on its way."""
+BURST: Final = 8
+"""Works of a client without a long pause between them."""
 CONNECT_TIMEOUT_S: Final = 3.0
+WAIT_MAX_S: Final = 5.0
+"""Of a Fetch at the end of a log."""
 PAUSES_MAX: Final = 5
 """Times the mean."""
 PRODUCE_TIMEOUTS_MS: Final = (500, 5_000, 20_000)
@@ -94,20 +99,31 @@ class Client:
     name: str
     doors: int
     chance: random.Random
+    pace_s: float = 0.3
+    """Mean time between two of its works."""
     _wire: Wire | None = None
 
     def __post_init__(self) -> None:
         self.timeout_s = self.chance.choice(REQUEST_TIMEOUTS_S)
 
-    async def ask(self, api: ModuleType, version: int, message: object) -> Any:
-        """Raises Unanswered."""
+    async def ask(
+        self, api: ModuleType, version: int, message: object, timeout_s: float | None = None
+    ) -> Any:
+        """`timeout_s`: None is the client's own. Raises Unanswered."""
+        return (await self.ask_in_turn(api, version, [message], timeout_s))[0]
+
+    async def ask_in_turn(
+        self, api: ModuleType, version: int, messages: Sequence[object], timeout_s: float | None = None
+    ) -> list[Any]:
+        """The requests are sent one behind the other, and no answer is waited for in between. Raises Unanswered if any
+        of them has none."""
         try:
             if self._wire is None:
                 door = f"{FRONT_DOOR}-{self.chance.randint(1, self.doors)}:{KAFKA_PORT}"
                 async with asyncio.timeout(CONNECT_TIMEOUT_S):
                     self._wire = await Wire.open(door, self.name)
-            async with asyncio.timeout(self.timeout_s):
-                return await self._wire.ask(api, version, message)
+            async with asyncio.timeout(self.timeout_s if timeout_s is None else timeout_s):
+                return await asyncio.gather(*(self._wire.ask(api, version, each) for each in messages))
         except (OSError, EOFError, TimeoutError) as error:
             self.close()
             raise Unanswered(repr(error)) from error
@@ -121,7 +137,21 @@ class Client:
                 await self.rest()
 
     async def rest(self) -> None:
+        """Before it tries again."""
         await asyncio.sleep(self.chance.uniform(*RETRY_S))
+
+    async def pause(self) -> None:
+        """Before its next work. It works in bursts, as what meets a fault is many requests or none."""
+        between_bursts = self.chance.random() < 1 / BURST
+        mean_s = self.pace_s * (BURST - 1 if between_bursts else 1 / BURST)
+        pause_s = min(self.chance.expovariate(1 / mean_s), PAUSES_MAX * self.pace_s)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(pause_s):
+                await self.world.stopped.wait()
+
+    def patience_ms(self) -> int:
+        """How long it may ask a server to wait: it would not hear a later answer."""
+        return int(min(self.timeout_s / 2, WAIT_MAX_S) * 1_000)
 
     def close(self) -> None:
         if self._wire is not None:
@@ -171,7 +201,6 @@ class Producer:
     name: str
     partitions: int
     is_idempotent: bool
-    pace_s: float
     rounds: int = 1 << 60
     """How often it sends."""
     only: int | None = None
@@ -199,7 +228,7 @@ class Producer:
                     await self.client.rest()
             if batches:
                 await self._send(batches)
-            await asyncio.sleep(min(chance.expovariate(1 / self.pace_s), PAUSES_MAX * self.pace_s))
+            await self.client.pause()
 
     async def _begin(self) -> None:
         request = init_producer_id.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1_000)
@@ -269,30 +298,30 @@ class Reader:
     records: Records
     partition: int
     offset: int = 0
+    isolation: int = 0
+    """Kafka's number of the isolation level: 1 is read_committed."""
+    bytes_max: int = FETCH_BYTES
+    """Of an answer."""
+    goes_back: float = 0.01
+    """How often, after an answer, it begins anew at an offset that it has passed."""
 
     async def run(self) -> None:
         while not self.client.world.stopping:
-            if not await self.step():
+            if not await self.step(self.client.patience_ms()):
                 await self.client.rest()
-            if self.client.chance.random() < 0.01:
+            if self.client.chance.random() < self.goes_back:
                 self.offset = self.client.chance.randint(0, self.offset)
 
     async def step(self, wait_ms: int = 500) -> bool:
         """One Fetch; whether it was answered."""
-        wanted = fetch.FetchRequestPartition(
-            partition=self.partition, fetch_offset=self.offset, partition_max_bytes=FETCH_BYTES
-        )
-        request = fetch.FetchRequest(
-            max_wait_ms=wait_ms,
-            min_bytes=1,
-            max_bytes=FETCH_BYTES,
-            topics=[fetch.FetchRequestTopic(topic=self.records.topic, partitions=[wanted])],
-        )
         try:
-            answer = await self.client.ask(fetch, FETCH_V, request)
+            (part,) = await fetched(self.client, [self], wait_ms)
         except Unanswered:
             return False
-        (part,) = (part for topic in answer.responses for part in topic.partitions)
+        return self.answered(part)
+
+    def answered(self, part: fetch.FetchResponsePartition) -> bool:
+        """Takes the records of an answer; false if it is an error."""
         code = ErrorCode(part.error_code)
         start = self.records.starts.get(self.partition, 0)
         if code is ErrorCode.OFFSET_OUT_OF_RANGE and self.offset < start:
@@ -305,10 +334,10 @@ class Reader:
         if code is not ErrorCode.NONE:
             return False
         self.records.fetched[self.partition] = self.client.world.loop.time()
-        self._take(b"".join(part.records) if isinstance(part.records, (list, tuple)) else part.records)
+        self._take(part, b"".join(part.records) if isinstance(part.records, (list, tuple)) else part.records)
         return True
 
-    def _take(self, data: Any) -> None:
+    def _take(self, _part: fetch.FetchResponsePartition, data: Any) -> None:
         batches = []
         asked, due = self.offset, self.offset
         for header, batch in split_batches(data) if data else ():
@@ -321,11 +350,32 @@ class Reader:
         self.offset = due
 
 
-async def end_of(client: Client, topic_name: str, partition: int) -> int | None:
-    """The high watermark; None: there is no such topic."""
+async def fetched(
+    client: Client, readers: Sequence[Reader], wait_ms: int
+) -> list[fetch.FetchResponsePartition]:
+    """The answer to one Fetch for several readers of a topic. Raises Unanswered."""
+    wanted = [
+        fetch.FetchRequestPartition(
+            partition=each.partition, fetch_offset=each.offset, partition_max_bytes=each.bytes_max
+        )
+        for each in readers
+    ]
+    request = fetch.FetchRequest(
+        max_wait_ms=wait_ms,
+        min_bytes=1,
+        max_bytes=readers[0].bytes_max,
+        isolation_level=readers[0].isolation,
+        topics=[fetch.FetchRequestTopic(topic=readers[0].records.topic, partitions=wanted)],
+    )
+    answer = await client.ask(fetch, FETCH_V, request)
+    return [part for topic in answer.responses for part in topic.partitions]
+
+
+async def end_of(client: Client, topic_name: str, partition: int, isolation: int = 0) -> int | None:
+    """The high watermark, or for read_committed the last stable offset; None: there is no such topic."""
     wanted = list_offsets.ListOffsetsRequestPartition(partition_index=partition, timestamp=-1)
     topic = list_offsets.ListOffsetsRequestTopic(name=topic_name, partitions=[wanted])
-    request = list_offsets.ListOffsetsRequest(replica_id=-1, topics=[topic])
+    request = list_offsets.ListOffsetsRequest(replica_id=-1, isolation_level=isolation, topics=[topic])
     while True:
         answer = await client.patiently(list_offsets, LIST_V, request)
         found = answer.topics[0].partitions[0]

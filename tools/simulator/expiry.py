@@ -6,7 +6,6 @@ of each key is there, or a newer one of the key. What is there at an offset is w
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -21,7 +20,6 @@ from tools.simulator.clients import (
     FETCH_BYTES,
     FETCH_V,
     LIST_V,
-    PAUSES_MAX,
     PRODUCE_V,
     Client,
     Records,
@@ -63,7 +61,6 @@ class Shortened:
     client: Client
     records: Records
     topic: str
-    pace_s: float
     written: dict[int, Written] = field(default_factory=dict)
     """Acknowledged, by offset."""
     start: int = 0
@@ -76,8 +73,7 @@ class Shortened:
             await self._write()
             if self.client.chance.random() < LOOK:
                 await self._look_at_start()
-            pause_s = self.client.chance.expovariate(1 / self.pace_s)
-            await asyncio.sleep(min(pause_s, PAUSES_MAX * self.pace_s))
+            await self.client.pause()
         await self._judge()
 
     async def _write(self) -> None:

@@ -178,6 +178,7 @@ async def skew(world: World, fault: Fault) -> None:
     (node,), skew_ms = fault.nodes, int(fault.details["skew_ms"])
     world.note(f"** the clock of {node} is wrong by {skew_ms} ms for {fault.lasts_s:.1f} s")
     instance = world.instances[node]
+    world.skewed.add(node)
     instance.skew_ms = skew_ms
     await asyncio.sleep(fault.lasts_s)
     instance.skew_ms = 0

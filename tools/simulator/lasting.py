@@ -44,11 +44,12 @@ RESTART_EVERY_S: Final = 7.0
 STANDS_S: Final = (0.02, 0.6)
 RUNS_S: Final = 0.05
 THIN_S: Final = (0.2, 3.0)
+BYSTANDER_PACE_S: Final = 1.0
 PATIENCE_MS: Final = 20_000
 LOOK_S: Final = 1.0
 DELETE_RECORDS_V: Final = 1
 
-Begin = Callable[[str, Callable[[Client], Awaitable[None]]], None]
+Begin = Callable[[str, Callable[[Client], Awaitable[None]]], object]
 """Starts a client with this name."""
 
 
@@ -152,7 +153,7 @@ class Lasting:
         for number in range(BYSTANDERS_COUNT):
 
             async def write(client: Client, number: int = number) -> None:
-                client.timeout_s = PATIENCE_MS / 1000
+                client.timeout_s, client.pace_s = PATIENCE_MS / 1000, BYSTANDER_PACE_S
                 await create(client, BYSTANDERS, BYSTANDERS_COUNT, tries_max=1)
                 name = f"bystander-{number}"
                 await Producer(
@@ -161,7 +162,6 @@ class Lasting:
                     name,
                     BYSTANDERS_COUNT,
                     False,
-                    1.0,
                     only=number,
                     timeout_ms=PATIENCE_MS,
                 ).run()
@@ -180,7 +180,8 @@ class Lasting:
         await asyncio.sleep(CROWD_S)
 
     async def _crowd(self, client: Client) -> None:
-        await Producer(client, self.records, client.name, self.partitions, False, CROWD_PACE_S).run()
+        client.pace_s = CROWD_PACE_S
+        await Producer(client, self.records, client.name, self.partitions, False).run()
 
     # -- etcd is full ----------------------------------------------------------------------------------
 

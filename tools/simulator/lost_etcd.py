@@ -27,11 +27,11 @@ async def restore(world: World, snapshot: State, write: Callable[[], Awaitable[N
     before = await names(world)
     world.note(f"** etcd goes back to revision {snapshot.history.revision}; there are {len(before)} objects")
     world.etcd.restore(snapshot)
-    world.stopping = False
+    world.stopped.clear()
     writing = asyncio.ensure_future(write())
     await asyncio.sleep(LASTS_S)
     writing.cancel()
-    world.stopping = True
+    world.stopped.set()
     gone = before - await names(world)
     return [f"deleted after etcd went back: {name}" for name in sorted(gone)]
 

@@ -19,7 +19,7 @@ from tools.simulator.lasting import NEEDS, TROUBLES
 from tools.simulator.world import drawn_settings, nodes_of
 
 PACES_S: Final = (0.1, 0.5, 2.0, 5.0, 10.0)
-"""Mean time between two requests of a producer. Most runs are slow: faults are looked for, and not records."""
+"""Most runs are slow: faults are looked for, and not records."""
 FAULTS_EVERY_S: Final = (1.0, 2.0, 4.0)
 FAULTS_LAST_S: Final = (1.0, 3.0, 6.0)
 
@@ -32,7 +32,8 @@ class Plan:
     instances: int = 2
     """Of each role."""
     partitions: int = 4
-    pace_s: float = 0.4
+    pace_s: float = 0.5
+    """Mean time between two requests of a client."""
     settings: Mapping[str, int] = field(default_factory=dict)
     """Of all services. Others have their defaults."""
     faults: tuple[Fault, ...] = ()
@@ -55,12 +56,15 @@ def drawn(
     faults: bool = True,
     restores: bool = False,
     empties: bool = False,
+    pace_s: float | None = None,
 ) -> Plan:
-    """Each part has chances of its own, so that one more does not change the others."""
+    """`pace_s`: instead of the one that the seed draws.
+
+    Each part has chances of its own, so that one more does not change the others."""
     chance = random.Random(f"plan {seed}")
-    pace_s = chance.choice(PACES_S)
+    drawn_pace_s = chance.choice(PACES_S)
     every_s, last_s = chance.choice(FAULTS_EVERY_S), chance.choice(FAULTS_LAST_S)
-    lasting = random.Random(f"lasting {seed}").choice(("", "", *TROUBLES))
+    lasting = random.Random(f"lasting {seed}").choice(("", "", *TROUBLES)) if faults else ""
     snapshot_s = round(seconds * chance.random(), 2)
     nodes = nodes_of(instances)
     return Plan(
@@ -68,10 +72,10 @@ def drawn(
         seconds=seconds,
         instances=instances,
         partitions=random.Random(f"partitions {seed}").choice((4, 12)),
-        pace_s=pace_s,
+        pace_s=drawn_pace_s if pace_s is None else pace_s,
         settings={**drawn_settings(random.Random(f"settings {seed}")), **NEEDS.get(lasting, {})},
         faults=drawn_faults(seed, seconds, nodes, every_s, last_s) if faults else (),
-        lasting=lasting if faults else "",
+        lasting=lasting,
         snapshot_s=snapshot_s if restores else None,
         empties=empties,
     )

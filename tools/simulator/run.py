@@ -10,25 +10,31 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from time import process_time
 from typing import Final
 
 from kafscale.storage.system import replaced
 from kafscale.testkit.etcd_model.model import State
-from kafscale.testkit.instances import InstanceLoop, SeededMachine
+from kafscale.testkit.instances import BEGINS_S, InstanceLoop, SeededMachine
 
 from tools.simulator.churn import Committer, churn
 from tools.simulator.clients import TOPIC, Client, Producer, Reader, Records, create, judge
 from tools.simulator.expiry import COMPACTED, EXPIRING, Shortened
 from tools.simulator.faults import Nemesis
+from tools.simulator.groups import NAMES as GROUP_CLIENTS
+from tools.simulator.groups import Groups
 from tools.simulator.lasting import Lasting
 from tools.simulator.logs import captured
 from tools.simulator.lost_etcd import remember, restore
 from tools.simulator.memory import left_over
 from tools.simulator.plan import Plan
-from tools.simulator.world import BEGINS_S, World, nodes_of
+from tools.simulator.transactions import cast
+from tools.simulator.world import World, nodes_of
 
 SETTLE_S: Final = 180.0
 """In which each client must have its answer, once no fault lasts any more."""
+MARGIN_S: Final = 10.0
+"""By which a group says earlier what it waits for."""
 REQUEST_S: Final = 30.0
 """No request is held for longer."""
 COLLECT_EVERY_S: Final = 60.0
@@ -39,6 +45,8 @@ class Outcome:
     broken: list[str]
     """The laws that were broken, and how."""
     simulated_s: float = 0.0
+    cpu_s: float = 0.0
+    """Of the process, from its start."""
     counts: Mapping[str, int] = field(default_factory=dict)
     """What clients did."""
     faults: Mapping[str, int] = field(default_factory=dict)
@@ -55,66 +63,107 @@ def simulate(plan: Plan, say: Callable[[str], None], log_level: int = logging.WA
         with replaced(SeededMachine(loop, plan.seed)):
             world = World(loop, plan.seed, plan.settings, say)
             with captured(loop, world.note, log_level, world.broken):
-                return loop.run_until_complete(_story(world, plan))
+                return loop.run_until_complete(_Story(world, plan).tell())
     finally:
         gc.enable()
         asyncio.set_event_loop(None)
 
 
-async def _story(world: World, plan: Plan) -> Outcome:
-    nodes = nodes_of(plan.instances)
-    await world.etcd.start()
-    for node in nodes:
-        world.boot(node)
-    records = Records(last_answer_s=world.loop.time())
-    watching = [asyncio.ensure_future(each) for each in (_collect(), world.look_inside_all())]
-    maker = _client(world, plan, "maker")
-    await _as(world, "maker", create(maker, TOPIC, plan.partitions))
-    running = [
-        _as(world, name, CLIENTS[kind].begin(world, plan, records, name))
-        for kind, name in client_names()
-        if name not in plan.without
-    ]
-    nemesis = Nemesis(world)
-    snapshots: list[State] = []
-    if plan.snapshot_s is not None:
-        running.append(asyncio.ensure_future(remember(world, plan.snapshot_s, snapshots)))
-    await nemesis.run(plan.faults, plan.seconds)
-    lasting = Lasting(
-        world,
-        records,
-        plan.partitions,
-        plan.instances,
-        random.Random(f"lasting {plan.seed}"),
-        lambda name, work: running.append(_as(world, name, work(_client(world, plan, name)))),
-    )
-    if plan.lasting:
-        await lasting.run(plan.lasting, plan.lasting_s)
-    world.note("** no more faults")
-    world.stopping = True
-    _, late = await asyncio.wait(running, timeout=SETTLE_S)
-    records.broken += [f"stuck: {task.get_name()} has no answer" for task in late]
-    records.broken += [
-        f"failed: {task.get_name()}: {task.exception()!r}"
-        for task in running
-        if task.done() and task.exception() is not None
-    ]
-    if not late:
-        await _as(world, "maker", judge(maker, records, plan.partitions))
-        await _as(world, "maker", lasting.judge(maker))
-        records.broken += await _left_over(world)
-        if len(records.history.acknowledged) and not records.values:
+@dataclass(eq=False)
+class _Story:
+    """A run from its first process to its judgement."""
+
+    world: World
+    plan: Plan
+    records: Records = field(init=False)
+    running: list[asyncio.Task[None]] = field(default_factory=list)
+    """Clients that go on until the world stops."""
+    writers: list[asyncio.Task[None]] = field(default_factory=list)
+    """Those of them that write to TOPIC."""
+    snapshots: list[State] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        world, plan = self.world, self.plan
+        client = partial(_client, world, plan)
+        self.records = Records(last_answer_s=world.loop.time())
+        self.nemesis = Nemesis(world)
+        self.maker = client("maker")
+        self.actors = cast.Cast(world, plan.pace_s, client)
+        self.groups = Groups(world, self.records, plan.partitions, client)
+        self.lasting = Lasting(
+            world,
+            self.records,
+            plan.partitions,
+            plan.instances,
+            random.Random(f"lasting {plan.seed}"),
+            lambda name, work: self.writers.append(self._run(name, work(client(name)))),
+        )
+
+    async def tell(self) -> Outcome:
+        world, plan = self.world, self.plan
+        nodes = nodes_of(plan.instances)
+        await world.etcd.start()
+        for node in nodes:
+            world.boot(node)
+        watching = [asyncio.ensure_future(each) for each in (_collect(), world.look_inside_all())]
+        await self._begin()
+        await self.nemesis.run(plan.faults, plan.seconds)
+        if plan.lasting:
+            await self.lasting.run(plan.lasting, plan.lasting_s)
+        await self._end()
+        for task in watching:
+            task.cancel()
+        for node in nodes:
+            world.kill(node)
+        return _outcome(world, self.records, self.nemesis.met)
+
+    def _run(self, name: str, work: object) -> asyncio.Task[None]:
+        task = _as(self.world, name, work)
+        self.running.append(task)
+        return task
+
+    async def _begin(self) -> None:
+        world, plan = self.world, self.plan
+        await _as(world, "maker", create(self.maker, TOPIC, plan.partitions))
+        await _as(world, "maker", self.actors.prepare(self.maker))
+        for kind, name in client_names():
+            if kind in CLIENTS and name not in plan.without:
+                task = self._run(name, CLIENTS[kind].begin(world, plan, self.records, name))
+                self.writers += [task] * (kind == "producer")
+        for name, part in self.groups.parts(plan.without, self.writers, SETTLE_S - MARGIN_S):
+            self._run(name, part)
+        for name, part in self.actors.parts(plan.without):
+            self._run(name, part)
+        if plan.snapshot_s is not None:
+            self._run("snapshot", remember(world, plan.snapshot_s, self.snapshots))
+
+    async def _end(self) -> None:
+        world, records = self.world, self.records
+        world.note("** no more faults")
+        world.stopped.set()
+        _, late = await asyncio.wait(self.running, timeout=SETTLE_S) if self.running else ((), ())
+        records.broken += [f"stuck: {task.get_name()} has no answer" for task in late]
+        records.broken += [
+            f"failed: {task.get_name()}: {task.exception()!r}"
+            for task in self.running
+            if task.done() and task.exception() is not None
+        ]
+        if not late:
+            await self._judge()
+        snapshots = [State()] if self.plan.empties else self.snapshots
+        if snapshots:
+            records.broken += await restore(world, snapshots[0], partial(_write_more, world, self.plan))
+        records.broken += self.actors.book.broken + world.broken + self.groups.broken()
+        records.counts |= self.actors.book.counts() | self.groups.counts()
+
+    async def _judge(self) -> None:
+        world, records, maker = self.world, self.records, self.maker
+        await _as(world, "maker", judge(maker, records, self.plan.partitions))
+        await _as(world, "maker", self.lasting.judge(maker))
+        await _as(world, "maker", self.actors.judge(maker))
+        if records.history.acknowledged and not records.values:
             records.broken.append("nothing was read")
-    if plan.empties:
-        snapshots = [State()]
-    if snapshots:
-        records.broken += await restore(world, snapshots[0], partial(_write_more, world, plan))
-    records.broken += world.broken
-    for task in watching:
-        task.cancel()
-    for node in nodes:
-        world.kill(node)
-    return _outcome(world, records, nemesis.met)
+        records.broken += await _left_over(world)
 
 
 async def _left_over(world: World) -> list[str]:
@@ -151,7 +200,7 @@ async def _named(node: str, work: object) -> None:
 
 
 def _client(world: World, plan: Plan, name: str) -> Client:
-    return Client(world, name, plan.instances, random.Random(f"{name} {plan.seed}"))
+    return Client(world, name, plan.instances, random.Random(f"{name} {plan.seed}"), plan.pace_s)
 
 
 def _number(name: str) -> int:
@@ -161,9 +210,7 @@ def _number(name: str) -> int:
 def _producer(world: World, plan: Plan, records: Records, name: str) -> Awaitable[None]:
     """Every second one is idempotent."""
     client = _client(world, plan, name)
-    return Producer(
-        client, records, name, plan.partitions, is_idempotent=_number(name) % 2 == 0, pace_s=plan.pace_s
-    ).run()
+    return Producer(client, records, name, plan.partitions, is_idempotent=_number(name) % 2 == 0).run()
 
 
 def _reader(world: World, plan: Plan, records: Records, name: str) -> Awaitable[None]:
@@ -188,7 +235,7 @@ class Clients:
 
 def _shortened(world: World, plan: Plan, records: Records, name: str) -> Awaitable[None]:
     topic = (EXPIRING, COMPACTED)[_number(name)]
-    return Shortened(_client(world, plan, name), records, topic, plan.pace_s).run()
+    return Shortened(_client(world, plan, name), records, topic).run()
 
 
 CLIENTS: Final = {
@@ -202,9 +249,11 @@ CLIENTS: Final = {
 
 def client_names() -> list[tuple[str, str]]:
     """Kind and name of each."""
-    return [
+    found = [
         (kind, f"{kind}-{number}") for kind, clients in CLIENTS.items() for number in range(clients.count)
     ]
+    found += [("group", name) for name in GROUP_CLIENTS]
+    return found + [(cast.KIND, name) for name in cast.NAMES]
 
 
 async def _write_more(world: World, plan: Plan) -> None:
@@ -222,7 +271,9 @@ def _outcome(world: World, records: Records, met: Counter[str]) -> Outcome:
         **records.counts,
     }
     faults = {**met, **{f"store {name}": count for name, count in world.store.met.items()}}
-    outcome = Outcome(records.broken, world.loop.time() - BEGINS_S, counts, dict(sorted(faults.items())))
+    outcome = Outcome(
+        records.broken, world.loop.time() - BEGINS_S, process_time(), counts, dict(sorted(faults.items()))
+    )
     told = ", ".join(f"{count} {name}" for name, count in outcome.counts.items())
     kinds = ", ".join(f"{name} {count}" for name, count in outcome.faults.items())
     world.note(

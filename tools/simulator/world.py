@@ -31,7 +31,7 @@ from kafscale.storage.membership.members import Listener
 from kafscale.testkit.etcd_model.keepalive import KeepaliveTask
 from kafscale.testkit.etcd_model.server import NODE as ETCD
 from kafscale.testkit.etcd_model.server import EtcdServer
-from kafscale.testkit.instances import Instance, InstanceLoop
+from kafscale.testkit.instances import BEGINS_S, Instance, InstanceLoop
 from kafscale.testkit.memory_grpc.channel import open_channel
 from kafscale.testkit.memory_grpc.network import Network
 from kafscale.testkit.memory_grpc.server import open_server
@@ -45,8 +45,6 @@ from tools.simulator.store import StoreServer
 FRONT_DOOR: Final = "frontdoor"
 ROLES: Final = ("admin", "coordinator", "produce", "fetch", "upkeep", FRONT_DOOR)
 KAFKA_PORT: Final = 9092
-BEGINS_S: Final = 1_000.0
-"""Time of the loop when a run begins."""
 DELAY_S: Final = (0.0002, 0.003)
 LOOK_S: Final = 2.0
 SUPERVISOR_S: Final = 1.0
@@ -86,6 +84,9 @@ def drawn_settings(chance: random.Random) -> dict[str, int]:
         "produce_pipeline_max": chance.choice((1, 4, 16)),
         "cache_bytes": chance.choice((1 << 16, 128 << 20)),
         "memory_bytes": 64 << 20,
+        "group_consumer_session_timeout_ms": chance.choice((6_000, 10_000)),
+        "group_consumer_heartbeat_interval_ms": 1_500,
+        "group_initial_rebalance_delay_ms": chance.choice((0, 3_000)),
         "settle_keep_bytes": chance.choice((0, 64 << 20)),
         "retention_every_ms": chance.choice((5_000, 30_000)),
         "retention_grace_ms": chance.choice((5_000, 60_000)),
@@ -109,15 +110,20 @@ class World:
     instances: dict[str, Instance] = field(default_factory=dict)
     """By node: the newest process."""
     running: dict[str, tuple[Process[Any], asyncio.Task[int]]] = field(default_factory=dict)
+    skewed: set[str] = field(default_factory=set)
+    """Nodes whose clock has been wrong."""
     services: dict[str, ProduceService] = field(default_factory=dict)
     """Of produce: their insides, by node."""
     slow: dict[str, tuple[float, float]] = field(default_factory=dict)
     """By node: how long each message from and to it takes, in seconds, while its network is slow."""
-    stopping: bool = False
+    stopped: asyncio.Event = field(default_factory=asyncio.Event)
+    """Clients end what they do, and judge."""
     broken: list[str] = field(default_factory=list)
     """Laws that a process has broken."""
 
     def __post_init__(self) -> None:
+        self._settings_of: dict[str, Any] = {}
+        """By node: to read them takes longer than a second of its life."""
         self._astray: dict[str, None] = {}
         self._delays = random.Random(f"delays {self.seed}")
         self.network = self.loop.network = Network(self._delay_s, self._run_as)
@@ -127,6 +133,10 @@ class World:
 
     def note(self, text: str) -> None:
         self.say(f"{self.loop.time() - BEGINS_S:10.3f} {text}")
+
+    @property
+    def stopping(self) -> bool:
+        return self.stopped.is_set()
 
     # -- processes -------------------------------------------------------------------------------------
 
@@ -176,14 +186,9 @@ class World:
     def _begin(self, instance: Instance) -> None:
         node = instance.name
         role = node.rpartition("-")[0]
-        settings = SETTINGS[role](
-            etcd_endpoints=[f"http://{ETCD}:2379"],
-            grpc_listen=f"{node}:0",
-            http_listen=f"{node}:0",
-            object_store="memory",
-            **{name: value for name, value in self.settings.items() if name in SETTINGS[role].model_fields},
-            **({"listeners": f"PLAINTEXT://{node}:{KAFKA_PORT}"} if role == FRONT_DOOR else {}),
-        )
+        settings = self._settings_of.get(node)
+        if settings is None:
+            settings = self._settings_of[node] = self._read_settings(node, role)
         listeners: tuple[Listener, ...] = ()
         build = BUILDS.get(role)
         if role == "produce":
@@ -197,6 +202,16 @@ class World:
         main = asyncio.get_running_loop().create_task(process.run(), name=node)
         self.running[node] = process, main
         main.add_done_callback(partial(self._ended, instance))
+
+    def _read_settings(self, node: str, role: str) -> Any:
+        return SETTINGS[role](
+            etcd_endpoints=[f"http://{ETCD}:2379"],
+            grpc_listen=f"{node}:0",
+            http_listen=f"{node}:0",
+            object_store="memory",
+            **{name: value for name, value in self.settings.items() if name in SETTINGS[role].model_fields},
+            **({"listeners": f"PLAINTEXT://{node}:{KAFKA_PORT}"} if role == FRONT_DOOR else {}),
+        )
 
     def _ports(self, node: str) -> Ports:
         def dial(target: str, _options: object) -> grpc.aio.Channel:

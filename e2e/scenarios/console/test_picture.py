@@ -7,7 +7,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from random import Random
 
 import pytest
@@ -25,8 +29,19 @@ DAY = {"retention.ms": str(24 * HOUR_MS)}
 TOPICS = {"orders": 6, "payments": 3, "shipments": 3, "clicks": 12, "inventory": 2}
 RECORDS = 3_000
 SINCE_MS = 23 * HOUR_MS
-BEHIND = {"billing": ("orders", 0.999), "mailing": ("orders", 0.01), "search": ("clicks", 0.9)}
+YESTERDAY_MS = SINCE_MS + HOUR_MS // 4
+"""Retention deletes such a record in three quarters of an hour."""
+BEHIND = {
+    "billing": ("orders", 1.0),
+    "bookkeeping": ("payments", 0.8),
+    "mailing": ("orders", 0.4),
+    "search": ("clicks", 0.9),
+    "tracking": ("shipments", 0.2),
+}
 """Which topic a group reads, and what share of it has been read."""
+GONE = 0.25
+"""The share of each partition of shipments that is deleted."""
+PAUSE_S = 1.0
 
 pytestmark = [
     pytest.mark.timeout(600),
@@ -51,6 +66,9 @@ def shop(cluster: Cluster) -> None:
             value = json.dumps({**more, "customer": customer, "country": chance.choice(["DE", "FR", "PL"])})
             producer.produce(topic, value, customer, timestamp=at_ms)
             producer.poll(0)
+    for number in range(RECORDS // 10):
+        for topic, at_ms in (("payments", now_ms - YESTERDAY_MS), ("shipments", now_ms - SINCE_MS)):
+            producer.produce(topic, json.dumps({"order": f"A-{10_000 + number}"}), timestamp=at_ms + number)
     assert producer.flush(60) == 0
     for group, (topic, share) in BEHIND.items():
         consumer = Consumer({**servers, "group.id": group})
@@ -59,25 +77,55 @@ def shop(cluster: Cluster) -> None:
         for place, end in zip(places, ends, strict=True):
             place.offset = round(end * share)
         consumer.commit(offsets=places, asynchronous=False)
+        if topic == "shipments":
+            gone = zip(places, ends, strict=True)
+            done(
+                admin.delete_records(
+                    [TopicPartition(topic, place.partition, round(end * GONE)) for place, end in gone]
+                )
+            )
         consumer.close()
 
 
-def test_the_overview(visitor: Visitor) -> None:
-    visitor.go("/")
-    for tile in ("Serving 6 of 6", "Requests cost $"):
-        expect(visitor.page.get_by_role("link", name=tile)).to_be_visible()
-    expect(visitor.page.get_by_text("Reading how far")).to_have_count(0)
-    visitor.picture("console-overview")
+@contextmanager
+def visitors(cluster: Cluster) -> Iterator[None]:
+    """Somebody clicks all the time, so that requests cost something."""
+    producer, closed = Producer({"bootstrap.servers": cluster.bootstrap}), threading.Event()
+
+    def click() -> None:
+        while not closed.wait(PAUSE_S):
+            producer.produce("clicks", json.dumps({"page": "/", "customer": "c-001", "country": "DE"}))
+            producer.poll(0)
+        assert producer.flush(60) == 0
+
+    clicking = threading.Thread(target=click)
+    clicking.start()
+    try:
+        yield
+    finally:
+        closed.set()
+        clicking.join()
+
+
+def test_the_overview(visitor: Visitor, cluster: Cluster) -> None:
+    with visitors(cluster):
+        visitor.go("/")
+        for tile in (re.compile("Serving 6 of 6"), re.compile(r"Requests cost \$[\d.]*[1-9]")):
+            expect(visitor.page.get_by_role("link", name=tile)).to_be_visible()
+        expect(visitor.page.get_by_text(re.compile("the first in .*, 1 has lost records"))).to_be_visible()
+        visitor.picture("console-overview", height=500)
 
 
 def test_the_records(visitor: Visitor) -> None:
     visitor.go("/topics/orders")
     visitor.page.locator("tbody button.open").nth(1).click()
-    visitor.picture("console")
+    visitor.picture("console", height=780)
 
 
 def test_the_groups(visitor: Visitor) -> None:
     visitor.go("/groups")
     expect(visitor.page.get_by_role("link", name="mailing")).to_be_visible()
     expect(visitor.page.get_by_text("Reading how far")).to_have_count(0)
-    visitor.picture("console-groups")
+    names = [cells[1] for cells in visitor.cells()]
+    assert names[:2] == ["tracking", "bookkeeping"]
+    visitor.picture("console-groups", height=440)

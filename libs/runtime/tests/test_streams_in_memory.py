@@ -71,6 +71,30 @@ def test_requests_arrive_in_order_and_each_has_its_reply() -> None:
     told(story)
 
 
+class CountingClock(LoopClock):
+    asked = 0
+
+    def now_ms(self) -> int:
+        self.asked += 1
+        return super().now_ms()
+
+
+def test_a_stream_on_which_nobody_waits_does_nothing_and_watches_again_over_the_next_request() -> None:
+    async def story(world: World) -> None:
+        world.clock = clock = CountingClock()
+        async with world.client() as client:
+            await client.send(meta(), (b"1",)).future
+            await asyncio.sleep(1)
+            asked = clock.asked
+            await asyncio.sleep(3_600)
+            assert clock.asked == asked
+            late = client.send(meta(SLOW, age_budget_ms=50), (b"2",))
+            async with asyncio.timeout(1):
+                assert (await late.future).status is ReplyStatus.LOST
+
+    told(story)
+
+
 def test_a_service_that_dies_has_perhaps_executed_what_was_sent_and_certainly_not_what_comes_later() -> None:
     async def story(world: World) -> None:
         async with world.client() as client:

@@ -401,6 +401,7 @@ def test_a_story_of_requests_has_the_same_answers(etcd: Etcd, story: list[Build]
 
 
 @pytest.mark.deep
+@pytest.mark.timeout(3_600)
 @settings(max_examples=2_000, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(story=stories)
 def test_a_thousand_stories_have_the_same_answers(etcd: Etcd, story: list[Build]) -> None:

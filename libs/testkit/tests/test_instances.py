@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -226,3 +227,23 @@ def test_the_same_seed_writes_the_same_history() -> None:
     assert len(first) > 8
     assert history(7).lines == first
     assert history(8).lines != first
+
+
+def test_the_tasks_of_a_killed_instance_that_nobody_knows_any_more_run_nothing_when_garbage_is_collected() -> (
+    None
+):
+    async def story(loop: InstanceLoop) -> None:
+        ends = list[str]()
+
+        def begin_and_die() -> None:
+            one = Instance("one")
+            with loop.running(one):
+                asyncio.ensure_future(ticking([], ends))
+            loop.call_soon(loop.kill, one)
+
+        begin_and_die()
+        await asyncio.sleep(5)
+        gc.collect()
+        assert ends == []
+
+    told(story)

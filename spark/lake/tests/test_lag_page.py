@@ -247,6 +247,23 @@ async def test_words_are_singular_where_there_is_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(BROWSER_S)
+async def test_what_is_past_its_retention_may_be_deleted_at_any_time(tmp_path: Path) -> None:
+    """And not in 0 s: retention runs every hour."""
+    facts = small("a")
+    gone = replace(facts, lags=[replace(lag, expires_in_ms=0) for lag in facts.lags])
+    soon = replace(facts, lags=[replace(lag, expires_in_ms=90_000) for lag in facts.lags])
+    async with browser_page(tmp_path / "profile") as tab:
+        for given, first, expires in ((gone, "at any time", "any time"), (soon, "in 1m 30s", "1m 30s")):
+            await opened(tab, tmp_path / "lag.html", render(make_report(given)))
+            assert f"the first {first}: a" in await text_of(tab, "#tiles")
+            assert f"{expires} 1 at risk" in await text_of(tab, "details.group summary")
+            await tab.ask("document.getElementById('all').click()")
+            await tab.until("document.querySelector('details tbody tr') !== null")
+            cells = "[...document.querySelectorAll('details tbody td')].map((each) => each.textContent)"
+            assert expires in await tab.ask(cells)
+
+
+@pytest.mark.timeout(BROWSER_S)
 async def test_the_chart_shows_the_time_there_is(page: str, tmp_path: Path) -> None:
     """A history of half a minute fills the width, with the seconds on its axis; one of a day can be narrowed."""
     reach = "(() => { const box = document.querySelector('#chart path').getBBox(); return box.width; })()"

@@ -82,7 +82,7 @@ def _partitions(table: Table, rows: Sequence[PartitionRow], report: Report) -> N
             rate(row.consume_per_s),
             rate(row.produce_per_s),
             duration(row.eta_ms),
-            duration(_soonest(row.expires_in_ms, row.expires_by_size_ms)),
+            expires(_soonest(row.expires_in_ms, row.expires_by_size_ms)),
             _risk(row.at_risk, row.lost, row.ahead),
             _name(f"{row.client}{row.host}" if row.member is not None else ""),
             bars(report.series.lines[row.place].tolist()) if row.place in report.series.lines else "",
@@ -123,7 +123,7 @@ def _groups(table: Table, rows: Sequence[GroupRow], report: Report) -> None:
             duration(row.time_ms),
             rate(row.skew),
             rate(row.trend_1h_per_s),
-            duration(row.expires_in_ms),
+            expires(row.expires_in_ms),
             _risk(row.at_risk > 0, row.lost),
             bars(line.tolist()),
         )
@@ -190,6 +190,11 @@ def _risk(at_risk: bool, lost: int, ahead: int = 0) -> Text:
 
 def _soonest(*times_ms: int | None) -> int | None:
     return min((time_ms for time_ms in times_ms if time_ms is not None), default=None)
+
+
+def expires(time_ms: int | None) -> str:
+    """Retention runs now and then, so a record that is past its time may go at any moment."""
+    return "any time" if time_ms == 0 else duration(time_ms)
 
 
 def duration(time_ms: int | None) -> str:

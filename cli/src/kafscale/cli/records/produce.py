@@ -1,4 +1,8 @@
-"""Sends records on a real producer, as a user's program does, and waits until each is durable or has failed."""
+"""Sends records on a real producer, as a user's program does, and waits until each is durable or has failed.
+
+Law: the result counts every record that was acknowledged, whatever ends the run, also a login that is refused under
+way. A record without an answer may have been written, so it does not count as failed.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ from typing import IO, Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from kafscale.cli.options import Codec
-from kafscale.client.admin_client import Client, KafkaTrouble, Refusal, trouble_of
+from kafscale.client.admin_client import Client, KafkaTrouble, Refusal, trouble_of, undecided
 from kafscale.client.json_lines import Headers, LineWrong, Record, from_line
 from kafscale.client.topics import existing_topics, of_topic
 from kafscale.operations.positions import chosen
@@ -43,22 +47,30 @@ class ProducePlan:
 
 @dataclass(slots=True)
 class Delivered:
-    """The result of a run of `produce`. `stopped`: why it did not read on."""
+    """The result of a run of `produce`. `unanswered`: records that may have been written or not. `silence`: why they
+    have no answer, or why the login was refused. `stopped`: from where on nothing was sent."""
 
     acknowledged: int = 0
     failed: int = 0
     first_failure: str = ""
+    unanswered: int = 0
+    silence: KafkaTrouble | None = None
     stopped: str | None = None
 
-    def fail(self, trouble: KafkaTrouble, count: int = 1) -> None:
+    def fail(self, trouble: KafkaTrouble) -> None:
         self.first_failure = self.first_failure or str(trouble)
-        self.failed += count
+        self.failed += 1
+
+    def lose(self, trouble: KafkaTrouble, count: int) -> None:
+        self.silence = self.silence or trouble
+        self.unanswered += count
 
 
 def produce(
     client: Client, plan: ProducePlan, lines: IO[bytes], on_record: Callable[[Record], None]
 ) -> Delivered:
-    """Sends one record per line. `on_record` gets each one that is durable. Raises KafkaTrouble and PositionWrong."""
+    """Sends one record per line. `on_record` gets each one that is durable. Raises KafkaTrouble and PositionWrong if
+    nothing was sent."""
     _check_partition(client, plan)
     refused, delivered = Refusal(client.bootstrap), Delivered()
     producer = Producer(
@@ -73,21 +85,26 @@ def produce(
     )
 
     def on_delivery(error: KafkaError | None, message: Message[Any, Any]) -> None:
-        if error is not None:
-            delivered.fail(trouble_of(of_topic(message.topic() or ""), error))
+        if error is None:
+            delivered.acknowledged += 1
+            on_record(Record(topic=message.topic(), partition=message.partition(), offset=message.offset()))
             return
-        delivered.acknowledged += 1
-        on_record(Record(topic=message.topic(), partition=message.partition(), offset=message.offset()))
+        trouble = trouble_of(of_topic(message.topic() or ""), error)
+        if undecided(trouble) is None:
+            delivered.fail(trouble)
+        else:
+            delivered.lose(trouble, 1)
 
     try:
-        for record in records_of(plan, lines):
-            while len(producer) >= UNSENT_MAX:
-                refused.check()
-                producer.poll(POLL_S)
-            _send(producer, record, delivered, on_delivery)
-            producer.poll(0)
+        for line, record in enumerate(records_of(plan, lines), 1):
+            try:
+                _send(producer, record, refused, delivered, on_delivery)
+            except KafkaTrouble as trouble:
+                delivered.lose(trouble, 0)
+                delivered.stopped = f"nothing was sent from line {line} on"
+                break
     except LineWrong as wrong:
-        delivered.stopped = str(wrong)
+        delivered.stopped = f"{wrong}; nothing was sent from this line on"
     _flush(producer, refused, delivered)
     return delivered
 
@@ -100,9 +117,17 @@ def _check_partition(client: Client, plan: ProducePlan) -> None:
 
 
 def _send(
-    producer: Producer, record: Record, delivered: Delivered, on_delivery: Callable[[Any, Any], None]
+    producer: Producer,
+    record: Record,
+    refused: Refusal,
+    delivered: Delivered,
+    on_delivery: Callable[[Any, Any], None],
 ) -> None:
+    """Raises KafkaTrouble if it would wait for room, and the login was refused: another front door may still answer."""
     headers: list[tuple[str, str | bytes | None]] = list(record.headers)
+    while len(producer) >= UNSENT_MAX:
+        producer.poll(POLL_S)
+        refused.check()
     while True:
         try:
             producer.produce(
@@ -116,18 +141,24 @@ def _send(
             )
         except BufferError:  # librdkafka's queue has a limit in bytes too
             producer.poll(POLL_S)
+            refused.check()
             continue
         except KafkaException as exception:
             delivered.fail(trouble_of(of_topic(record.topic or ""), exception.args[0]))
+        producer.poll(0)
         return
 
 
 def _flush(producer: Producer, refused: Refusal, delivered: Delivered) -> None:
     deadline = time.monotonic() + DELIVERY_TIMEOUT_S
     while (unsent := producer.flush(POLL_S)) and time.monotonic() < deadline:
-        refused.check()
+        try:
+            refused.check()
+        except KafkaTrouble as trouble:
+            delivered.lose(trouble, unsent)
+            return
     if unsent:
-        delivered.fail(KafkaTrouble(f"no answer within {DELIVERY_TIMEOUT_S:.0f} s"), unsent)
+        delivered.lose(KafkaTrouble(f"no answer within {DELIVERY_TIMEOUT_S:.0f} s"), unsent)
 
 
 def records_of(plan: ProducePlan, lines: IO[bytes]) -> Iterator[Record]:

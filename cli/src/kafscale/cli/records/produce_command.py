@@ -135,8 +135,19 @@ def _ignore(_: Record) -> None:
 
 
 def _conclude(delivered: Delivered) -> None:
+    from kafscale.client.admin_client import undecided
+
     notice(f"{counted(delivered.acknowledged, 'record')} acknowledged")
+    wrong = []
     if delivered.failed:
-        raise fail(f"{counted(delivered.failed, 'record')} failed, the first with: {delivered.first_failure}")
+        wrong.append(
+            f"{counted(delivered.failed, 'record')} failed, the first with: {delivered.first_failure}"
+        )
+    if delivered.silence is not None:
+        perhaps = f"{counted(delivered.unanswered, 'record')} may have been written or not"
+        unknown = undecided(delivered.silence, perhaps) if delivered.unanswered else None
+        wrong.append(str(unknown or delivered.silence))
     if delivered.stopped is not None:
-        raise fail(f"{delivered.stopped}; nothing was sent from this line on")
+        wrong.append(delivered.stopped)
+    if wrong:
+        raise fail("; ".join(wrong))

@@ -5,12 +5,14 @@ It says how much it has read of how much, and from which cut another search goes
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+import duckdb
 from kafscale.console.direct.questions import QUERY_MEMORY_BYTES
 from kafscale.console.direct.search_plan import Chunk, chunks
 from kafscale.console.records import cursor
@@ -125,11 +127,62 @@ def condition(question: Row) -> str:
     return " and ".join(parts) or "true"
 
 
+COLUMNS: Final = 'key, value, key_text, value_text, headers, partition, "offset", timestamp'
+_MISTAKE: Final = re.compile(r"(?:Parser|Binder|Catalog|Invalid Input|Conversion) Error: (.*)")
+_NO_COLUMN: Final = re.compile(r'Referenced column "(.*)" not found')
+_NO_FIELD: Final = re.compile(r"Cannot extract field '(.*?)' from")
+_BARE_OFFSET: Final = re.compile(r'(?<!["\'\w$.])offset(?!["\'\w])', re.IGNORECASE)
+
+
+def check(where: str) -> None:
+    """Raises QueryFailed. In the query of the search, DuckDB would name words that the person did not write."""
+    try:
+        duckdb.SQLExpression(where)
+    except duckdb.Error as refused:
+        raise QueryFailed(str(refused)) from refused
+
+
+def refusal(where: str, words: str) -> str:
+    """What is wrong with a condition, and how one is written. `words`: DuckDB's. Pure."""
+    mistake = _MISTAKE.match(words)
+    if not where or mistake is None:  # the search failed, and not the condition
+        return words
+    what, field = mistake[1].rstrip("!."), "customer"
+    lines = []
+    if (column := _NO_COLUMN.match(what)) is not None:
+        what = f"there is no column {column[1]}"
+        if f'"{column[1]}"' in where:
+            lines.append(f"Text is in single quotes: '{column[1]}'.")
+            column = None
+    if _BARE_OFFSET.search(where):
+        lines.append('As the name of a column, "offset" has to stand in double quotes.')
+    named = column or _NO_FIELD.match(what)
+    if named is not None and named[1].isidentifier():
+        field = named[1]
+    return "\n".join(
+        [
+            f"The condition is refused: {what}.",
+            *lines,
+            f"A field of JSON: value ->> '$.{field}' = 'c-17'. As a number: (value ->> '$.{field}')::double > 17.",
+            f"The columns are {COLUMNS}.",
+        ]
+    )
+
+
 async def answer_search(cluster: Cluster, question: Row, say: Say) -> None:
     """`topic`, `partition` (or None), `where`, `text`, `since_ms`, `until_ms`, `cut`, `isolation`.
 
     Says {hits}, {read, records, found, cursor, at_ms}, and {end}: why it ended.
     """
+    try:
+        if question["where"]:
+            check(question["where"])
+        await _search(cluster, question, say)
+    except QueryFailed as wrong:
+        say({"error": "bad_query", "sentence": refusal(question["where"], str(wrong))})
+
+
+async def _search(cluster: Cluster, question: Row, say: Say) -> None:
     lake = Lake(cluster.etcd, cluster.keys, cluster.store)
     logs = await read_lake(lake, [question["topic"]])
     if question["partition"] is not None:
@@ -138,9 +191,5 @@ async def answer_search(cluster: Cluster, question: Row, say: Say) -> None:
         logs = uncommitted(logs)
     search = Search(lake, logs, question)
     say(search.progress())
-    try:
-        ended = await search.run(say, time.monotonic)
-    except QueryFailed as wrong:
-        say({"error": "bad_query", "sentence": str(wrong)})
-        return
+    ended = await search.run(say, time.monotonic)
     say(search.progress() | {"end": ended})

@@ -16,9 +16,15 @@ function changed() {
 addEventListener("popstate", changed);
 
 export function go(href) {
+  history.replaceState({ ...history.state, y: scrollY }, "");
   history.pushState(null, "", href);
   changed();
   scrollTo(0, 0);
+}
+
+/** For a screen that has its content later than the browser expects it: to where the person left it. */
+export function scrollBack() {
+  scrollTo(0, history.state?.y ?? 0);
 }
 
 /** Changes values of the query; empty ones go. `replace`: without a step in the browser's history. */

@@ -15,20 +15,25 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
-import selectors
+from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from contextvars import Context
+from contextvars import Context, copy_context
 from dataclasses import dataclass, field
-from functools import partial
+from heapq import heapify, heappop, heappush
 from typing import Any, ClassVar, Final, TypeVar
 
-from kafscale.testkit.clock import Jumping, VirtualLoop
+from kafscale.testkit.clock import VirtualLoop
 from kafscale.testkit.memory_grpc.network import Network
 from kafscale.testkit.memory_tcp import Factory, MemoryListener, MemorySocket, MemoryTransport, connect
 
 T = TypeVar("T")
 WALL_BEGINS_NS: Final = 1_700_000_000 * 1_000_000_000
+BEGINS_S: Final = 1_000.0
+"""Time of the loop."""
+CANCELLED_MIN: Final = 100
+"""So many cancelled timers may stay in the heap."""
+TASKS_MIN: Final = 100
 Callback = Callable[..., object]
 
 
@@ -41,20 +46,62 @@ class Instance:
     is_paused: bool = False
     skew_ms: int = 0
     """By which its wall clock is ahead."""
-    held: list[Callable[[], None]] = field(default_factory=list)
+    held: list[Handle] = field(default_factory=list)
     """What is to run after the pause."""
+    tasks: list[asyncio.Task[Any]] = field(default_factory=list)
+    """That it has created; those that are done leave now and then."""
+    _tasks_max: int = TASKS_MIN
+
+    def add(self, task: asyncio.Task[Any]) -> None:
+        self.tasks.append(task)
+        if len(self.tasks) > self._tasks_max:
+            self.tasks = [each for each in self.tasks if not each.done()]
+            self._tasks_max = max(TASKS_MIN, 2 * len(self.tasks))
+
+
+class Handle:
+    """A callback that is due at once, or at its time. What asyncio's handles are, and its owner."""
+
+    __slots__ = ("args", "callback", "context", "is_cancelled", "loop", "owner", "when_s")
+
+    def __init__(
+        self,
+        loop: InstanceLoop | None,
+        owner: Instance | None,
+        callback: Callback,
+        args: tuple[Any, ...],
+        context: Context,
+        when_s: float = 0.0,
+    ) -> None:
+        """`loop`: of a timer."""
+        self.loop, self.owner = loop, owner
+        self.callback: Callback | None = callback
+        self.args, self.context, self.when_s = args, context, when_s
+        self.is_cancelled = False
+
+    def cancel(self) -> None:
+        if not self.is_cancelled:
+            self.is_cancelled = True
+            self.callback, self.args = None, ()
+            if self.loop is not None:
+                self.loop.timer_cancelled()
+
+    def cancelled(self) -> bool:
+        return self.is_cancelled
+
+    def when(self) -> float:
+        return self.when_s
 
 
 class _Numbered:
-    """Its hash is not its address."""
+    """Its hash is not its address: it is the number of those that were hashed before."""
 
     _count: ClassVar = itertools.count()
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self._number = next(self._count)
-        super().__init__(*args, **kwargs)
+    _number: int | None = None
 
     def __hash__(self) -> int:
+        if self._number is None:
+            self._number = next(self._count)
         return self._number
 
 
@@ -68,25 +115,24 @@ class NumberedFuture(_Numbered, asyncio.Future[T]):
     pass
 
 
-class _Blind(Jumping):
-    """There are no sockets."""
-
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        return self.jump(timeout)
-
-
 class InstanceLoop(VirtualLoop):
-    selector_kind = _Blind
-
     def __init__(self, network: Network | None = None) -> None:
         """`network`: of TCP connections."""
         self.network = network
         self.current: Instance | None = None
         """Whose callback runs; None: the simulation's own."""
-        self._owners: dict[asyncio.Task[Any], Instance] = {}
-        """Of tasks that are not done. Those of killed instances stay, because a task that is freed runs code."""
+        self._now_s = BEGINS_S
+        self._due: deque[Handle] = deque()
+        self._timers: list[tuple[float, int, Handle]] = []
+        """A heap, those of one time in the order in which they were made."""
+        self._timers_made = self._timers_cancelled = 0
+        self._killed: list[Instance] = []
+        """They stay, because a task that is freed runs code."""
         super().__init__()
         self.set_task_factory(self._task)  # type: ignore[arg-type]
+
+    def time(self) -> float:
+        return self._now_s
 
     @contextmanager
     def running(self, instance: Instance | None) -> Iterator[None]:
@@ -100,7 +146,7 @@ class InstanceLoop(VirtualLoop):
     def run_as(self, instance: Instance, work: Callable[[], object]) -> None:
         """Now, in the name of the instance: after its pause, if it is paused, and never if it is killed."""
         if instance.is_paused:
-            instance.held.append(lambda: self.run_as(instance, work))
+            instance.held.append(Handle(None, instance, work, (), copy_context()))
         elif not instance.is_killed:
             before, self.current = self.current, instance
             try:
@@ -109,37 +155,109 @@ class InstanceLoop(VirtualLoop):
                 self.current = before
 
     def kill(self, instance: Instance) -> None:
+        if not instance.is_killed:
+            self._killed.append(instance)
         instance.is_killed = True
         instance.is_paused = False
         instance.held.clear()
-        for task in [task for task, owner in self._owners.items() if owner is instance]:
-            task._log_destroy_pending = False  # type: ignore[attr-defined]
-            asyncio.tasks._unregister_task(task)  # who ends the loop does not wait for it
+        for task in instance.tasks:
+            if not task.done():
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
+                asyncio.tasks._unregister_task(task)  # who ends the loop does not wait for it
 
     def pause(self, instance: Instance) -> None:
         instance.is_paused = not instance.is_killed
 
     def resume(self, instance: Instance) -> None:
         instance.is_paused = False
-        held, instance.held = instance.held, []
-        for work in held:
-            super().call_soon(work)
+        self._due.extend(instance.held)
+        instance.held.clear()
+
+    # -- turns of the loop -----------------------------------------------------------------------------
+
+    def _run_once(self) -> None:
+        """One turn, as asyncio's: what is due now, and not what that makes due. There are no sockets and no threads, so
+        time goes to the next timer if nothing is due."""
+        due, timers = self._due, self._timers
+        if not due and not self._stopping:  # type: ignore[attr-defined]
+            self._jump()
+        while timers and timers[0][0] <= self._now_s:
+            handle = heappop(timers)[2]
+            handle.loop = None
+            if not handle.is_cancelled:
+                due.append(handle)
+            else:
+                self._timers_cancelled -= 1
+        for _ in range(len(due)):
+            self._run(due.popleft())
+
+    def _jump(self) -> None:
+        timers = self._timers
+        while timers and timers[0][2].is_cancelled:
+            heappop(timers)
+            self._timers_cancelled -= 1
+        if not timers:
+            raise RuntimeError("nothing will ever happen: no callback is ready and no timer is set")
+        self._now_s = max(self._now_s, timers[0][0])
+
+    def _run(self, handle: Handle) -> None:
+        callback, owner = handle.callback, handle.owner
+        if callback is None:
+            return
+        if owner is not None:
+            if owner.is_paused:
+                owner.held.append(handle)
+                return
+            if owner.is_killed:
+                return
+        self.current = owner
+        try:
+            handle.context.run(callback, *handle.args)
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # noqa: BLE001  (as asyncio's loop does)
+            name = getattr(callback, "__qualname__", type(callback).__name__)
+            self.call_exception_handler({"message": f"Exception in callback {name}", "exception": error})
+        finally:
+            self.current = None
+
+    def timer_cancelled(self) -> None:
+        self._timers_cancelled += 1
+        if self._timers_cancelled > max(CANCELLED_MIN, len(self._timers) // 2):
+            kept = [each for each in self._timers if not each[2].is_cancelled]
+            self._timers[:] = kept
+            heapify(self._timers)
+            self._timers_cancelled = 0
 
     # -- what asyncio calls --------------------------------------------------------------------------
 
     def call_soon(  # type: ignore[override]
         self, callback: Callback, *args: Any, context: Context | None = None
-    ) -> asyncio.Handle:
-        return super().call_soon(self._owned(callback), *args, context=context)
+    ) -> Handle:
+        task = getattr(callback, "__self__", None)
+        owner = task.owner if isinstance(task, NumberedTask) else self.current
+        handle = Handle(None, owner, callback, args, copy_context() if context is None else context)
+        self._due.append(handle)
+        return handle
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callback, *args: Any, context: Context | None = None
-    ) -> asyncio.TimerHandle:
-        return super().call_at(when, self._owned(callback), *args, context=context)
+    ) -> Handle:
+        handle = Handle(
+            self, self.current, callback, args, copy_context() if context is None else context, when
+        )
+        self._timers_made += 1
+        heappush(self._timers, (when, self._timers_made, handle))
+        return handle
+
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Callback, *args: Any, context: Context | None = None
+    ) -> Handle:
+        return self.call_at(self._now_s + delay, callback, *args, context=context)
 
     def call_soon_threadsafe(  # type: ignore[override]
         self, callback: Callback, *args: Any, context: Context | None = None
-    ) -> asyncio.Handle:
+    ) -> Handle:
         """There are no threads."""
         return self.call_soon(callback, *args, context=context)
 
@@ -193,26 +311,8 @@ class InstanceLoop(VirtualLoop):
     ) -> asyncio.Task[T]:
         task: asyncio.Task[T] = NumberedTask(coro, owner=self.current, loop=loop, context=context)
         if self.current is not None:
-            self._owners[task] = self.current
-            task.add_done_callback(self._owners_forget)
+            self.current.add(task)
         return task
-
-    def _owners_forget(self, task: asyncio.Task[Any]) -> None:
-        self._owners.pop(task, None)
-
-    def _owned(self, callback: Callback) -> Callback:
-        task = getattr(callback, "__self__", None)
-        instance = self.current
-        if isinstance(task, NumberedTask):
-            instance = task.owner
-        if instance is None:
-            return callback
-        owner = instance
-
-        def run(*args: Any) -> None:
-            self.run_as(owner, partial(callback, *args) if args else callback)
-
-        return run
 
 
 class SeededMachine:

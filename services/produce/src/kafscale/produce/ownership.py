@@ -105,6 +105,7 @@ class Ownership:
         self._metrics = metrics
         self._tasks = tasks
         self._acquiring: dict[Partition, None] = {}  # in order of arrival
+        self._acquires = asyncio.Event()
         self._known_heads = KnownHeads(world.history)
         self._fleet: Fleet | None = None
         self._my_node = str(node_of(world.me))
@@ -171,6 +172,7 @@ class Ownership:
         id_ = PartitionId(topic=topic.name, topic_id=topic.topic_id, partition=partition)
         self.partitions[key] = acquired = Partition(id_, self.tools)
         self._acquiring[acquired] = None
+        self._acquires.set()
         self._tasks.create_task(self._acquire(acquired, done), name=f"acquire-{acquired}")
         return acquired
 
@@ -361,8 +363,10 @@ class Ownership:
 
     async def sweep(self) -> None:
         """Refuse what was held too long, whole queues at a time: none may pass another."""
-        while True:
+        while await self._acquires.wait():
             await asyncio.sleep(SWEEP_EVERY_S)
+            if not self._acquiring:
+                self._acquires.clear()
             self._refuse_overdue()  # by itself, as a loop that sleeps would keep the last partition in memory
 
     def _refuse_overdue(self) -> None:

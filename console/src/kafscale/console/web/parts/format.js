@@ -40,6 +40,9 @@ export function duration(ms) {
   return (ms < 0 ? "-" : "") + (parts.join(" ") || "0 ms");
 }
 
+/** When retention may delete something: "in 3 h". It runs now and then, so what is past its time may go at any moment. */
+export const whenDeleted = (ms) => (ms === 0 ? "at any time" : `in ${duration(ms)}`);
+
 /** Milliseconds since 1970, with milliseconds and the zone. `utc`: of `useSettings`. */
 export function time(ms, utc) {
   if (ms === null || ms === undefined || ms < 0) return "–";

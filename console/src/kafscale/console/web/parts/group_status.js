@@ -1,6 +1,6 @@
 // What a group or a partition is, in words. Colour is never the only sign.
 import { html } from "../html.js";
-import { count, duration } from "./format.js";
+import { count, duration, whenDeleted } from "./format.js";
 
 const WORDS = {
   OK: ["keeps up", "good", "It reads as fast as records come, or has read all."],
@@ -14,6 +14,8 @@ const WORDS = {
   ERR: ["in trouble", "bad", "One of its partitions has stopped, stalled or rewound."],
   UNKNOWN: ["not known yet", "plain", "The history is shorter than five minutes."],
 };
+const AT_RISK = "It will not have read its records before retention deletes them.";
+const SOON = "Retention deletes records that it has not read within the hour, and it is not known yet how fast it reads.";
 const TROUBLES = ["STOP", "STALL", "REWIND"];
 
 function Badge({ word, kind, why }) {
@@ -22,19 +24,21 @@ function Badge({ word, kind, why }) {
 
 export function Status({ row }) {
   const badges = [];
+  const unknown = row.status === "UNKNOWN"; // at risk says more, so it is said alone
   if (row.lost) badges.push(html`<${Badge} word=${`lost ${count(row.lost)}`} kind="bad" why=${WORDS.LOST[2]} />`);
-  else if (row.at_risk) badges.push(html`<${Badge} word="at risk" kind="" why="It will not have read its records before retention deletes them." />`);
+  else if (row.at_risk) badges.push(html`<${Badge} word="at risk" kind="" why=${unknown ? SOON : AT_RISK} />`);
   const worst = row.status === "ERR" ? TROUBLES.find((each) => row.statuses?.includes(each)) ?? "ERR" : row.status;
   if (row.committed === null) badges.push(html`<${Badge} word="no commit" kind="plain" why="The group has committed no offset here." />`);
-  else if (worst && worst !== "LOST") badges.push(html`<${Badge} word=${WORDS[worst][0]} kind=${WORDS[worst][1]} why=${WORDS[worst][2]} />`);
+  else if (worst && worst !== "LOST" && !(unknown && row.at_risk)) badges.push(html`<${Badge} word=${WORDS[worst][0]} kind=${WORDS[worst][1]} why=${WORDS[worst][2]} />`);
   else if (!worst && row.state) badges.push(html`<${Badge} word=${row.state.toLowerCase()} kind="plain" />`);
   return html`<span class="badges">${badges}</span>`;
 }
 
-/** When the first unread record is deleted; red while the group does not get there in time. */
-export function LostIn({ row }) {
+/** When retention may delete the first unread record; red while the group does not get there in time. */
+export function DataLoss({ row }) {
   if (row.expires_in_ms === null || row.expires_in_ms === undefined || !row.records) return "–";
-  return html`<span class=${row.at_risk ? "bad-text" : ""}>${duration(row.expires_in_ms)}</span>`;
+  const why = row.expires_in_ms === 0 ? "It is past the topic's retention: the next run of retention deletes it." : undefined;
+  return html`<span class=${row.at_risk ? "bad-text" : ""} title=${why}>${whenDeleted(row.expires_in_ms)}</span>`;
 }
 
 export function Eta({ row }) {

@@ -2,28 +2,28 @@
 import { useCallback, useEffect, useRef, useState } from "../html.js";
 import { lines } from "../api.js";
 
-/** {data, error, busy, stopped, run, stop}. `run(path, {values, body})` begins anew; `take(data, item)` merges a line
- * into the value, by default by its names. It is stopped when the screen is left. */
+const NOTHING = { data: {}, error: null, busy: false, stopped: false };
+
+/** {data, error, busy, stopped, run, stop, put}. `run(path, {values, body, onState})` begins anew; `take(data, item)`
+ * merges a line into the value, by default by its names. It is stopped when the screen is left. `onState` gets each
+ * state, and `put` shows an earlier one, or nothing. */
 export function useLines(take = (data, item) => ({ ...data, ...item })) {
-  const [state, setState] = useState({ data: {}, error: null, busy: false, stopped: false });
+  const [state, setState] = useState(NOTHING);
   const current = useRef(null);
   useEffect(() => () => current.current?.abort(), []);
-  const run = useCallback(async (path, { values, body, before = {} } = {}) => {
+  const run = useCallback(async (path, { values, body, before = {}, onState } = {}) => {
     current.current?.abort();
     const mine = (current.current = new AbortController());
-    let data = before;
-    const show = (more) => !mine.signal.aborted && setState((old) => ({ ...old, data, ...more }));
-    show({ error: null, busy: true, stopped: false });
+    let now = { ...NOTHING, data: before, busy: true };
+    const show = (more) => {
+      if (mine.signal.aborted) return;
+      now = { ...now, ...more };
+      setState(now);
+      onState?.(now);
+    };
+    show({});
     try {
-      await lines(path, {
-        values,
-        body,
-        signal: mine.signal,
-        onItem: (item) => {
-          data = take(data, item);
-          show({});
-        },
-      });
+      await lines(path, { values, body, signal: mine.signal, onItem: (item) => show({ data: take(now.data, item) }) });
       show({ busy: false });
     } catch (error) {
       show({ busy: false, error });
@@ -33,5 +33,9 @@ export function useLines(take = (data, item) => ({ ...data, ...item })) {
     current.current?.abort();
     setState((old) => ({ ...old, busy: false, stopped: true }));
   }, []);
-  return { ...state, run, stop };
+  const put = useCallback((earlier = NOTHING) => {
+    current.current?.abort();
+    setState(earlier);
+  }, []);
+  return { ...state, run, stop, put };
 }

@@ -1,7 +1,8 @@
-// Search of a topic's records, newest first: start, stop, go on. The address has what is sought.
-import { html, useEffect, useState } from "../html.js";
-import { path } from "../api.js";
-import { Link, setQuery } from "../router.js";
+// Search of a topic's records, newest first: start, stop, go on. The address has what is sought. Who comes back from a
+// hit finds the answer as it was.
+import { html, useEffect, useLayoutEffect, useState } from "../html.js";
+import { path, query as queryOf } from "../api.js";
+import { Link, scrollBack, setQuery } from "../router.js";
 import { Failure } from "./failure.js";
 import { count, counted, time } from "./format.js";
 import { useLines } from "./lines.js";
@@ -9,6 +10,7 @@ import { useMe } from "./me.js";
 import { State, preview, recordPath } from "./record.js";
 import { Redrive } from "./redrive.js";
 import { useSettings } from "./settings.js";
+import { keep, useShelf } from "./shelf.js";
 
 const HITS_MAX = 500; // that one request produces again; "Continue" may bring more
 const HINT = { text: "part of a key or a value", where: "value ->> '$.country' = 'NL'" };
@@ -17,22 +19,34 @@ const HINT = { text: "part of a key or a value", where: "value ->> '$.country' =
 export function Search({ topic, query }) {
   const { direct } = useMe();
   const [kind, setKind] = useState(query.where ? "where" : "text");
-  const { data, error, busy, stopped, run, stop } = useLines(take);
+  const shelf = useShelf();
+  const { data, error, busy, stopped, kept, run, stop, put } = useLines(take);
+  const { utc } = useSettings();
   const sought = query.where || query.text || "";
   const { where, text, partition, since, isolation } = query;
   const asked = { where, text, partition, since, isolation };
-  const start = (values, before) => run(path`/topics/${topic}/search`, { values, before });
+  const name = nameOf(topic, asked);
+  const start = (values, before) => run(path`/topics/${topic}/search`, { values, before, onState: (state) => keep(shelf, nameOf(topic, values), state) });
   useEffect(() => {
-    if (sought) start(asked);
-  }, Object.values(asked));
+    if (!sought) return put();
+    setKind(where ? "where" : "text"); // Back may lead from the one to the other
+    const earlier = shelf.get(name);
+    if (earlier?.data.cursor) put({ ...earlier, busy: false, stopped: earlier.busy, kept: true });
+    else start(asked);
+  }, [name]);
+  useLayoutEffect(() => {
+    if (kept) scrollBack();
+  }, [kept, name]);
   const submit = (event) => {
     event.preventDefault();
     const given = new FormData(event.target);
     const wanted = { text: "", where: "", [kind]: given.get("sought").trim(), since: given.get("since"), partition: given.get("partition"), isolation: given.get("isolation") ?? "" };
     const same = Object.entries(wanted).every(([name, value]) => (query[name] ?? "") === value);
-    if (same) start({ ...wanted });
+    shelf.delete(nameOf(topic, wanted)); // who asks wants to know of now
+    if (same) start(wanted);
     else setQuery(wanted);
   };
+  const refused = error?.error === "bad_query"; // another try with the same condition ends the same
   const goOn = () => start({ ...asked, cursor: data.cursor }, { hits: data.hits });
   return html`<form class="tools" onSubmit=${submit} role="search">
       <label>Search by <select value=${kind} onChange=${(event) => setKind(event.target.value)}>
@@ -46,21 +60,28 @@ export function Search({ topic, query }) {
       <button type="button" disabled=${!busy} onClick=${stop}>Stop</button>
     </form>
     ${error && html`<${Failure} error=${error} />`}
-    <p role="status">${said(data, busy, stopped)}
-      ${!busy && data.cursor && data.end !== "end" && html` <button type="button" onClick=${goOn}>Continue</button>`}</p>
-    ${data.records > 0 && html`<progress max=${data.records} value=${data.read} aria-label="Read"></progress>`}
+    ${!refused && html`<p role="status">${said(data, busy, stopped)}
+      ${!busy && data.cursor && data.end !== "end" && html` <button type="button" onClick=${goOn}>Continue</button>`}
+      ${kept && html` <span class="hint">Found at ${time(data.began_ms, utc)}. "Search" looks again.</span>`}</p>`}
+    ${!refused && data.records > 0 && html`<progress max=${data.records} value=${data.read} aria-label="Read"></progress>`}
     ${data.hits?.length > 0 && html`<${Hits} topic=${topic} hits=${data.hits} isolation=${isolation} />
       <${Redrive} topic=${topic} rows=${data.hits.slice(0, HITS_MAX)} isolation=${isolation} />`}
     ${direct
       ? html`<p class="hint">Newest segments first, partition by partition, from the segments in the object store: no broker works for it. A condition has the columns of <code>records</code>:
-      key, value, key_text, value_text, headers, partition, "offset", timestamp. A record for which it fails (no JSON, for example) is no hit.</p>`
+      key, value, key_text, value_text, headers, partition, "offset", timestamp. A field of JSON: <code>value ->> '$.country' = 'NL'</code>, as a number <code>(value ->> '$.total')::double > 100</code>.
+      A record for which it fails (no JSON, for example) is no hit.</p>`
       : html`<p class="hint">Newest first, by a text only: this console does not read the object store (<code>--no-direct</code>), so a consumer reads the records from the brokers.
       It ends at 500 hits, 55 s or 256 MiB; "Continue" goes on there.</p>`}`;
 }
 
+/** `values`: of a search, without a cursor. */
+function nameOf(topic, { where, text, partition, since, isolation }) {
+  return path`/topics/${topic}/search` + queryOf({ where, text, partition, since, isolation });
+}
+
 function take(data, item) {
   if (item.hits) return { ...data, hits: [...(data.hits ?? []), ...item.hits] };
-  return { ...data, ...item };
+  return { began_ms: Date.now(), ...data, ...item };
 }
 
 function said(data, busy, stopped) {

@@ -3,8 +3,8 @@ import { html, useState } from "../html.js";
 import { change, path } from "../api.js";
 import { Link, go } from "../router.js";
 import { Confirm } from "../parts/confirm.js";
-import { count, duration, many } from "../parts/format.js";
-import { Eta, LostIn, Status } from "../parts/group_status.js";
+import { count, duration, many, whenDeleted } from "../parts/format.js";
+import { DataLoss, Eta, Status } from "../parts/group_status.js";
 import { Chart, Spark } from "../parts/line.js";
 import { Loaded } from "../parts/load.js";
 import { useMe } from "../parts/me.js";
@@ -34,7 +34,7 @@ function Shown({ name, data, reload }) {
       <div class="tile"><span class="title">Unread</span><strong>${count(group.records ?? sum(partitions, "records"))}</strong><span class="more">${stable(group)}</span></div>
       ${me.direct && html`
         <div class="tile"><span class="title">Time behind</span><strong>${duration(group.time_ms)}</strong><span class="more">ETA: <${Eta} row=${group} /></span></div>
-        <div class="tile"><span class="title">Data lost in</span><strong><${LostIn} row=${group} /></strong><span class="more">${group.at_risk ? `${many(group.at_risk, "partition")} at risk` : "no partition at risk"}</span></div>`}
+        <div class="tile"><span class="title">Data loss</span><strong><${DataLoss} row=${group} /></strong><span class="more">${group.at_risk ? `${many(group.at_risk, "partition")} at risk` : "no partition at risk"}</span></div>`}
     </div>
     <${Uncommitted} group=${group} partitions=${partitions} />
     ${me.direct && html`<${Chart} title="Unread records" history=${data.history} utc=${utc} />`}
@@ -67,7 +67,7 @@ function Uncommitted({ group, partitions }) {
   const names = where.slice(0, 5).map((row) => `${row.topic}/${row.partition}`).join(", ");
   const all = where.length === partitions.length;
   return html`<p class="note">The group has committed no offset ${all ? "yet" : html`in ${count(where.length)} of ${count(partitions.length)} partitions (${names}${where.length > 5 && ", …"})`}.
-    Nobody knows where it begins there: its consumers decide (<code>auto.offset.reset</code>). ${many(sum(where, "records"), "record")} ${sum(where, "records") === 1 ? "is" : "are"} stored there${group.uncommitted_expires_in_ms ? `; the first of them is deleted in ${duration(group.uncommitted_expires_in_ms)}` : ""}.</p>`;
+    Nobody knows where it begins there: its consumers decide (<code>auto.offset.reset</code>). ${many(sum(where, "records"), "record")} ${sum(where, "records") === 1 ? "is" : "are"} stored there${(group.uncommitted_expires_in_ms ?? null) === null ? "" : `; retention deletes the first of them ${whenDeleted(group.uncommitted_expires_in_ms)}`}.</p>`;
 }
 
 function Members({ partitions }) {
@@ -104,7 +104,7 @@ const OF_REPORT = [
   { key: "time_ms", title: "Time behind", numeric: true, show: (row) => duration(row.time_ms) },
   { key: "line", title: "Trend", numeric: true, show: (row) => html`<${Spark} line=${row.line} />` },
   { key: "eta_ms", title: "ETA", numeric: true, show: (row) => html`<${Eta} row=${row} />` },
-  { key: "expires_in_ms", title: "Data lost in", numeric: true, show: (row) => html`<${LostIn} row=${row} />` },
+  { key: "expires_in_ms", title: "Data loss", numeric: true, show: (row) => html`<${DataLoss} row=${row} />` },
 ];
 
 function Partitions({ partitions, direct }) {

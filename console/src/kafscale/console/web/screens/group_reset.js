@@ -73,7 +73,7 @@ function Form({ name, data, query }) {
 function Value({ to, data, topics, utc, query, set }) {
   const keep = (event) => set({ at: event.target.value });
   if (to === "time") return html`<label>Time (${utc ? "UTC" : "local"}) <input name="at" type="datetime-local" step="0.001" required value=${query.at ?? ""} onChange=${keep} /></label>`;
-  if (to === "duration") return html`<label>How long ago <input name="ago" required pattern="[0-9]+(\\.[0-9]+)?(s|m|h|d)" title="a number and s, m, h or d, such as 90m" value=${query.at ?? "1h"} onChange=${keep} /></label>`;
+  if (to === "duration") return html`<label>How long ago <input name="ago" required pattern=${AGO} title=${AGO_HINT} value=${query.at ?? "1h"} onChange=${keep} /> <span class="hint">${AGO_HINT}</span></label>`;
   if (to === "shift") return html`<label>Records; below zero is back <input name="by" type="number" required value=${query.at ?? "-100"} onChange=${keep} /></label>`;
   if (to === "group") return html`<label>Group <input name="group" required value=${query.at ?? ""} onChange=${keep} /></label>`;
   if (to !== "csv") return null;
@@ -81,11 +81,18 @@ function Value({ to, data, topics, utc, query, set }) {
   return html`<label>topic,partition,offset on each line; filled with the present offsets <textarea name="csv" rows=${Math.min(12, present.length + 1)} required onInput=${() => set({})}>${present.join("\n")}</textarea></label>`;
 }
 
-const UNITS_MS = { s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 };
+const UNITS_MS = { s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 }; // by the first letter
+const AGO = "\\s*[0-9]+(\\.[0-9]+)?\\s*(s|seconds?|m|min|minutes?|h|hours?|d|days?)\\s*";
+const AGO_HINT = "a number and a unit: 90s, 5 minutes, 1.5 hours, 2d";
+
+function agoMs(text) {
+  const [, number, unit] = /([\d.]+)\s*(.)/.exec(text);
+  return Math.round(Number(number) * UNITS_MS[unit]);
+}
 
 function aimOf(to, given, utc) {
   if (to === "time") return { to, at_ms: new Date(given.get("at") + (utc ? "Z" : "")).getTime() };
-  if (to === "duration") return { to, ago_ms: Math.round(parseFloat(given.get("ago")) * UNITS_MS[given.get("ago").slice(-1)]) };
+  if (to === "duration") return { to, ago_ms: agoMs(given.get("ago")) };
   if (to === "shift") return { to, by: Number(given.get("by")) };
   if (to === "group") return { to, group: given.get("group") };
   return to === "csv" ? { to, csv: given.get("csv") } : { to };

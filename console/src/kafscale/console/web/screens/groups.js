@@ -3,7 +3,7 @@ import { html } from "../html.js";
 import { path } from "../api.js";
 import { Link, setQuery } from "../router.js";
 import { count, duration, time } from "../parts/format.js";
-import { Eta, LostIn, Status } from "../parts/group_status.js";
+import { DataLoss, Eta, Status } from "../parts/group_status.js";
 import { Spark } from "../parts/line.js";
 import { useMe } from "../parts/me.js";
 import { useSettings } from "../parts/settings.js";
@@ -43,7 +43,7 @@ export const COLUMNS = [
   { key: "time_ms", title: "Time behind", sort: true, numeric: true, show: (row) => duration(row.time_ms), note: "Age of the first unread record, from the record itself." },
   { key: "trend_1h_per_s", title: "Trend", sort: true, numeric: true, show: trend, note: "By how many records a second the lag grew over the last hour." },
   { key: "eta_ms", title: "ETA", sort: true, numeric: true, show: (row) => html`<${Eta} row=${row} />`, note: "When all is read, if both rates stay the same." },
-  { key: "expires_in_ms", title: "Data lost in", sort: true, numeric: true, show: (row) => html`<${LostIn} row=${row} />`, note: "When retention deletes the first unread record." },
+  { key: "expires_in_ms", title: "Data loss", sort: true, numeric: true, show: (row) => html`<${DataLoss} row=${row} />`, note: "When retention may delete the first unread record." },
   { key: "members", title: "Members", sort: true, numeric: true, show: (row) => count(row.members) },
   TOPICS,
 ];

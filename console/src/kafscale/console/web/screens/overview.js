@@ -6,7 +6,7 @@ import { Link } from "../router.js";
 import { Loaded, useLoad } from "../parts/load.js";
 import { useMe } from "../parts/me.js";
 import { Table } from "../parts/table.js";
-import { bytes, count, duration } from "../parts/format.js";
+import { bytes, count, whenDeleted } from "../parts/format.js";
 import { SCREENS } from "./index.js";
 
 const PARTITIONS_MAX = 5_000; // beyond these, what reads all of etcd waits until somebody opens its screen
@@ -59,7 +59,7 @@ function Risk() {
   if (!data?.at_ms) return html`<${Tile} href="/groups" title=${title} value="…" more="Reading how far each group is" />`;
   const { risk, lost } = data.counts;
   const soonest = risk ? data.items[0]?.expires_in_ms ?? null : null;
-  const words = [soonest !== null && `the first in ${duration(soonest)}`, lost > 0 && `${count(lost)} lost records already`].filter(Boolean);
+  const words = [soonest !== null && `the first ${whenDeleted(soonest)}`, lost > 0 && `${count(lost)} ${lost === 1 ? "has" : "have"} lost records`].filter(Boolean);
   const unknown = !risk && data.history_ms === null;
   if (!words.length) words.push(unknown ? "there is no history of lag yet" : "at the present rates each group reads in time");
   return html`<${Tile} href=${risk || !lost ? `/groups${risk ? "?show=risk" : ""}` : "/groups?show=lost"} title=${title} value=${risk ? count(risk) : unknown ? "not known yet" : "none"}
@@ -137,7 +137,7 @@ function dollars(said, large) {
   const { put_usd: puts, get_usd: gets } = said.cost.total;
   const month = puts + (gets ?? 0);
   const value = month > 0 && month < 0.01 ? "< $0.01" : `$${month.toLocaleString("en-US", { minimumFractionDigits: 2, maximumFractionDigits: 2 })}`;
-  return { value, more: `a month, at the rate of the last ${SECONDS} s${gets === null ? ", without GETs" : ""}` };
+  return { value, more: `a month, at the rate of the last ${SECONDS}\u00a0s${gets === null ? ", without GETs" : ""}` };
 }
 
 function Tile({ href, title, value, more, state }) {

@@ -138,6 +138,7 @@ class StreamClient:
         self._writable = asyncio.Event()
         self._writable.set()
         self._pending: dict[int, PendingReply] = {}
+        self._awaits_replies = asyncio.Event()
         self._owner: asyncio.Task[None] | None = None
 
     async def connect(self) -> None:
@@ -169,6 +170,7 @@ class StreamClient:
         outbox = self._outbox
         waiting = outbox.put_request(request_id, meta, body, lane=lane, expires_ms=expires_ms)
         pending = self._pending[request_id] = PendingReply(self, request_id, waiting, expires_ms, future)
+        self._awaits_replies.set()
         if outbox.waiting_bytes > self._limits.queue_bytes_max // 2:
             self._writable.clear()
         if patient:
@@ -205,9 +207,11 @@ class StreamClient:
         """Owns every task of the client; close() ends it and waits for it."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._stay_connected())
-            while True:
+            while await self._awaits_replies.wait():
                 await asyncio.sleep(SWEEP_EVERY_S)
                 self._sweep(self._clock.now_ms())
+                if not self._pending:
+                    self._awaits_replies.clear()
 
     def _write_soon(self) -> None:
         """At once, unless a message has left within PATIENCE_S: then when that is over, or with the next message."""

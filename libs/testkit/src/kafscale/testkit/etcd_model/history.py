@@ -95,6 +95,13 @@ class History:
         first = bisect_left(self._changes, since, key=attrgetter("mod_revision"))
         return (change for change in self._changes[first:] if change.key in span)
 
+    def newest(self) -> list[KeyValue]:
+        """The changes of the newest revision."""
+        first = len(self._changes)
+        while first and self._changes[first - 1].mod_revision == self.revision:
+            first -= 1
+        return self._changes[first:]
+
     def compact(self, revision: int) -> None:
         """Changes below the revision are forgotten, and what they wrote stays."""
         kept = bisect_left(self._changes, revision, key=attrgetter("mod_revision"))

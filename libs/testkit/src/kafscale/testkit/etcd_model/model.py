@@ -103,10 +103,11 @@ class EtcdModel:
         """Time is now `now_s`: leases expire, those that are due first."""
         assert now_s >= self._now_s, "time of etcd goes forward"
         self._now_s = now_s
-        due = sorted((lease.expires_s, name) for name, lease in self._state.leases.items())
-        for expires_s, name in due:
-            if expires_s <= now_s:
-                self._end_lease(name)
+        due = [
+            (lease.expires_s, name) for name, lease in self._state.leases.items() if lease.expires_s <= now_s
+        ]
+        for _, name in sorted(due):
+            self._end_lease(name)
 
     def next_expiry_s(self) -> float | None:
         return min((lease.expires_s for lease in self._state.leases.values()), default=None)
@@ -203,7 +204,7 @@ class EtcdModel:
         after = history.revision + 1
         if do(after):
             history.revision = after
-            self.watches.changed(after)
+            self.watches.changed(after, history.newest())
 
     def _do_put(self, request: pb.PutRequest, answer: pb.PutResponse, revision: int) -> int:
         history = self._state.history

@@ -119,14 +119,18 @@ class EtcdServer:
         self.model.advance(asyncio.get_running_loop().time())
 
     def _expect(self) -> None:
-        """The timer of the lease that expires next."""
+        """A timer for the lease that expires next. One that comes too early, as its lease was renewed, looks again."""
+        due_s = None if self._is_away else self.model.next_expiry_s()
         if self._expiry is not None:
+            if due_s is not None and self._expiry.when() <= due_s:
+                return
             self._expiry.cancel()
-        due_s = self.model.next_expiry_s()
-        loop = asyncio.get_running_loop()
-        self._expiry = None if due_s is None or self._is_away else loop.call_at(due_s, self._expire)
+            self._expiry = None
+        if due_s is not None:
+            self._expiry = asyncio.get_running_loop().call_at(due_s, self._expire)
 
     def _expire(self) -> None:
+        self._expiry = None
         self._advance()
         self._expect()
 

@@ -6,7 +6,7 @@ FRAGMENT_BYTES is sent in fragments to a watch that asks for them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -37,9 +37,11 @@ class Watches:
         self.sessions.append(session)
         return session
 
-    def changed(self, revision: int) -> None:
+    def changed(self, revision: int, changes: Sequence[KeyValue]) -> None:
+        """`changes`: those of this revision, the newest."""
+        events: dict[bytes, pb.Event] = {}
         for session in tuple(self.sessions):
-            session.changed(revision)
+            session.changed(revision, changes, events)
 
 
 @dataclass(slots=True, eq=False)
@@ -62,10 +64,15 @@ class WatchSession:
         if self in self.owner.sessions:
             self.owner.sessions.remove(self)
 
-    def changed(self, revision: int) -> None:
-        for number in tuple(self._watches):
-            if self._watches[number].next <= revision:
-                self._catch_up(number, revision)
+    def changed(self, revision: int, changes: Sequence[KeyValue], events: dict[bytes, pb.Event]) -> None:
+        """`events`: those of the changes that some watch has, by key."""
+        for number, watch in tuple(self._watches.items()):
+            if watch.next > revision:
+                continue
+            watch.next = revision + 1
+            found = [each for each in changes if each.key in watch.span]
+            if found:
+                self._send(number, watch, [_event_once(each, events) for each in found])
 
     def _create(self, request: pb.WatchCreateRequest) -> None:
         history, number = self.owner.history(), 0
@@ -99,13 +106,22 @@ class WatchSession:
         watch = self._watches[number]
         changes = self.owner.history().changes(watch.span, watch.next)
         watch.next = revision + 1
-        events = [_event(change) for change in changes]
+        self._send(number, watch, [_event(change) for change in changes])
+
+    def _send(self, number: int, watch: _Watch, events: list[pb.Event]) -> None:
         for part, is_last in _parts(events, whole=not watch.fragments):
             self.send(
                 pb.WatchResponse(
                     header=self.owner.header(), watch_id=number, events=part, fragment=not is_last
                 )
             )
+
+
+def _event_once(change: KeyValue, events: dict[bytes, pb.Event]) -> pb.Event:
+    event = events.get(change.key)
+    if event is None:
+        event = events[change.key] = _event(change)
+    return event
 
 
 def _event(change: KeyValue) -> pb.Event:

@@ -87,10 +87,11 @@ class MemoryChannel:
 
     # -- the connection --------------------------------------------------------------------------------
 
-    async def begin(self, start: _Start, *, wait_for_ready: bool) -> Rpc:
-        """Raises AioRpcError UNAVAILABLE."""
+    async def begin(self, start: _Start, *, wait_for_ready: bool, request: Any = None) -> Rpc:
+        """`request`: of a call with one. It arrives with the call. Raises AioRpcError UNAVAILABLE."""
         connection = await self._connected(wait_for_ready)
         rpc = Rpc(connection, start.serialize, start.deserialize)
+        data = None if request is None else rpc.serialized(request)
         rpc.forget = self._forget
         self._open[rpc] = None
         server = self._network.servers.get(self._address)
@@ -99,6 +100,9 @@ class MemoryChannel:
             assert isinstance(server, MemoryServer), server
             context = Context(connection, rpc, start.metadata, start.deadline_s)
             rpc.context = context
+            if data is not None:
+                context.inbox.put(data)
+                context.inbox.end()
             server.begin(connection, context, start.method)
 
         connection.forth.send(arrive)
@@ -162,9 +166,7 @@ class MemoryChannel:
         limit = asyncio.timeout_at(start.deadline_s)
         try:
             async with limit:
-                rpc = await self.begin(start, wait_for_ready=wait_for_ready)
-                await rpc.write(request)
-                await rpc.done_writing()
+                rpc = await self.begin(start, wait_for_ready=wait_for_ready, request=request)
                 answer = await rpc.read()
                 if answer is grpc.aio.EOF:
                     raise _failed(Code.INTERNAL, "the service sent no answer")

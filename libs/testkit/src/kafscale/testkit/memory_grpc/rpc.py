@@ -72,6 +72,9 @@ class Rpc:
         data = self._serialize(message)
         self._connection.forth.send(lambda: self._there().inbox.put(data))
 
+    def serialized(self, message: Any) -> Any:
+        return self._serialize(message)
+
     async def done_writing(self) -> None:
         self._connection.forth.send(lambda: self._there().inbox.end())
 
@@ -112,6 +115,12 @@ class Rpc:
     def receive(self, message: Any) -> None:
         if not self._status.done():
             self._inbox.put(message)
+
+    def end(self, answer: Any, code: grpc.StatusCode, details: str) -> None:
+        """`answer`: of a call with one."""
+        if answer is not None:
+            self.receive(answer)
+        self.finish(code, details)
 
     def begins(self, metadata: Metadata) -> None:
         if not self._initial.done():
@@ -192,8 +201,9 @@ class Context:
         """Runs a method's handler, and sends the status."""
         self.deserialize = handler.request_deserializer or as_it_is
         self.serialize = handler.response_serializer or as_it_is
+        answer: Any = None
         try:
-            await self._answer(handler)
+            answer = await self._answer(handler)
             code, details = Code.OK, ""
         except grpc.aio.AbortError:
             assert self._aborted is not None, "only abort raises it"
@@ -202,15 +212,16 @@ class Context:
             code, details = Code.CANCELLED, "the server cancelled the call"
         except Exception as error:  # noqa: BLE001  (as gRPC does with the error of a handler)
             code, details = Code.UNKNOWN, f"Unexpected {type(error)}: {error}"
-        self._connection.back.send(lambda: self._rpc.finish(code, details))
+        self._connection.back.send(lambda: self._rpc.end(answer, code, details))
 
-    async def _answer(self, handler: Any) -> None:
+    async def _answer(self, handler: Any) -> Any:
+        """What arrives with the status: the only answer, serialized. None: it streams answers."""
         if handler.request_streaming:
             await handler.stream_stream(None, self)
-            return
+            return None
         request = await self.read()
-        if handler.response_streaming:
-            async for answer in handler.unary_stream(request, self):
-                await self.write(answer)
-        else:
-            await self.write(await handler.unary_unary(request, self))
+        if not handler.response_streaming:
+            return self.serialize(await handler.unary_unary(request, self))
+        async for answer in handler.unary_stream(request, self):
+            await self.write(answer)
+        return None

@@ -32,7 +32,7 @@ function cells(group) {
     const open = row.stable === row.records ? "" : `${count(row.stable)} of them are below the last stable offset, ${count(row.stableEnd)}`;
     return [`${row.topic}/${row.partition}  ${row.committed ? row.status : ""}`, unread, open, row.lost ? `${count(row.lost)} lost` : "",
       row.ahead ? `committed ${count(row.ahead)} beyond the end` : row.status === "REPLACED" ? "committed in a deleted topic of this name" : "",
-      row.risk && row.expires !== null ? `at risk: expires in ${span(row.expires)}` : "", row.client ? `${row.client} ${row.host}` : "no reader"].filter(Boolean).join("\n");
+      row.risk && row.expires !== null ? `at risk: ${deleted(row.expires)}` : "", row.client ? `${row.client} ${row.host}` : "no reader"].filter(Boolean).join("\n");
   });
 }
 
@@ -50,7 +50,7 @@ function about(group) {
   return [group.life, members, many(group.rows.length, "partition"),
     misplaced ? `${misplaced} with a commit that is no place in the log` : "",
     group.unowned && group.members ? `${group.unowned} without a reader` : "",
-    missing ? `${missing} without a commit${records ? ` (${shortly(records, "record")}${expires === null ? "" : `, the first expires in ${span(expires)}`})` : ""}` : "",
+    missing ? `${missing} without a commit${records ? ` (${shortly(records, "record")}${expires === null ? "" : `, the first ${deleted(expires)}`})` : ""}` : "",
     group.before === null ? "" : `${short(group.before)} unread 24 h ago`].filter(Boolean).join(" · ");
 }
 
@@ -64,7 +64,7 @@ function card(group) {
     fact(short(group.records), "unread", ""), fact(span(group.time), "behind", ""),
     fact(trend(group), "trend, 1 h", "", "By how much the unread records grew or shrank each second of the last hour"),
     fact(short(group.lost), "lost", `lost${group.lost ? " bad" : ""}`, "Records that were deleted before the group read them. It falls to 0 when the group commits again"),
-    fact(span(group.expires), group.risk ? `${group.risk} at risk` : "until loss", group.risk ? "until bad" : "until", "Until retention deletes a record that the group has not read"));
+    fact(until(group.expires), group.risk ? `${group.risk} at risk` : "until loss", group.risk ? "until bad" : "until", "Until retention may delete a record that the group has not read"));
   const place = el("div", { class: "inside" });
   const box = el("details", { class: `group s-${group.status}` }, el("summary", {}, line, cells(group)), place);
   const show = () => {

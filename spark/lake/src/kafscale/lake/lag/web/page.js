@@ -65,7 +65,7 @@ function tiles() {
     tile("Lost records", losers.length ? short(sum(rows, (row) => row.lost)) : "none", losers.length > 0,
       ...(losers.length ? [`in ${many(losers.length, "partition")}, most by `, link(loser)] : [])),
     tile("At risk of losing data", risky.length ? many(risky.length, "partition") : "none", risky.length > 0,
-      ...(next ? [`the first in ${span(next.expires)}: `, link(next.group)] : [])),
+      ...(next ? [`the first ${next.expires === 0 ? "at any time" : `in ${span(next.expires)}`}: `, link(next.group)] : [])),
     tile("Farthest behind", slowest ? span(slowest.time) : "nobody", false, ...(slowest ? [link(slowest.group), `, ${slowest.topic}/${slowest.partition}`] : [])),
     tile("Unread records", short(sum(rows, (row) => row.records)), false,
       unplaced ? `${short(unplaced)} of them without a commit` : `${bytes(sum(rows, (row) => row.bytes))} in the store`),

@@ -50,7 +50,7 @@ const PARTITIONS = [
   { name: "read /s", minor: true, value: (row) => row.consume, cell: (row) => short(row.consume) },
   { name: "written /s", minor: true, value: (row) => row.produce, cell: (row) => short(row.produce) },
   { name: "ETA", minor: true, value: (row) => row.eta, cell: (row) => row.records ? span(row.eta) : "", about: "Time until all is read, at the present rates; empty if the group is not catching up" },
-  { name: "expires in", brief: "expires", value: (row) => row.expires, cell: (row) => bad(span(row.expires), row.risk), about: "Time until retention deletes the first unread record" },
+  { name: "expires in", brief: "expires", value: (row) => row.expires, cell: (row) => bad(until(row.expires), row.risk), about: "Time until retention may delete the first unread record" },
   { name: "ahead", minor: true, value: (row) => row.ahead, cell: (row) => MISPLACED[row.status] ? bad(row.ahead ? amount(row.ahead) : MISPLACED[row.status], true) : "", about: "How far the committed offset is beyond the end of the log" },
   { name: "lost", value: (row) => row.lost, cell: (row) => row.lost ? bad(amount(row.lost), true) : "", about: "Records that were deleted before the group read them" },
   { name: "reader", text: true, minor: true, value: (row) => row.client, cell: (row) => row.client === null ? null : `${row.client} ${row.host}` },

@@ -30,6 +30,9 @@ const span = (seconds) => {
   }
   return sign + parts.filter(Boolean).join(" ");
 };
+// Until retention may delete a record. What is past its time stays until the next run, which may come at any moment.
+const until = (seconds) => seconds === 0 ? "any time" : span(seconds);
+const deleted = (seconds) => seconds === 0 ? "may be deleted at any time" : `expires in ${span(seconds)}`;
 const stamp = (ms) => new Date(ms).toISOString().replace("T", " ").slice(0, 16) + " UTC";
 const clock = (ms, withSeconds) => new Date(ms).toISOString().slice(11, withSeconds ? 19 : 16);
 const plural = (number, word) => number === 1 ? word : word + "s";
