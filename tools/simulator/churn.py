@@ -18,6 +18,7 @@ LATE_S: Final = 60.0
 ROUNDS_MAX: Final = 10
 """Of a producer that writes to a topic before it is deleted."""
 TRIES_MAX: Final = 40
+HURRY_S: Final = 0.1
 
 
 async def churn(client: Client, all_records: Records) -> None:
@@ -34,12 +35,23 @@ async def churn(client: Client, all_records: Records) -> None:
         if client.chance.random() < 0.7:
             await judge(client, records, PARTITIONS, TRIES_MAX)
         all_records.broken += records.broken
-        await delete(client)
+        await delete(client, PASSING)
         await client.pause()
 
 
-async def delete(client: Client) -> None:
-    request = delete_topics.DeleteTopicsRequest(topic_names=[PASSING], timeout_ms=5_000)
+async def come_and_go(client: Client) -> None:
+    """A topic with the name of the client, in a hurry. Nobody judges its records."""
+    client.pace_s = HURRY_S
+    while not client.world.stopping:
+        await create(client, client.name, PARTITIONS, tries_max=2)
+        rounds = client.chance.randint(1, 3)
+        records = Records(topic=client.name)
+        await Producer(client, records, client.name, PARTITIONS, False, rounds).run()
+        await delete(client, client.name)
+
+
+async def delete(client: Client, topic: str) -> None:
+    request = delete_topics.DeleteTopicsRequest(topic_names=[topic], timeout_ms=5_000)
     while True:
         answer = await client.patiently(delete_topics, DELETE_V, request)
         if answer.responses[0].error_code in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):

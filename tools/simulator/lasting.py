@@ -1,4 +1,5 @@
-"""One trouble that lasts, after all other faults: the store takes no PUT, objects are lost, or etcd is full.
+"""One trouble that lasts, after all other faults: the store takes no PUT, objects are lost, etcd is full, or
+all instances of produce are restarted in turn on a busy machine.
 
 Nothing else goes wrong meanwhile, so laws about time can be judged. What refuses gets few claims. Readers are served
 while only writes are refused. A bystander, that is a partition without a record in a lost object, is written as ever.
@@ -14,11 +15,14 @@ from typing import Final
 
 from kafscale.storage.keys import PartitionKey
 from kafscale.storage.objects import StoreFull, StoreRefused
+from kafscale.testkit.etcd_model.server import NODE as ETCD
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import delete_records
 
+from tools.simulator.churn import come_and_go
 from tools.simulator.clients import TOPIC, Client, Producer, Records, create, judge
 from tools.simulator.lost_objects import KEYS, Loss, give_back, heads, lose, places
+from tools.simulator.memory import oldest_place_s
 from tools.simulator.world import World
 
 BYSTANDERS: Final = "bystanders"
@@ -30,10 +34,15 @@ CROWD_S: Final = 8.0
 LOST_AT_ONCE: Final = 8
 RECOVERY_S: Final = 20.0
 """After the faults, before the trouble begins."""
-CLAIMS_MAX: Final = 10
+CLAIMS_MAX: Final = 20
 """Of one instance, while the store takes no PUT: it tries again after waits that double up to half a minute."""
 SILENCE_MAX_S: Final = 30.0
-"""Of a bystander, and of a reader. A PUT of a thin store takes some seconds."""
+"""Of a bystander, and of a reader; and for as long may a bundle be in flight. A PUT of a thin store takes seconds."""
+SLOW_S: Final = (0.0, 0.5)
+HURRIED: Final = 6
+RESTART_EVERY_S: Final = 7.0
+STANDS_S: Final = (0.02, 0.6)
+RUNS_S: Final = 0.05
 THIN_S: Final = (0.2, 3.0)
 BYSTANDER_PACE_S: Final = 1.0
 PATIENCE_MS: Final = 20_000
@@ -71,6 +80,8 @@ class Lasting:
 
     async def store_refuses(self, lasts_s: float) -> None:
         store, epochs, claims = self.world.store, dict[PartitionKey, int](), 0
+        self.world.slow[ETCD] = SLOW_S  # so that commits are under way when PUTs are refused
+        await self._begin_crowd()
         store.refusal = self.chance.choice((StoreFull, StoreRefused))
         read = self.records.fetched.copy()
         async for _ in self._looks(lasts_s):
@@ -79,6 +90,7 @@ class Lasting:
             epochs = now
             self._not_silent(self.records.fetched, read, "no Fetch is answered")
         store.refusal = None
+        del self.world.slow[ETCD]
         self.records.counts["claims while the store refused"] += claims
         if claims > CLAIMS_MAX * self.instances:
             self.records.broken.append(f"claims: {claims} in {lasts_s:.0f} s in which the store took no PUT")
@@ -113,15 +125,14 @@ class Lasting:
         """`others`: topics that have no record in the objects."""
         await self._begin_bystanders()
         self.world.store.put_s = THIN_S
-        for number in range(CROWD):
-            self.begin(f"crowd-{number}", self._crowd)
-        await asyncio.sleep(CROWD_S)
+        await self._begin_crowd()
         spared = frozenset(where for where, head in heads(self.world).items() if head.topic in others)
         found = [lose(self.world, self.chance, spared, most=True) for _ in range(LOST_AT_ONCE)]
         lost = [loss for loss in found if loss is not None]
         self.records.counts["lost objects"] += len(lost)
-        answered = self.bystanders.answered.copy()
+        answered, stuck = self.bystanders.answered.copy(), dict[str, float]()
         async for _ in self._looks(lasts_s):
+            self._places_are_given_back(stuck)
             self._not_silent(
                 self.bystanders.answered,
                 answered,
@@ -129,6 +140,14 @@ class Lasting:
             )
         self.world.store.put_s = None
         return lost
+
+    def _places_are_given_back(self, stuck: dict[str, float]) -> None:
+        """A slice that waits for settling may wait for ever. `stuck`: the breaches that were named."""
+        for node, service in self.world.services.items():
+            age_s = oldest_place_s(service)
+            if age_s > SILENCE_MAX_S and node not in stuck:
+                stuck[node] = age_s
+                self.records.broken.append(f"place: {node}: a bundle is in flight for {age_s:.0f} s")
 
     async def _begin_bystanders(self) -> None:
         for number in range(BYSTANDERS_COUNT):
@@ -155,6 +174,11 @@ class Lasting:
             f"silence: only {list(self.bystanders.answered)} of the bystanders are answered"
         )
 
+    async def _begin_crowd(self) -> None:
+        for number in range(CROWD):
+            self.begin(f"crowd-{number}", self._crowd)
+        await asyncio.sleep(CROWD_S)
+
     async def _crowd(self, client: Client) -> None:
         client.pace_s = CROWD_PACE_S
         await Producer(client, self.records, client.name, self.partitions, False).run()
@@ -166,6 +190,29 @@ class Lasting:
         model.full = True
         await asyncio.sleep(lasts_s)
         model.full = model.alarm = False
+
+    # -- a rolling restart -----------------------------------------------------------------------------
+
+    async def rolling_restart(self, lasts_s: float) -> None:
+        """Topics are deleted while their partitions are handed over, and processes handle both in one turn."""
+        for number in range(HURRIED):
+            self.begin(f"hurried-{number}", come_and_go)
+        nodes, end_s = sorted(self.world.services), self.world.loop.time() + lasts_s
+        while self.world.loop.time() < end_s:
+            for node in nodes:
+                self.world.note(f"** {node} is stopped")
+                self.world.stop(node)
+                await self._stutter(nodes, RESTART_EVERY_S)
+
+    async def _stutter(self, nodes: list[str], lasts_s: float) -> None:
+        end_s = self.world.loop.time() + lasts_s
+        while self.world.loop.time() < end_s:
+            for node in nodes:
+                self.world.pause(node)
+            await asyncio.sleep(self.chance.uniform(*STANDS_S))
+            for node in nodes:
+                self.world.resume(node)
+            await asyncio.sleep(RUNS_S)
 
     # ------------------------------------------------------------------------------------------------
 
@@ -199,9 +246,19 @@ async def delete_below(client: Client, topic: str, partition: int, offset: int) 
         await client.rest()
 
 
+BUNDLES: Final = {"bundle_direct_bytes": 1 << 20, "segment_bytes": 4 << 20}
+"""Large batches are in no bundle."""
+NEEDS: Final[dict[str, dict[str, int]]] = {
+    "the store takes no PUT": {**BUNDLES, "settle_keep_bytes": 64 << 20},
+    "objects are lost": {**BUNDLES, "settle_keep_bytes": 0},
+    "objects are lost for good": {**BUNDLES, "settle_keep_bytes": 0},
+}
+"""Settings. An owner that keeps batches in memory settles them without the object."""
+
 TROUBLES: Final[dict[str, Callable[[Lasting, float], Awaitable[None]]]] = {
     "the store takes no PUT": Lasting.store_refuses,
     "objects are lost": Lasting.objects_lost,
     "objects are lost for good": Lasting.objects_lost_for_good,
     "etcd is full": Lasting.etcd_full,
+    "a rolling restart": Lasting.rolling_restart,
 }

@@ -64,6 +64,13 @@ def left_over(service: ProduceService) -> list[str]:
     return found
 
 
+def oldest_place_s(service: ProduceService) -> float:
+    """For how long a bundle has had one of the few places that the partitions of the instance share; 0: none has."""
+    flights = service.ownership.tools.bundler._gather._flights.values()
+    oldest_ms = min((flight.sealed_ms for flight in flights), default=None)
+    return 0.0 if oldest_ms is None else (service._runtime.clock.now_ms() - oldest_ms) / 1000
+
+
 def _not_in_tail(writer: PartitionWriter) -> Sequence[int]:
     """Offsets of batches that are kept for folding and settling."""
     named = {(seg.base, seg.end) for seg in writer.head.tail}

@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from tools.simulator.faults import Fault, drawn_faults
-from tools.simulator.lasting import TROUBLES
+from tools.simulator.lasting import NEEDS, TROUBLES
 from tools.simulator.world import drawn_settings, nodes_of
 
 PACES_S: Final = (0.1, 0.5, 2.0, 5.0, 10.0)
@@ -51,7 +51,7 @@ class Plan:
     """Kinds and names of clients that do not run."""
     lasting: str = ""
     """The trouble that lasts, behind the faults; see `lasting.TROUBLES`. "": none."""
-    lasting_s: float = 60.0
+    lasting_s: float = 90.0
     snapshot_s: float | None = None
     """At the end, etcd is restored to the state that it has now. None: it is not."""
     empties: bool = False
@@ -74,7 +74,7 @@ def drawn(
     chance = random.Random(f"plan {seed}")
     drawn_pace_s = chance.choice(PACES_S)
     every_s, last_s = chance.choice(FAULTS_EVERY_S), chance.choice(FAULTS_LAST_S)
-    lasting = random.Random(f"lasting {seed}").choice(("", "", *TROUBLES))
+    lasting = random.Random(f"lasting {seed}").choice(("", "", *TROUBLES)) if faults else ""
     snapshot_s = round(seconds * chance.random(), 2)
     nodes = nodes_of(instances)
     return Plan(
@@ -83,14 +83,14 @@ def drawn(
         instances=instances,
         partitions=random.Random(f"partitions {seed}").choice((4, 12)),
         pace_s=drawn_pace_s if pace_s is None else pace_s,
-        settings=drawn_settings(random.Random(f"settings {seed}")),
+        settings={**drawn_settings(random.Random(f"settings {seed}")), **NEEDS.get(lasting, {})},
         faults=drawn_faults(seed, seconds, nodes, every_s, last_s) if faults else (),
         without=tuple(
             kind
             for kind, share in LEFT_OUT.items()
             if random.Random(f"without {kind} {seed}").random() < share
         ),
-        lasting=lasting if faults else "",
+        lasting=lasting,
         snapshot_s=snapshot_s if restores else None,
         empties=empties,
     )
