@@ -15,9 +15,9 @@ from tools.simulator.plan import load
 from tools.simulator.shrink import KEPT, mutant_named
 
 SEEDS = (
-    ("1", ("--seconds", "20", "--pace", "2")),
-    ("2", ("--seconds", "20", "--pace", "2", "--restore")),
-    ("4", ("--seconds", "20", "--pace", "1")),
+    ("1", ("--seconds", "20", "--pace", "2", "--lasting", "")),
+    ("2", ("--seconds", "20", "--pace", "2", "--lasting", "", "--restore")),
+    ("4", ("--seconds", "20", "--pace", "1", "--lasting", "the store takes no PUT")),
 )
 
 
@@ -45,7 +45,7 @@ def test_a_seed_repeats_a_run() -> None:
 
 def lines_of(seed: int, seconds: int) -> list[str]:
     """In a process with the hash seed of `make simulate`."""
-    flags = f"--seed {seed} --seconds {seconds} --pace 2 --log-level info".split()
+    flags = (*f"--seed {seed} --seconds {seconds} --pace 2 --log-level info --lasting".split(), "")
     command = (sys.executable, "-m", "tools.simulator", *flags)
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout.splitlines()
 
