@@ -49,7 +49,7 @@ def test_a_seed_repeats_a_run() -> None:
 
 def lines_of(seed: int, seconds: int) -> list[str]:
     """In a process with the hash seed of `make simulate`."""
-    flags = f"--seed {seed} --seconds {seconds} --pace 2 --log-level info".split()
+    flags = (*f"--seed {seed} --seconds {seconds} --pace 2 --log-level info --lasting".split(), "")
     command = (sys.executable, "-m", "tools.simulator", *flags)
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout.splitlines()
 
