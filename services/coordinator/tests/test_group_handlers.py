@@ -22,6 +22,7 @@ from kafscale.coordinator.handlers import (
 )
 from kafscale.storage.etcd.client import EtcdClient
 from kafscale.storage.keys import Keyspace
+from kafscale.storage.slots import slot_of
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import consumer_group_describe as consumer_describe_schema
 from kafscale.wire.schema import consumer_group_heartbeat as consumer_schema
@@ -107,6 +108,21 @@ async def test_leaving_in_every_version(one: Coordinator, version: int) -> None:
     else:
         again = await one.ask(leave_group, leave_schema, request, version)
         assert again.error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+async def test_while_a_slot_is_read_each_call_of_a_member_gets_an_error_that_clients_know_there(
+    one: Coordinator,
+) -> None:
+    held = one.parts.slots.held(slot_of("g"))
+    assert held is not None
+    held.loaded = False
+    joining = join_schema.JoinGroupRequest(group_id="g", session_timeout_ms=30_000)
+    joined = await one.ask(join_group, join_schema, joining, 9)
+    assert joined.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    syncing = sync_schema.SyncGroupRequest(group_id="g", generation_id=1, member_id="m")
+    assert (await one.ask(sync_group, sync_schema, syncing, 5)).error_code == ErrorCode.NOT_COORDINATOR
+    beat = heartbeat_schema.HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
+    assert (await one.ask(heartbeat, heartbeat_schema, beat, 4)).error_code == ErrorCode.NOT_COORDINATOR
 
 
 @pytest.mark.parametrize("version", range(5))

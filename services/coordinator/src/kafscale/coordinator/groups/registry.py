@@ -197,8 +197,17 @@ class Groups:
             yield from names
 
     def classic_group(self, name: str) -> ClassicActor:
-        """The classic group for a member's request. If it does not exist, an empty one that is not kept."""
-        actor = self._find_named(name)
+        """The classic group for a member's request. If it does not exist, an empty one that is not kept.
+
+        NOT_COORDINATOR while its slot is being read. Apache Kafka never answers COORDINATOR_LOAD_IN_PROGRESS to
+        SyncGroup and Heartbeat, so clients do not know it there: Java's consumer ends at it in the answer to SyncGroup.
+        """
+        try:
+            actor = self._find_named(name)
+        except GroupFailed as failed:
+            if failed.error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                raise GroupFailed(ErrorCode.NOT_COORDINATOR) from failed
+            raise
         if actor is not None and actor.type is self._classic:
             return actor
         return self._new(name, self._classic, classic.Group())
