@@ -69,12 +69,13 @@ function Missing() {
   return html`<h1>No such page</h1><p><${Link} href="/">Back to the overview</${Link}></p>`;
 }
 
-/** `/` focuses the search, `g t` goes to topics, `?` shows help. Not while somebody types. */
+/** `/` focuses the search, `g t` goes to topics, `?` shows help. Not while somebody types, or a dialog is open: for some
+ * milliseconds a closed one still has the focus. */
 function useKeys(showHelp) {
   useEffect(() => {
     let began = 0;
     const pressed = (event) => {
-      const typing = event.target.closest?.("input, textarea, select, dialog");
+      const typing = event.target.closest?.("input, textarea, select, dialog[open]");
       if (typing || event.ctrlKey || event.metaKey || event.altKey) return;
       const target = Date.now() - began < 1_500 && SCREENS.find((each) => each.key === event.key);
       began = 0;
