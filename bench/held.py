@@ -37,6 +37,7 @@ from e2e.harness.bystander import Bystander
 from e2e.harness.group_members import Classic, Modern, commit
 from e2e.harness.raw import Raw, Wire, framed
 from e2e.harness.requests import FETCH_V, METADATA_V, PRODUCE_V, TOPIC, batch, send
+from e2e.harness.services import until
 
 WIDE_PARTITIONS: Final = 100
 OLD: Final = "old"
@@ -176,7 +177,7 @@ class Clients:
 
 
 async def _join(member: Classic) -> int:
-    """The first join without an id is told one."""
+    """A join without an id is answered with an id, and is sent once more."""
     code = await member.join()
     if code and member.member_id:
         code = await member.join()
@@ -198,8 +199,7 @@ def prepare(bootstrap: str, size: Size) -> None:
 
 def _send_old(raw: Raw) -> None:
     records = build_batch([Record(timestamp=1_700_000_000_000, value=os.urandom(OLD_BATCH))])
-    while send(raw, records, topic=OLD):
-        time.sleep(RETRY_S)  # the topic has no owner yet
+    until(f"{OLD} takes records", lambda: send(raw, records, topic=OLD) == 0)
 
 
 def window(

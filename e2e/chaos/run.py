@@ -64,7 +64,7 @@ class Run:
     _under_way: list[tuple[float, Struck, Happened]] = field(default_factory=list)
 
     def go(self) -> None:
-        """What every client was told is compared, also if some of them stopped working."""
+        """The answers of all clients are compared, also if a client stopped working."""
         inside = self.site.inside()
         self.work.create_topics()
         with watching_objects(inside, ORDERS) as watched, self._noted(), self.work.clients():

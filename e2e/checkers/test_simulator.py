@@ -65,11 +65,9 @@ def test_a_plan_that_once_broke_a_law_breaks_none(path: Path) -> None:
 
 @pytest.mark.deep
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("path", PLANS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [each for each in PLANS if load(each).mutant], ids=lambda path: path.stem)
 def test_it_breaks_its_law_with_its_mistake(path: Path, tmp_path: Path) -> None:
     kept = load(path)
-    if not kept.mutant:
-        pytest.skip("the mistake was one of KafScale, and is mended")
     plant(mutant_named(kept.mutant), tmp_path)
     assert kind_of(kept.law) in {kind_of(law) for law in run_plan(kept.plan, tmp_path).broken}
 

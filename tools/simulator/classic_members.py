@@ -135,6 +135,7 @@ class EagerMember(Member):
         answered = await self.call(join_group, JOIN_V, request, codes, timeout_s)
         if answered is None:
             return None
+        answer: join_group.JoinGroupResponse
         code, answer = answered
         if code is ErrorCode.MEMBER_ID_REQUIRED:
             self.member_id = answer.member_id
@@ -144,7 +145,7 @@ class EagerMember(Member):
         before = self.group_era
         self.member_id, self.era = answer.member_id, answer.generation_id
         self.ledger.reached(self.name, before, self.group_era)
-        return answer  # type: ignore[no-any-return]
+        return answer
 
     async def _sync(self, joined: join_group.JoinGroupResponse) -> None:
         shares: dict[str, frozenset[int]] = {}

@@ -337,7 +337,7 @@ class Reader:
         if code is not ErrorCode.NONE:
             return False
         self.records.fetched[self.partition] = self.client.world.loop.time()
-        self._take(part, b"".join(part.records) if isinstance(part.records, (list, tuple)) else part.records)
+        self._take(part, record_bytes(part))
         return True
 
     def _take(self, _part: fetch.FetchResponsePartition, data: Any) -> None:
@@ -351,6 +351,11 @@ class Reader:
             due = header.base_offset + header.last_offset_delta + 1
         self.records.broken += Answer(self.partition, asked, batches).skips()
         self.offset = due
+
+
+def record_bytes(part: fetch.FetchResponsePartition) -> Any:
+    """Of an answer to a Fetch."""
+    return b"".join(part.records) if isinstance(part.records, (list, tuple)) else part.records
 
 
 async def fetched(

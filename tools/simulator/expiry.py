@@ -6,25 +6,25 @@ of each key is there, or a newer one of the key. What is there at an offset is w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from kafscale.storage.system import wall_ms
 from kafscale.wire.batches import split_batches
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.records import Record, build_batch, records_in
-from kafscale.wire.schema import fetch, list_offsets, produce
+from kafscale.wire.schema import list_offsets, produce
 
 from tools.simulator.clients import (
-    FETCH_BYTES,
-    FETCH_V,
     LIST_V,
     PRODUCE_V,
     Client,
+    Reader,
     Records,
     Unanswered,
     create,
+    fetched,
+    record_bytes,
 )
 
 EXPIRING, COMPACTED = "expiring", "compacted"
@@ -44,6 +44,7 @@ PADDING: Final = b"." * 1_000
 LOOK: Final = 0.1
 """The share of rounds in which the log is looked at."""
 EARLIEST, LATEST = -2, -1
+WAIT_MS: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,37 +133,27 @@ class Shortened:
     async def _read(self, end: int) -> dict[int, tuple[bytes, bytes]]:
         """Key and value by offset. The log may be shortened meanwhile."""
         log: dict[int, tuple[bytes, bytes]] = {}
-        offset = self.start
+        here, offset = Records(topic=self.topic), self.start
         while offset < end:
-            part = await self._fetched(offset)
-            code = None if part is None else ErrorCode(part.error_code)
+            try:
+                (part,) = await fetched(self.client, [Reader(self.client, here, 0, offset)], WAIT_MS)
+            except Unanswered:
+                await self.client.rest()
+                continue
+            code = ErrorCode(part.error_code)
             if code is ErrorCode.OFFSET_OUT_OF_RANGE:
                 await self._look_at_start()
                 offset = max(offset, self.start)
-            if part is None or code is not ErrorCode.NONE:
+            if code is not ErrorCode.NONE:
                 await self.client.rest()
                 continue
-            data = b"".join(part.records) if isinstance(part.records, (list, tuple)) else part.records
+            data = record_bytes(part)
             for header, batch in split_batches(data) if data else ():
                 offset = header.base_offset + header.last_offset_delta + 1
                 for record in records_in(batch, header):
                     log[record.offset] = record.key or b"", (record.value or b"").removesuffix(PADDING)
         self._expired(self.start)
         return log
-
-    async def _fetched(self, offset: int) -> Any:
-        wanted = fetch.FetchRequestPartition(
-            partition=0, fetch_offset=offset, partition_max_bytes=FETCH_BYTES
-        )
-        topics: Sequence[fetch.FetchRequestTopic] = [
-            fetch.FetchRequestTopic(topic=self.topic, partitions=[wanted])
-        ]
-        request = fetch.FetchRequest(max_wait_ms=500, min_bytes=1, max_bytes=FETCH_BYTES, topics=list(topics))
-        try:
-            answer = await self.client.ask(fetch, FETCH_V, request)
-        except Unanswered:
-            return None
-        return answer.responses[0].partitions[0]
 
     async def _offset(self, timestamp: int) -> int | None:
         wanted = list_offsets.ListOffsetsRequestPartition(partition_index=0, timestamp=timestamp)

@@ -191,7 +191,6 @@ class Ledger:
             self.broken.append(
                 f"foreign assignment: {seat} has {sorted(partitions)}, which no leader made in generation {era}"
             )
-
         self._synced_s.setdefault(era, now_s)
 
     def answered_in(self, era: int, seat: str, what: str, sent_s: float) -> None:

@@ -21,6 +21,7 @@ from kafscale.wire.schema import delete_records
 
 from tools.simulator.churn import come_and_go
 from tools.simulator.clients import TOPIC, Client, Producer, Records, create, judge
+from tools.simulator.faults import Fault, etcd_full
 from tools.simulator.lost_objects import KEYS, Loss, give_back, heads, lose, places
 from tools.simulator.memory import oldest_place_s
 from tools.simulator.world import World
@@ -186,10 +187,7 @@ class Lasting:
     # -- etcd is full ----------------------------------------------------------------------------------
 
     async def etcd_full(self, lasts_s: float) -> None:
-        model = self.world.etcd.model
-        model.full = True
-        await asyncio.sleep(lasts_s)
-        model.full = model.alarm = False
+        await etcd_full(self.world, Fault(at_s=0.0, kind="etcd full", nodes=(ETCD,), lasts_s=lasts_s))
 
     # -- a rolling restart -----------------------------------------------------------------------------
 

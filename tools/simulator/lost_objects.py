@@ -1,4 +1,4 @@
-"""Objects that are lost, replaced or damaged behind everybody's back: of those that the heads name now.
+"""Objects that are lost, replaced or damaged, and not by KafScale: of those that the heads name now.
 
 What an object held is known from the heads and from the directory of a bundle, so a law can say of each record whether
 its loss is explained.

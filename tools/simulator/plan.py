@@ -1,4 +1,4 @@
-"""A plan: all that a run is told. It is drawn from a seed, or read from a file.
+"""A plan: the settings, clients and faults of a run. It is drawn from a seed, or read from a file.
 
 What is left to chance while a run goes on are delays of messages, the fate of single requests to the store, and what
 clients send. So a plan can be made smaller: a fault, a client or seconds less change no other line of it.

@@ -55,7 +55,7 @@ class Rates:
 
 
 class Objects(MemoryStore):
-    """What happens to an object behind everybody's back."""
+    """With changes that no process of KafScale makes."""
 
     def lose(self, key: str) -> Kept:
         """The object is gone. What `give_back` wants."""

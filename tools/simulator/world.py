@@ -166,8 +166,8 @@ class World:
                 self.look_inside(node)
 
     def kill(self, node: str) -> None:
-        self.look_inside(node)
         """Until somebody boots it: a supervisor that is about to do so leaves it alone."""
+        self.look_inside(node)
         self.loop.kill(self.instances[node])
         self.instances[node] = Instance(node, is_killed=True)
         self.network.drop(node, "killed")

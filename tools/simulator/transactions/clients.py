@@ -104,7 +104,7 @@ class Worker:
         """A session has begun."""
 
     async def _transaction(self, producer: TransactionalProducer) -> None:
-        """What is in a transaction. Raises Fenced and Abortable."""
+        """What is in a transaction. Each kind of client has its own. Raises Fenced and Abortable."""
         raise NotImplementedError
 
     async def _ended(self, commit: bool) -> None:

@@ -159,7 +159,7 @@ class Book:
         return known.index(producer_id)
 
     def is_fenced(self, transaction: Transaction, now_s: float, code: str, clocks_are_right: bool) -> None:
-        """The client was told so. There is a reason: another producer of the id, or the transaction's timeout."""
+        """A client got an error that says so. There must be a reason: another producer of the id, or the timeout."""
         session = transaction.session
         self.fenced += 1
         mine = session.ask
