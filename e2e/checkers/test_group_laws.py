@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tools.simulator.group_laws import LATE_S, NOTHING_COMMITTED, Commit, Ledger
+from tools.simulator.groups.laws import LATE_S, NOTHING_COMMITTED, Commit, Ledger
 
 SESSION_S = 6.0
 

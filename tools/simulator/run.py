@@ -22,8 +22,8 @@ from tools.simulator.churn import Committer, churn
 from tools.simulator.clients import TOPIC, Client, Producer, Reader, Records, create, judge
 from tools.simulator.expiry import COMPACTED, EXPIRING, Shortened
 from tools.simulator.faults import Nemesis
-from tools.simulator.groups import NAMES as GROUP_CLIENTS
-from tools.simulator.groups import Groups
+from tools.simulator.groups.cast import NAMES as GROUP_CLIENTS
+from tools.simulator.groups.cast import Groups
 from tools.simulator.lasting import Lasting
 from tools.simulator.logs import captured
 from tools.simulator.lost_etcd import remember, restore

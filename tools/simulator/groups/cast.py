@@ -14,11 +14,11 @@ from typing import Final
 
 from kafscale.coordinator.settings import CoordinatorSettings
 
-from tools.simulator.classic_members import CooperativeMember, EagerMember
 from tools.simulator.clients import Client, Records
-from tools.simulator.consumer_members import ConsumerMember
-from tools.simulator.group_laws import Ledger
-from tools.simulator.members import Fate, Group, Member, Rules, Seat
+from tools.simulator.groups.classic import CooperativeMember, EagerMember
+from tools.simulator.groups.consumer import ConsumerMember
+from tools.simulator.groups.laws import Ledger
+from tools.simulator.groups.members import Fate, Group, Member, Rules, Seat
 from tools.simulator.world import World
 
 SEATS_MIN: Final = 2

@@ -1,8 +1,8 @@
 """Groups of consumers. Each group has two to four seats, which one member after another takes: a member reads the
 partitions that it owns, commits, and at times leaves, dies without a word, or is slower than its session timeout.
 
-What members have in common is here; how they speak with the coordinator is in `classic_members.py` and
-`consumer_members.py`, and the laws are in `group_laws.py`.
+What members have in common is here; how they speak with the coordinator is in `classic.py` and
+`consumer.py`, and the laws are in `laws.py`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import offset_commit, offset_fetch
 
 from tools.simulator.clients import TOPIC, Client, Reader, Records, Unanswered, end_of, fetched
-from tools.simulator.group_laws import Commit, Ledger
+from tools.simulator.groups.laws import Commit, Ledger
 from tools.simulator.world import World
 
 COMMIT_V, OFFSETS_V = 9, 9

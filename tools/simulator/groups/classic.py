@@ -16,7 +16,7 @@ from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import heartbeat, join_group, leave_group, sync_group
 
 from tools.simulator.clients import TOPIC
-from tools.simulator.members import AWAY, LOADING, Member
+from tools.simulator.groups.members import AWAY, LOADING, Member
 
 JOIN_V, SYNC_V, HEARTBEAT_V, LEAVE_V = 9, 5, 4, 5
 JOIN_GRACE_S: Final = 5.0

@@ -9,7 +9,7 @@ from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import consumer_group_heartbeat
 
 from tools.simulator.clients import TOPIC
-from tools.simulator.members import LOADING, Group, Member, Seat
+from tools.simulator.groups.members import LOADING, Group, Member, Seat
 
 VERSION: Final = 1
 JOINS: Final = 0
