@@ -266,6 +266,7 @@ LONG = join_group.JoinGroupRequest(group_id=ONE, rebalance_timeout_ms=(1 << 31) 
         (14, 5, about(14, ONE, 5), WAIT_MS + GRACE_MS),
         (12, 4, about(12, ONE, 4), 60_000),
         (8, 9, about(8, ONE, 9), AGE_MS_MAX),
+        (68, 1, about(68, ONE, 1), AGE_MS_MAX),
     ],
 )
 async def test_a_call_has_as_long_as_a_rebalance_may_keep_it(
@@ -278,19 +279,21 @@ async def test_a_call_has_as_long_as_a_rebalance_may_keep_it(
 
 
 @pytest.mark.parametrize(("stopped_ms", "passes"), [(AGE_MS_MAX - 1_000, True), (AGE_MS_MAX + 1, False)])
-async def test_a_commit_that_stood_unread_while_the_door_was_stopped_is_too_old_to_pass(
-    cluster: Cluster, stopped_ms: int, passes: bool
+@pytest.mark.parametrize(("key", "version"), [(8, 9), (68, 1)])
+async def test_what_may_not_come_late_is_refused_if_it_stood_unread_while_the_door_was_stopped(
+    cluster: Cluster, key: int, version: int, stopped_ms: int, passes: bool
 ) -> None:
+    """A commit, and what a member says of its partitions."""
     coordinators(cluster, g1=1)
     cluster.watch.stopped_ms = stopped_ms
     client = cluster.client()
-    ask(client, 8, 9, about(8, ONE, 9))
+    ask(client, key, version, about(key, ONE, version))
     ask(client, 12, 4, about(12, ONE, 4))
     await settled()
     sent = [request.meta.api_key for request in sent_to(cluster, 1)]
-    assert sent == ([8, 12] if passes else [12])
+    assert sent == ([key, 12] if passes else [12])
     if not passes:
-        assert code_of(8, 9, answered(client)) == UNAVAILABLE
+        assert code_of(key, version, answered(client)) == UNAVAILABLE
 
 
 async def test_a_front_door_of_one_process_learns_that_it_was_stopped(

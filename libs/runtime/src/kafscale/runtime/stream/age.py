@@ -10,7 +10,8 @@ from typing import Final
 from kafscale.runtime.stream.inbound import InboundRequest
 
 AGE_MS_MAX: Final = 5_000
-"""Of a request that changes a group's offsets or a transaction. Kafka's offsets.commit.timeout.ms."""
+"""Of a request that changes a group's offsets or a transaction, or says which partitions a member has. Kafka's
+offsets.commit.timeout.ms."""
 
 
 def age_ms(request: InboundRequest, now_ms: int) -> int:
