@@ -17,7 +17,7 @@ from tools.simulator.shrink import KEPT, mutant_named
 
 RUNS = (
     ("--seed 1 --seconds 20 --pace 1 --lasting= --without transactions,shortened", "rebalances"),
-    ("--seed 7 --seconds 15 --pace 2 --lasting= --restore --without group,transactions", "acknowledged"),
+    ("--seed 7 --seconds 15 --pace 2 --lasting= --restore --without group,transactions", "requests in order"),
     ("--seed 3 --seconds 20 --pace 1 --lasting= --without group,churner", "transactions committed"),
     (
         "--seed 8 --seconds 9 --pace 2 --lasting 'the store takes no PUT' --without group,transactions,churner",

@@ -39,6 +39,8 @@ class ReaderBehind:
     topic: str
     partitions: int
     seed: int
+    rest_s: float = 0.0
+    """Before it begins at another place."""
     violations: list[str] = field(default_factory=list)
     records: int = 0
     asked_again: int = 0
@@ -62,6 +64,7 @@ class ReaderBehind:
                 with Raw.to(chance.choice(self.bootstrap.split(","))) as raw:
                     while not self._stop.is_set():
                         self._read_on(raw, chance)
+                        self._stop.wait(self.rest_s)
             except (OSError, Closed, struct.error):  # front doors die here too
                 self.asked_again += 1
                 self._stop.wait(PAUSE_S)

@@ -11,12 +11,13 @@ import asyncio
 import contextlib
 import random
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType, ModuleType
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from kafscale.wire.batches import split_batches
+from kafscale.wire.compression import Codec
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.records import Record, build_batch, records_in
 from kafscale.wire.schema import create_topics, fetch, init_producer_id, list_offsets, produce
@@ -25,6 +26,8 @@ from e2e.checkers.history import Answer, History, Sent
 from e2e.harness.raw import Wire
 from tools.simulator.world import FRONT_DOOR, KAFKA_PORT, World
 
+B = TypeVar("B")
+P = TypeVar("P")
 TOPIC: Final = "orders"
 REQUEST_TIMEOUTS_S: Final = (1.0, 4.0, 30.0)
 """Each client has one of them. With a short one it repeats what is still on its way."""
@@ -38,6 +41,9 @@ CONNECT_TIMEOUT_S: Final = 3.0
 WAIT_MAX_S: Final = 5.0
 """Of a Fetch at the end of a log."""
 PRODUCE_TIMEOUTS_MS: Final = (500, 5_000, 20_000)
+CODECS: Final = (Codec.NONE, Codec.NONE, Codec.GZIP, Codec.ZSTD)
+UNDER_WAY: Final = (1, 1, 2, 5)
+"""Requests of a producer at one time. Kafka's clients have up to five (max.in.flight.requests.per.connection)."""
 RETRY_S: Final = (0.05, 0.5)
 PRODUCE_V, FETCH_V, LIST_V, CREATE_V, INIT_V = 9, 12, 7, 5, 4
 FETCH_BYTES: Final = 256 << 10
@@ -52,8 +58,20 @@ UNKNOWN: Final = frozenset(
 """Errors after which a record may be in the log."""
 
 
+Question = tuple[ModuleType, int, object]
+"""API, version and request."""
+NO_ANSWER: Final = (OSError, EOFError, TimeoutError)
+
+
 class Unanswered(Exception):
     """The connection failed, or there was no answer in time."""
+
+
+def _answer(asked: asyncio.Future[Any]) -> Any:
+    """None: it failed, or is not there yet."""
+    if not asked.done():
+        return None
+    return None if isinstance(asked.exception(), NO_ANSWER) else asked.result()
 
 
 @dataclass(eq=False)
@@ -112,23 +130,35 @@ class Client:
         self, api: ModuleType, version: int, message: object, timeout_s: float | None = None
     ) -> Any:
         """`timeout_s`: None is the client's own. Raises Unanswered."""
-        return (await self.ask_in_turn(api, version, [message], timeout_s))[0]
+        (answer,) = await self.answers([(api, version, message)], timeout_s)
+        if answer is None:
+            raise Unanswered
+        return answer
 
-    async def ask_in_turn(
-        self, api: ModuleType, version: int, messages: Sequence[object], timeout_s: float | None = None
-    ) -> list[Any]:
-        """The requests are sent one behind the other, and no answer is waited for in between. Raises Unanswered if any
-        of them has none."""
+    async def answers(self, questions: Sequence[Question], timeout_s: float | None = None) -> list[Any]:
+        """The requests are sent one behind the other on one connection, and no answer is waited for in between. None:
+        there is no answer to that one."""
         try:
-            if self._wire is None:
-                door = f"{FRONT_DOOR}-{self.chance.randint(1, self.doors)}:{KAFKA_PORT}"
-                async with asyncio.timeout(CONNECT_TIMEOUT_S):
-                    self._wire = await Wire.open(door, self.name)
-            async with asyncio.timeout(self.timeout_s if timeout_s is None else timeout_s):
-                return await asyncio.gather(*(self._wire.ask(api, version, each) for each in messages))
-        except (OSError, EOFError, TimeoutError) as error:
+            wire = await self._connected()
+        except NO_ANSWER:
+            return [None] * len(questions)
+        asked = [asyncio.ensure_future(wire.ask(*each)) for each in questions]
+        try:
+            await asyncio.wait(asked, timeout=self.timeout_s if timeout_s is None else timeout_s)
+            found = [_answer(each) for each in asked]
+        finally:
+            for each in asked:
+                each.cancel()
+        if None in found:
             self.close()
-            raise Unanswered(repr(error)) from error
+        return found
+
+    async def _connected(self) -> Wire:
+        if self._wire is None:
+            door = f"{FRONT_DOOR}-{self.chance.randint(1, self.doors)}:{KAFKA_PORT}"
+            async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                self._wire = await Wire.open(door, self.name)
+        return self._wire
 
     async def patiently(self, api: ModuleType, version: int, message: object) -> Any:
         """Until there is an answer."""
@@ -218,19 +248,19 @@ class Producer:
         if self.is_idempotent:
             self.records.history.idempotent.add(self.name)
             await self._begin()
-        chance = self.client.chance
         while not self.client.world.stopping and self.rounds:
             self.rounds -= 1
-            count = chance.randint(1, min(3, self.partitions))
-            places = chance.sample(range(self.partitions), count) if self.only is None else [self.only]
-            batches = [self._batch(each) for each in places]
-            while batches and self.is_idempotent:
-                batches = await self._send(batches)
-                if batches:
-                    await self.client.rest()
-            if batches:
-                await self._send(batches)
+            unknown = await self._send(self._drawn())
+            while unknown and self.is_idempotent:
+                await self.client.rest()
+                unknown = await self._send(unknown)
             await self.client.pause()
+
+    def _drawn(self) -> list[Batch]:
+        chance = self.client.chance
+        count = chance.randint(1, min(3, self.partitions))
+        places = chance.sample(range(self.partitions), count) if self.only is None else [self.only]
+        return [self._batch(each) for _ in range(chance.choice(UNDER_WAY)) for each in places]
 
     async def _begin(self) -> None:
         request = init_producer_id.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1_000)
@@ -251,45 +281,78 @@ class Producer:
         padding = b"." * self.client.chance.choice((0, 100, 4_000))
         records = [Record(timestamp=1_700_000_000_000, key=padding, value=each.value) for each in sent]
         producer_id, epoch = self._who
-        data = build_batch(records, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
+        data = build_batch(
+            records,
+            codec=self.client.chance.choice(CODECS),
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            base_sequence=sequence,
+        )
         return Batch(partition, sent, data)
 
     async def _send(self, batches: list[Batch]) -> list[Batch]:
-        """Those whose outcome is not known yet."""
-        parts = [produce.ProduceRequestPartition(index=each.partition, records=each.data) for each in batches]
+        """Those whose outcome is not known yet. Several batches of a partition are on their way at a time."""
+        turns = in_turns(batches, lambda batch: batch.partition)
+        answers = await self.client.answers([(produce, PRODUCE_V, self._request(each)) for each in turns])
+        unknown: dict[int, list[Batch]] = {}
+        ends: dict[int, int] = {}
+        for turn, answer in zip(turns, answers, strict=True):
+            topics = [] if answer is None else answer.responses
+            found = {part.index: part for each in topics for part in each.partition_responses}
+            for partition, batch in turn.items():
+                part, is_next = found.get(partition), partition not in unknown
+                if part is None or not self._answered(batch, part, is_next=is_next):
+                    self.records.unknown += 1
+                    unknown.setdefault(partition, []).append(batch)
+                elif part.error_code == ErrorCode.NONE:
+                    self._keeps_order(batch, part.base_offset, ends)
+        return [batch for each in unknown.values() for batch in each]
+
+    def _request(self, batches: Mapping[int, Batch]) -> produce.ProduceRequest:
+        parts = [produce.ProduceRequestPartition(index=each, records=batches[each].data) for each in batches]
         topic = produce.ProduceRequestTopic(name=self.records.topic, partition_data=parts)
         timeout_ms = self.timeout_ms or self.client.chance.choice(PRODUCE_TIMEOUTS_MS)
-        request = produce.ProduceRequest(
+        return produce.ProduceRequest(
             transactional_id=None, acks=-1, timeout_ms=timeout_ms, topic_data=[topic]
         )
-        try:
-            answer = await self.client.ask(produce, PRODUCE_V, request)
-        except Unanswered:
-            self.records.unknown += len(batches)
-            return batches
-        found = {part.index: part for each in answer.responses for part in each.partition_responses}
-        return [each for each in batches if not self._answered(each, found[each.partition])]
 
-    def _answered(self, batch: Batch, part: produce.ProduceResponsePartition) -> bool:
-        """Whether the outcome is known now."""
+    def _answered(self, batch: Batch, part: produce.ProduceResponsePartition, *, is_next: bool) -> bool:
+        """Whether the outcome is known now. `is_next`: that of all batches before it is."""
         code, history = ErrorCode(part.error_code), self.records.history
         if code is ErrorCode.NONE:
             history.acknowledged |= {sent: part.base_offset + each for each, sent in enumerate(batch.sent)}
             self.records.acknowledged += len(batch.sent)
             self.records.progressed(batch.partition, self.client.world.loop.time())
             return True
-        if self.is_idempotent:
-            if not code.retriable and code is not ErrorCode.UNKNOWN_SERVER_ERROR:
-                self.records.broken.append(
-                    f"refused: {batch.sent[0].value!r} of an idempotent producer: {code.name}"
-                )
-                return True
+        if not self.is_idempotent:
+            if code not in UNKNOWN:
+                history.failed += batch.sent
+            return code not in UNKNOWN
+        is_behind_a_gap = code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and not is_next
+        if code.retriable or code is ErrorCode.UNKNOWN_SERVER_ERROR or is_behind_a_gap:
             return False
-        if code not in UNKNOWN:
-            history.failed += batch.sent
-            return True
-        self.records.unknown += 1
-        return False
+        self.records.broken.append(f"refused: {batch.sent[0].value!r} of an idempotent producer: {code.name}")
+        return True
+
+    def _keeps_order(self, batch: Batch, base: int, ends: dict[int, int]) -> None:
+        """`ends`: of the batches that one connection brought before it, by partition."""
+        end = ends.get(batch.partition, 0)
+        if base < end:
+            self.records.broken.append(
+                f"overtaken: {batch.sent[0].value!r} is at {batch.partition}/{base}, the batch before it ends at {end}"
+            )
+        ends[batch.partition] = base + len(batch.sent)
+
+
+def in_turns(batches: Sequence[B], place_of: Callable[[B], P]) -> list[dict[P, B]]:
+    """What each request has: at most one batch of a partition."""
+    turns: list[dict[P, B]] = []
+    for batch in batches:
+        turn = next((each for each in turns if place_of(batch) not in each), None)
+        if turn is None:
+            turns.append(turn := {})
+        turn[place_of(batch)] = batch
+    return turns
 
 
 @dataclass(eq=False)

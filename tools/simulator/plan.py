@@ -30,6 +30,7 @@ LEFT_OUT: Final[Mapping[str, float]] = {
     "shortened": 0.3,
     "churner": 0.3,
     "committer": 0.3,
+    "orderly": 0.3,
 }
 """The share of seeds in which the clients of a kind do not run: a seed that has few kinds goes deeper into them."""
 

@@ -28,6 +28,7 @@ from tools.simulator.lasting import Lasting
 from tools.simulator.logs import captured
 from tools.simulator.lost_etcd import remember, restore
 from tools.simulator.memory import left_over
+from tools.simulator.order import Orderly
 from tools.simulator.plan import Plan
 from tools.simulator.transactions import cast
 from tools.simulator.world import World, nodes_of
@@ -234,6 +235,10 @@ def _committer(world: World, plan: Plan, records: Records, name: str) -> Awaitab
     return Committer(_client(world, plan, name), records).run()
 
 
+def _orderly(world: World, plan: Plan, records: Records, name: str) -> Awaitable[None]:
+    return Orderly(_client(world, plan, name), records).run()
+
+
 @dataclass(frozen=True, slots=True)
 class Clients:
     """Of one kind. `begin` returns what one of them does until the world stops, with what it judges then."""
@@ -253,6 +258,7 @@ CLIENTS: Final = {
     "churner": Clients(1, _churner),
     "committer": Clients(3, _committer),
     "shortened": Clients(2, _shortened),
+    "orderly": Clients(1, _orderly),
 }
 
 

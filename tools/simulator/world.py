@@ -46,6 +46,10 @@ FRONT_DOOR: Final = "frontdoor"
 ROLES: Final = ("admin", "coordinator", "produce", "fetch", "upkeep", FRONT_DOOR)
 KAFKA_PORT: Final = 9092
 DELAY_S: Final = (0.0002, 0.003)
+THREAD_S: Final = (0.0001, 0.002)
+SLOW_THREAD_S: Final = (0.002, 0.1)
+SLOW_THREADS: Final = 0.1
+"""The share of the work for threads that takes long."""
 LOOK_S: Final = 2.0
 SUPERVISOR_S: Final = 1.0
 NEVER_MS: Final = 1 << 40
@@ -100,6 +104,10 @@ def drawn_settings(chance: random.Random) -> dict[str, int]:
     }
 
 
+def _thread_s(chance: random.Random) -> float:
+    return chance.uniform(*(SLOW_THREAD_S if chance.random() < SLOW_THREADS else THREAD_S))
+
+
 @dataclass(eq=False)
 class World:
     loop: InstanceLoop
@@ -127,6 +135,7 @@ class World:
         self._astray: dict[str, None] = {}
         self._delays = random.Random(f"delays {self.seed}")
         self.network = self.loop.network = Network(self._delay_s, self._run_as)
+        self.loop.thread_s = partial(_thread_s, random.Random(f"threads {self.seed}"))
         self.note(" ".join(f"{name}={value}" for name, value in self.settings.items()))
         self.etcd = EtcdServer(self.network)
         self.store = StoreServer(self.loop, self.network, random.Random(f"store {self.seed}"))

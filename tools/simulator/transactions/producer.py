@@ -23,7 +23,7 @@ from kafscale.wire.schema import (
     txn_offset_commit,
 )
 
-from tools.simulator.clients import PRODUCE_TIMEOUTS_MS, Client, Unanswered
+from tools.simulator.clients import PRODUCE_TIMEOUTS_MS, Client, Unanswered, in_turns
 from tools.simulator.transactions.history import Book, Outcome, Place, Session, Transaction, Written
 from tools.simulator.transactions.offsets import Group
 
@@ -295,22 +295,21 @@ class TransactionalProducer:
 
     async def _send(self, batches: list[Batch]) -> list[Batch]:
         """Those whose outcome is not known yet. Several batches of a partition are on their way at a time."""
-        turns = _in_turns(batches)
-        try:
-            answers = await self.client.ask_in_turn(
-                produce, self.versions.produce, [self._produce_request(each) for each in turns]
-            )
-        except Unanswered:
-            return batches
+        turns = in_turns(batches, lambda batch: batch.place)
+        version = self.versions.produce
+        answers = await self.client.answers(
+            [(produce, version, self._produce_request(each)) for each in turns]
+        )
         unknown: dict[Place, list[Batch]] = {}
         for turn, answer in zip(turns, answers, strict=True):
             found = {
                 (topic.name, part.index): part
-                for topic in answer.responses
+                for topic in (() if answer is None else answer.responses)
                 for part in topic.partition_responses
             }
             for place, batch in turn.items():
-                if not self._answered(batch, found[place], is_next=place not in unknown):
+                part = found.get(place)
+                if part is None or not self._answered(batch, part, is_next=place not in unknown):
                     unknown.setdefault(place, []).append(batch)
         return [batch for each in unknown.values() for batch in each]
 
@@ -382,14 +381,3 @@ class TransactionalProducer:
 
     def _now_s(self) -> float:
         return self.client.world.loop.time()
-
-
-def _in_turns(batches: Sequence[Batch]) -> list[dict[Place, Batch]]:
-    """What each request has: at most one batch of a partition."""
-    turns: list[dict[Place, Batch]] = []
-    for batch in batches:
-        turn = next((each for each in turns if batch.place not in each), None)
-        if turn is None:
-            turns.append(turn := {})
-        turn[batch.place] = batch
-    return turns

@@ -4,10 +4,10 @@ be killed, paused and resumed.
 Who runs owns what it starts: a callback belongs to the instance during whose callback it was scheduled, and the step of
 a task to the instance that created the task, whoever wakes it. Laws: no callback of a killed instance runs again, not
 even a `finally`, as after a SIGKILL; those of a paused one run after it is resumed, in their order, as after a SIGCONT.
-Work for threads is done on the loop, a turn after it is asked for. Tasks and futures are hashed in the order in which
-they were made, so that sets of them have the same order in each run. TCP connections are made in the network in memory,
-from and to the node with the name of the instance. So a run depends on nothing but the program, its seeds, and the hash
-seed of Python.
+Work for threads is done on the loop, a turn after it is asked for, or later (`thread_s`).
+Tasks and futures are hashed in the order in which they were made, so that sets of them have the same order in each run.
+TCP connections are made in the network in memory, from and to the node with the name of the instance. So a run depends
+on nothing but the program, its seeds, and the hash seed of Python.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from typing import Any, ClassVar, Final, TypeVar
+from weakref import WeakKeyDictionary
 
 from kafscale.testkit.clock import VirtualLoop
 from kafscale.testkit.memory_grpc.network import Network
@@ -126,6 +127,10 @@ class InstanceLoop(VirtualLoop):
         self._timers: list[tuple[float, int, Handle]] = []
         """A heap, those of one time in the order in which they were made."""
         self._timers_made = self._timers_cancelled = 0
+        self.thread_s: Callable[[], float] = lambda: 0.0
+        """How long a thread takes for the next work."""
+        self._threads_until_s: WeakKeyDictionary[object, float] = WeakKeyDictionary()
+        """An executor does its works in their order."""
         self._killed: list[Instance] = []
         """They stay, because a task that is freed runs code."""
         super().__init__()
@@ -291,7 +296,7 @@ class InstanceLoop(VirtualLoop):
         return self.network, self.current.name
 
     def run_in_executor(  # type: ignore[override]
-        self, _executor: object, func: Callable[..., T], *args: Any
+        self, executor: object, func: Callable[..., T], *args: Any
     ) -> asyncio.Future[T]:
         done: asyncio.Future[T] = self.create_future()
 
@@ -303,7 +308,13 @@ class InstanceLoop(VirtualLoop):
             except Exception as error:  # noqa: BLE001  (as an executor does)
                 done.set_exception(error)
 
-        self.call_soon(work)
+        due_s = self._now_s + self.thread_s()
+        if executor is not None:
+            due_s = self._threads_until_s[executor] = max(due_s, self._threads_until_s.get(executor, 0.0))
+        if due_s > self._now_s:
+            self.call_at(due_s, work)
+        else:
+            self.call_soon(work)
         return done
 
     def _task(
