@@ -27,7 +27,13 @@ from tools.simulator.clients import PRODUCE_TIMEOUTS_MS, Client, Unanswered, in_
 from tools.simulator.transactions.history import Book, Outcome, Place, Session, Transaction, Written
 from tools.simulator.transactions.offsets import Group
 
-FENCED: Final = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH})
+FENCED: Final = frozenset(
+    {
+        ErrorCode.PRODUCER_FENCED,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,  # its successor has another producer id
+    }
+)
 NOT_EXECUTED: Final = frozenset(
     {
         ErrorCode.CONCURRENT_TRANSACTIONS,
@@ -37,6 +43,8 @@ NOT_EXECUTED: Final = frozenset(
 )
 """Retriable answers to an EndTxn which decide nothing. After the others its outcome is unknown."""
 BATCH_RECORDS: Final = 3
+UNDER_WAY_MAX: Final = 5
+"""Batches of a partition. Kafka remembers so many of a producer."""
 IMPATIENT: Final = 0.1
 """The share of batches without an answer that are given up."""
 
@@ -157,6 +165,14 @@ class TransactionalProducer:
             for place, sources in records.items()
             for begin in range(0, len(sources), BATCH_RECORDS)
         ]
+        turns = in_turns(batches, lambda batch: batch.place)
+        for begin in range(0, len(turns), UNDER_WAY_MAX):
+            await self._send_all(
+                [each for turn in turns[begin : begin + UNDER_WAY_MAX] for each in turn.values()]
+            )
+
+    async def _send_all(self, batches: list[Batch]) -> None:
+        """Until their outcome is known. Raises Fenced and Abortable."""
         while batches := await self._send(batches):
             if self.may_lose_patience and self.client.chance.random() < IMPATIENT:
                 self._is_in_doubt = True
