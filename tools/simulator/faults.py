@@ -244,8 +244,8 @@ async def damaged_head(world: World, fault: Fault) -> None:
 
 
 async def _replace(world: World, key: bytes, revision: int, value: bytes) -> int:
-    """The value that the key has since this revision, and no other. Returns the revision of the new one. An etcd that is
-    full takes it later."""
+    """The value that the key has since this revision, and no other. Returns the revision of the new one. An etcd
+    without space takes it later."""
     model = world.etcd.model
     while model.full or model.alarm:
         await asyncio.sleep(FULL_LOOK_S)
