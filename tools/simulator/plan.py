@@ -20,6 +20,7 @@ from tools.simulator.world import drawn_settings, nodes_of
 
 PACES_S: Final = (0.1, 0.5, 2.0, 5.0, 10.0)
 """Most runs are slow: faults are looked for, and not records."""
+COMPRESSIONS: Final = ("producer", "producer", "gzip")
 FAULTS_EVERY_S: Final = (1.0, 2.0, 4.0)
 FAULTS_LAST_S: Final = (1.0, 3.0, 6.0)
 
@@ -43,6 +44,8 @@ class Plan:
     instances: int = 2
     """Of each role."""
     partitions: int = 4
+    compression: str = "producer"
+    """The `compression.type` of the topic. Another one than "producer" has each batch repacked in a thread."""
     pace_s: float = 0.5
     """Mean time between two requests of a client."""
     settings: Mapping[str, int] = field(default_factory=dict)
@@ -83,6 +86,7 @@ def drawn(
         seconds=seconds,
         instances=instances,
         partitions=random.Random(f"partitions {seed}").choice((4, 12)),
+        compression=random.Random(f"compression {seed}").choice(COMPRESSIONS),
         pace_s=drawn_pace_s if pace_s is None else pace_s,
         settings={**drawn_settings(random.Random(f"settings {seed}")), **NEEDS.get(lasting, {})},
         faults=drawn_faults(seed, seconds, nodes, every_s, last_s) if faults else (),

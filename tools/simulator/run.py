@@ -129,7 +129,8 @@ class _Story:
 
     async def _begin(self) -> None:
         world, plan = self.world, self.plan
-        await _as(world, "maker", create(self.maker, TOPIC, plan.partitions))
+        configs = {"compression.type": plan.compression}
+        await _as(world, "maker", create(self.maker, TOPIC, plan.partitions, configs=configs))
         await _as(world, "maker", self.actors.prepare(self.maker))
         without = left_out(plan)
         for kind, name in client_names():
