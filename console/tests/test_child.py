@@ -52,12 +52,6 @@ async def asked(kept: Kept, message: bytes) -> bytes | None:
         return await child.receive()
 
 
-async def gone(number: bytes) -> None:
-    async with asyncio.timeout(DONE_S):
-        while Path(f"/proc/{int(number)}").exists():
-            await asyncio.sleep(0.01)
-
-
 async def test_a_child_is_kept_and_started_again_after_its_end(kept: Kept) -> None:
     assert await asked(kept, b"who") == b"first"
     async with kept.use() as child:
@@ -75,15 +69,14 @@ async def test_a_child_is_kept_and_started_again_after_its_end(kept: Kept) -> No
 async def test_a_child_that_nobody_uses_ends(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "IDLE_S", 0.0)
     async with kept.use() as child:
-        await child.send(b"who")
         assert await child.receive() == b"first"
-        number = await child.receive()
         async with kept.use():  # the end of one use does not end the other
             pass
         await child.send(b"still")
         assert await child.receive() == b"still"
-    assert number is not None
-    await gone(number)
+    assert await child.receive() is None
+    assert await child.exit_code() == 0
+    await child.gone()
 
 
 async def test_the_longest_message_arrives_and_a_longer_one_does_not(kept: Kept) -> None:
