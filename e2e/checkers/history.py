@@ -62,6 +62,11 @@ class History:
     acknowledged: dict[Sent, int] = field(default_factory=dict)
     failed: list[Sent] = field(default_factory=list)
 
+    def undecided(self) -> list[Sent]:
+        """Those whose outcome is unknown: they may be there, or come later."""
+        decided = {*self.acknowledged, *self.failed}
+        return [sent for sent in self.sent if sent not in decided]
+
     def excuse(self, starts: Mapping[int, int]) -> None:
         """By partition: the records below are deleted."""
         self.acknowledged = {

@@ -34,6 +34,14 @@ def test_an_anomaly_is_found_and_named(log: Log, law: str) -> None:
     assert any(law in sentence for sentence in history().violations(log))
 
 
+def test_a_record_without_an_outcome_may_be_there_or_not() -> None:
+    found, maybe = history(), Sent("p", 3, 0)
+    found.sent.append(maybe)
+    assert found.undecided() == [maybe]
+    for log in (CLEAN, {0: [*CLEAN[0], (2, maybe.value)]}):
+        assert found.violations(log) == []
+
+
 def test_answers_that_follow_on_skip_nothing() -> None:
     for batches in ([], [(4, 9, 6)], [(7, 7, 1), (8, 10, 3)]):
         assert Answer(0, 7, batches).skips() == []

@@ -8,6 +8,7 @@ from typing import Final
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import delete_topics, offset_commit, offset_fetch
 
+from e2e.checkers.history import Sent
 from tools.simulator.clients import TOPIC, Client, Producer, Records, Unanswered, create, judge
 
 PASSING: Final = "passing"
@@ -23,11 +24,12 @@ HURRY_S: Final = 0.1
 
 async def churn(client: Client, all_records: Records) -> None:
     """A topic is made, written, read and deleted, again and again with one name. No record of an older topic with that
-    name may come back."""
-    number = 0
+    name may come back. A batch without an answer may come late, and then it is for the topic that has the name now."""
+    number, late = 0, list[Sent]()
     while not client.world.stopping:
         number += 1
         records = Records(topic=PASSING)
+        records.history.sent += late
         await create(client, PASSING, PARTITIONS)
         rounds = client.chance.randint(1, ROUNDS_MAX)
         name = f"{PASSING}-{number}"
@@ -35,6 +37,7 @@ async def churn(client: Client, all_records: Records) -> None:
         if client.chance.random() < 0.7:
             await judge(client, records, PARTITIONS, TRIES_MAX)
         all_records.broken += records.broken
+        late = records.history.undecided()
         await delete(client, PASSING)
         await client.pause()
 
