@@ -10,8 +10,6 @@ from __future__ import annotations
 import random
 import struct
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from kafscale.wire.batches import split_batches
@@ -19,7 +17,6 @@ from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema.fetch import FetchResponsePartition
 
 from e2e.checkers.history import Answer
-from e2e.harness.law import keep
 from e2e.harness.raw import Closed, Raw
 from e2e.harness.requests import ask_fetch
 
@@ -103,19 +100,3 @@ class ReaderBehind:
         if not code.retriable:
             self.violations.append(f"error: partition {partition} at {offset} was answered {code.name}")
         self._stop.wait(PAUSE_S)
-
-
-@contextmanager
-def readers_behind(bootstrap: str, topic: str, partitions: int, seeds: Sequence[int]) -> Iterator[None]:
-    """As long as the context lasts; then each of them was given records, and none was led past one."""
-    readers = [ReaderBehind(bootstrap, topic, partitions, seed) for seed in seeds]
-    for reader in readers:
-        reader.start()
-    try:
-        yield
-    finally:
-        for reader in readers:
-            reader.stop()
-    violations = [sentence for reader in readers for sentence in reader.violations]
-    keep(violations, f"seeds {seeds}")
-    assert all(reader.records for reader in readers), [reader.asked_again for reader in readers]
