@@ -46,6 +46,9 @@ FRONT_DOOR: Final = "frontdoor"
 ROLES: Final = ("admin", "coordinator", "produce", "fetch", "upkeep", FRONT_DOOR)
 KAFKA_PORT: Final = 9092
 DELAY_S: Final = (0.0002, 0.003)
+TURNS_MAX_S: Final = (0.0, 0.000_02, 0.000_2)
+"""A seed has one of them: how long a turn of the loop takes at most. Messages take some turns from the network to what
+they change, so others come between them only if turns take time."""
 THREAD_S: Final = (0.0001, 0.002)
 SLOW_THREAD_S: Final = (0.002, 0.1)
 SLOW_THREADS: Final = 0.1
@@ -135,6 +138,9 @@ class World:
         self._astray: dict[str, None] = {}
         self._delays = random.Random(f"delays {self.seed}")
         self.network = self.loop.network = Network(self._delay_s, self._run_as)
+        turns = random.Random(f"turns {self.seed}")
+        if longest_s := turns.choice(TURNS_MAX_S):
+            self.loop.turn_s = partial(turns.uniform, 0.0, longest_s)
         self.loop.thread_s = partial(_thread_s, random.Random(f"threads {self.seed}"))
         self.note(" ".join(f"{name}={value}" for name, value in self.settings.items()))
         self.etcd = EtcdServer(self.network)

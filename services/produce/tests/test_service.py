@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from kafscale.runtime.stream.frame import ReplyStatus
 from kafscale.storage.etcd.client import EtcdUnknown, UnknownKind
+from kafscale.storage.keys import TopicId
 from kafscale.storage.topics import Topic, TopicState, encode_topic
 from kafscale.wire.errors import ErrorCode
 from produce_harness import SEGMENTS, Cluster, batch, until
@@ -181,6 +183,30 @@ async def test_acks_0_gets_no_answer_and_is_stored_all_the_same(cluster: Cluster
     await node.send(topic, 0, batch(b"b"))
     assert await cluster.log(topic) == [b"a", b"b"]
     await until(lambda: node.runtime.budget.used_bytes == 0, "memory given back")
+
+
+async def test_what_follows_a_refused_request_is_refused_too_though_the_topic_was_made_again_between_them(
+    cluster: Cluster,
+) -> None:
+    """Both name the topic. The instance finds the old one for the first, and the new one for the second."""
+    owner = await cluster.node()
+    old = await cluster.topic()
+    await owner.send(old, 0, batch(b"a"))
+    other = await cluster.node()
+    assert (await other.send(old, 0, batch(b"b"))).status is ReplyStatus.NOT_OWNER
+    new = replace(old, topic_id=TopicId(old.topic_id[::-1]))
+    await cluster.etcd.put(cluster.keyspace.topic(new.name), encode_topic(new))
+    topics = other.service.ownership.world.topics
+    await until(
+        lambda: topics.find(new.name) is topics.find(new.topic_id) is not None, "it knows the new one"
+    )
+    assert (await other.send(new, 0, batch(b"c"))).status is ReplyStatus.NOT_OWNER
+    instances = (owner, other)
+    for instance in instances:
+        raised = await instance.send(new, 0, batch(b"b"), lane_epoch=1)
+        if raised.error is ErrorCode.NONE:
+            break
+    assert (raised.error, raised.base_offset) == (ErrorCode.NONE, 0)
 
 
 async def test_acks_0_at_an_instance_that_is_no_owner_says_so_and_the_lane_goes_on_when_raised(

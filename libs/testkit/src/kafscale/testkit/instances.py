@@ -127,6 +127,8 @@ class InstanceLoop(VirtualLoop):
         self._timers: list[tuple[float, int, Handle]] = []
         """A heap, those of one time in the order in which they were made."""
         self._timers_made = self._timers_cancelled = 0
+        self.turn_s: Callable[[], float] | None = None
+        """How long a turn takes. If turns take no time, what happens later never comes between two of them."""
         self.thread_s: Callable[[], float] = lambda: 0.0
         """How long a thread takes for the next work."""
         self._threads_until_s: WeakKeyDictionary[object, float] = WeakKeyDictionary()
@@ -195,6 +197,8 @@ class InstanceLoop(VirtualLoop):
                 self._timers_cancelled -= 1
         for _ in range(len(due)):
             self._run(due.popleft())
+        if self.turn_s is not None:
+            self._now_s += self.turn_s()
 
     def _jump(self) -> None:
         timers = self._timers

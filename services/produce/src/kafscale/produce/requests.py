@@ -37,7 +37,7 @@ from kafscale.runtime.budget import MemoryBudget
 from kafscale.runtime.committer import TRANSACTION, Committer
 from kafscale.runtime.tracing import Span
 from kafscale.storage.history.history import History
-from kafscale.storage.keys import PartitionKey, TopicId
+from kafscale.storage.keys import PartitionKey
 from kafscale.storage.topics import TopicsView
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.records import HEADER_SIZE
@@ -65,7 +65,7 @@ REPEATED = frozenset(
 )
 """Errors after which a client sends the same batch again."""
 
-Lane = tuple[int, TopicId, int]
+Lane = tuple[int, str | bytes, int]
 _PUTS = {Part.SEGMENT: "PUT segment", Part.INDEX: "PUT index"}
 _UNTRACED = nullcontext()
 K = TypeVar("K")
@@ -138,6 +138,8 @@ class LaneOrder:
     of that lane with the same or an older lane epoch is refused too, even when this instance owns the
     partition by then. The front door holds the lane, waits for all of it, and sends it again in order
     with a higher lane epoch; without this, a later request could pass the refused one.
+    A partition has the topic's name or id here, as the request has it. When a topic is made again, this instance may
+    still find the old one for the first of two requests, and the new one for the second.
     """
 
     def __init__(self) -> None:

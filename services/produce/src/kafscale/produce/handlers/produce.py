@@ -30,7 +30,6 @@ from kafscale.runtime.clock import Clock
 from kafscale.runtime.stream.frame import ReplyStatus
 from kafscale.runtime.stream.server import InboundRequest
 from kafscale.runtime.tracing import Span
-from kafscale.storage.keys import TopicId
 from kafscale.storage.topics import Topic
 from kafscale.wire.errors import ErrorCode, WireError
 from kafscale.wire.message_sets import is_message_set
@@ -109,7 +108,7 @@ class OpenRequest:
                 ProduceResponseTopic(name=topic.name, topic_id=topic.topic_id, partition_responses=parts)
             )
         self._remaining = len(self._parts)
-        self.lanes: list[tuple[TopicId, int] | None] = [None] * self._remaining
+        self.lanes: list[tuple[str | bytes, int] | None] = [None] * self._remaining
 
     @property
     def abandoned(self) -> bool:
@@ -298,16 +297,17 @@ class ProduceHandler:
             self._unknown_topics.wait(
                 ref,
                 lambda known: self._enter_seen(
-                    open_request, slot, self._topics.find(ref), part, self._ownership.tools.now(), known
+                    open_request, slot, ref, self._topics.find(ref), part, self._ownership.tools.now(), known
                 ),
             )
             return
-        self._enter_seen(open_request, slot, topic, part, now)
+        self._enter_seen(open_request, slot, ref, topic, part, now)
 
     def _enter_seen(
         self,
         open_request: OpenRequest,
         slot: int,
+        ref: str | bytes,
         topic: Topic | None,
         part: ProduceRequestPartition,
         now: Instant,
@@ -322,11 +322,11 @@ class ProduceHandler:
                 error = ErrorCode.UNKNOWN_TOPIC_ID
             open_request.settle(slot, Reply(token=0, error=error))
             return
-        key = open_request.lanes[slot] = (topic.topic_id, part.index)
+        lane = open_request.lanes[slot] = (ref, part.index)
         meta = open_request.request.meta
         partition: Partition | ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER
-        if not self._lane_order.refuses((meta.connection_id, *key), meta.lane_epoch):
-            owned = self._ownership.partitions.get(key)
+        if not self._lane_order.refuses((meta.connection_id, *lane), meta.lane_epoch):
+            owned = self._ownership.partitions.get((topic.topic_id, part.index))
             partition = owned or self._ownership.find_or_claim(topic, part.index)
         if isinstance(partition, ErrorCode):
             self._behind(topic, part, partition)
@@ -351,11 +351,9 @@ class ProduceHandler:
 
     # --- called by open requests -------------------------------------------------------------
 
-    def refused(self, request: InboundRequest, lane: tuple[TopicId, int]) -> None:
-        topic_id, partition = lane
-        self._lane_order.redirected(
-            (request.meta.connection_id, topic_id, partition), request.meta.lane_epoch, self._clock.now_ms()
-        )
+    def refused(self, request: InboundRequest, lane: tuple[str | bytes, int]) -> None:
+        meta = request.meta
+        self._lane_order.redirected((meta.connection_id, *lane), meta.lane_epoch, self._clock.now_ms())
 
     def finished(self, reserved: int) -> None:
         self._admission.release(reserved)
