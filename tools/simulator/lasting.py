@@ -118,6 +118,7 @@ class Lasting:
             self.world.note(f"** the records of {TOPIC}/{partition} below {end} are deleted")
 
             async def delete(client: Client, partition: int = partition, end: int = end) -> None:
+                client.timeout_s = PATIENCE_MS / 1000  # a full tail holds it up for a second
                 await delete_below(client, TOPIC, partition, end)
 
             self.begin(f"operator-{partition}", delete)
