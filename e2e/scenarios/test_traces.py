@@ -163,7 +163,7 @@ def test_a_produce_over_two_owners_is_one_trace_of_three_processes(cluster: Clus
         assert (asked.service, asked.kind, asked.parent_id) == ("frontdoor", "client", root.span_id)
         below = Counter(span.name for span in trace.below(owner))
         assert set(below) == {"PUT bundle", "commit txn"}, trace.story()
-        assert below["commit txn"] == owner.attributes["kafka.partitions"] > below["PUT bundle"]
+        assert below["commit txn"] == owner.attributes["kafka.partitions"] >= below["PUT bundle"]
         committed += below["commit txn"]
     assert committed == PARTITIONS
 
