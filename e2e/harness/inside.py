@@ -26,7 +26,7 @@ from kafscale.storage.topics import decode_topic
 HTTP_TIMEOUT_S = 10.0
 SAMPLE_S = 0.6
 GONE = "nothing"
-HEADS_AT_ONCE = 32  # after an hour there are a hundred thousand objects to ask for
+HEADS_AT_ONCE = 32  # after an hour one after the other takes longer than half an hour
 BUNDLE_SUFFIX = ".kfb"
 
 T = TypeVar("T")
