@@ -44,8 +44,6 @@ WHOLE: Final = "whole"
 WRITERS: Final = 2
 GROUPS: Final = 4
 READERS: Final = 3
-READERS_REST_S: Final = 0.2
-"""Without a rest, reading takes all CPU that there is, and silences are those of a full machine."""
 COPIED_PER_S: Final = 30
 ORDERS_PER_S: Final = 200
 CREATE_EVERY_S: Final = 3.0
@@ -109,7 +107,7 @@ class Work:
             self.goes_on()
             stack.enter_context(copying(self.bootstrap, COPIED, self.copies, self.folder))
             self.readers = [
-                ReaderBehind(self.bootstrap, ORDERS, PARTITIONS, self.seed + number, READERS_REST_S)
+                ReaderBehind(self.bootstrap, ORDERS, PARTITIONS, self.seed + number)
                 for number in range(READERS)
             ]
             for reader in self.readers:

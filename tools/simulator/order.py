@@ -73,22 +73,20 @@ class Orderly:
             self._overtaken(f"the log starts at {start}, and was deleted up to {deleted} before")
 
     async def _commit_and_fetch(self) -> None:
-        self._commits.add(self._number)
-        committed, found = await self._ask([self._commit(), self._committed()])
-        if committed is None:
-            return
-        if found is not None and found not in self._commits:
-            self._overtaken(f"the committed offset is {found}, {self._number} was committed before")
-        self._commits.discard(self._number)
+        await self._change_and_read(self._commit(), self._committed(), self._commits, "the committed offset")
 
     async def _alter_and_describe(self) -> None:
-        self._configs.add(self._number)
-        altered, found = await self._ask([self._alter(), self._described()])
-        if altered is None:
+        await self._change_and_read(self._alter(), self._described(), self._configs, "a config")
+
+    async def _change_and_read(self, change: Asked, read: Asked, undecided: set[int], what: str) -> None:
+        """`undecided`: the changes whose outcome is unknown."""
+        undecided.add(self._number)
+        changed, found = await self._ask([change, read])
+        if changed is None:
             return
-        if found is not None and found not in self._configs:
-            self._overtaken(f"a config is {found}, {self._number} was set before")
-        self._configs.discard(self._number)
+        if found is not None and found not in undecided:
+            self._overtaken(f"{what} is {found}, {self._number} was written before")
+        undecided.discard(self._number)
 
     async def _ask(self, questions: Sequence[Asked]) -> list[int | None]:
         """What each answer says; None: it has an error, or there is none."""

@@ -201,8 +201,7 @@ async def test_what_follows_a_refused_request_is_refused_too_though_the_topic_wa
         lambda: topics.find(new.name) is topics.find(new.topic_id) is not None, "it knows the new one"
     )
     assert (await other.send(new, 0, batch(b"c"))).status is ReplyStatus.NOT_OWNER
-    instances = (owner, other)
-    for instance in instances:
+    for instance in (owner, other):
         raised = await instance.send(new, 0, batch(b"b"), lane_epoch=1)
         if raised.error is ErrorCode.NONE:
             break

@@ -1,8 +1,8 @@
 """Groups of consumers. Each group has two to four seats, which one member after another takes: a member reads the
 partitions that it owns, commits, and at times leaves, dies without a word, or is slower than its session timeout.
 
-What members have in common is here; how they speak with the coordinator is in `classic.py` and
-`consumer.py`, and the laws are in `laws.py`.
+What members have in common is here; how they speak with the coordinator is in `classic.py` and `consumer.py`, and the
+laws are in `laws.py`.
 """
 
 from __future__ import annotations
