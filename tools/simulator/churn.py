@@ -9,7 +9,7 @@ from kafscale.wire.errors import ErrorCode
 from kafscale.wire.schema import delete_topics, offset_commit, offset_fetch
 
 from e2e.checkers.history import Sent
-from tools.simulator.clients import TOPIC, Client, Producer, Records, Unanswered, create, judge
+from tools.simulator.clients import TOPIC, Client, Producer, Question, Records, Unanswered, create, judge
 
 PASSING: Final = "passing"
 PARTITIONS: Final = 2
@@ -62,6 +62,19 @@ async def delete(client: Client, topic: str) -> None:
         await client.rest()
 
 
+def asks_to_commit(group: str, topic_name: str, offset: int) -> Question:
+    """OffsetCommit of partition 0, without a member."""
+    part = offset_commit.OffsetCommitRequestPartition(partition_index=0, committed_offset=offset)
+    topic = offset_commit.OffsetCommitRequestTopic(name=topic_name, partitions=[part])
+    return offset_commit, COMMIT_V, offset_commit.OffsetCommitRequest(group_id=group, topics=[topic])
+
+
+def asks_committed(group: str, topic_name: str) -> Question:
+    """OffsetFetch of partition 0."""
+    topic = offset_fetch.OffsetFetchRequestTopic(name=topic_name, partition_indexes=[0])
+    return offset_fetch, OFFSETS_V, offset_fetch.OffsetFetchRequest(group_id=group, topics=[topic])
+
+
 @dataclass(eq=False)
 class Committer:
     """Commits the offsets 1, 2, 3, … of a group without members, and reads them back. An answer that is older than the
@@ -86,11 +99,8 @@ class Committer:
     async def _commit(self) -> None:
         self._sent += 1
         self._open[self._sent] = self.client.world.loop.time()
-        part = offset_commit.OffsetCommitRequestPartition(partition_index=0, committed_offset=self._sent)
-        topic = offset_commit.OffsetCommitRequestTopic(name=TOPIC, partitions=[part])
-        request = offset_commit.OffsetCommitRequest(group_id=self.client.name, topics=[topic])
         try:
-            answer = await self.client.ask(offset_commit, COMMIT_V, request)
+            answer = await self.client.ask(*asks_to_commit(self.client.name, TOPIC, self._sent))
         except Unanswered:
             return
         code = ErrorCode(answer.topics[0].partitions[0].error_code)
@@ -100,11 +110,9 @@ class Committer:
 
     async def _check(self) -> bool:
         """Whether the offset could be read."""
-        topic = offset_fetch.OffsetFetchRequestTopic(name=TOPIC, partition_indexes=[0])
-        request = offset_fetch.OffsetFetchRequest(group_id=self.client.name, topics=[topic])
         asked_s = self.client.world.loop.time()
         try:
-            answer = await self.client.ask(offset_fetch, OFFSETS_V, request)
+            answer = await self.client.ask(*asks_committed(self.client.name, TOPIC))
         except Unanswered:
             return False
         if answer.error_code != ErrorCode.NONE or answer.topics[0].partitions[0].error_code != ErrorCode.NONE:

@@ -46,6 +46,8 @@ UNDER_WAY: Final = (1, 1, 2, 5)
 """Requests of a producer at one time. Kafka's clients have up to five (max.in.flight.requests.per.connection)."""
 RETRY_S: Final = (0.05, 0.5)
 PRODUCE_V, FETCH_V, LIST_V, CREATE_V, INIT_V = 9, 12, 7, 5, 4
+EARLIEST, LATEST = -2, -1
+"""Timestamps of ListOffsets."""
 FETCH_BYTES: Final = 256 << 10
 UNKNOWN: Final = frozenset(
     {
@@ -442,13 +444,19 @@ async def fetched(
     return [part for topic in answer.responses for part in topic.partitions]
 
 
-async def end_of(client: Client, topic_name: str, partition: int, isolation: int = 0) -> int | None:
-    """The high watermark, or for read_committed the last stable offset; None: there is no such topic."""
-    wanted = list_offsets.ListOffsetsRequestPartition(partition_index=partition, timestamp=-1)
+def asks_offset(topic_name: str, partition: int, timestamp: int, isolation: int = 0) -> Question:
+    """ListOffsets of one partition."""
+    wanted = list_offsets.ListOffsetsRequestPartition(partition_index=partition, timestamp=timestamp)
     topic = list_offsets.ListOffsetsRequestTopic(name=topic_name, partitions=[wanted])
     request = list_offsets.ListOffsetsRequest(replica_id=-1, isolation_level=isolation, topics=[topic])
+    return list_offsets, LIST_V, request
+
+
+async def end_of(client: Client, topic_name: str, partition: int, isolation: int = 0) -> int | None:
+    """The high watermark, or for read_committed the last stable offset; None: there is no such topic."""
+    question = asks_offset(topic_name, partition, LATEST, isolation)
     while True:
-        answer = await client.patiently(list_offsets, LIST_V, request)
+        answer = await client.patiently(*question)
         found = answer.topics[0].partitions[0]
         if found.error_code == ErrorCode.NONE:
             return int(found.offset)

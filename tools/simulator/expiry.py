@@ -13,15 +13,17 @@ from kafscale.storage.system import wall_ms
 from kafscale.wire.batches import split_batches
 from kafscale.wire.errors import ErrorCode
 from kafscale.wire.records import Record, build_batch, records_in
-from kafscale.wire.schema import list_offsets, produce
+from kafscale.wire.schema import produce
 
 from tools.simulator.clients import (
-    LIST_V,
+    EARLIEST,
+    LATEST,
     PRODUCE_V,
     Client,
     Reader,
     Records,
     Unanswered,
+    asks_offset,
     create,
     fetched,
     record_bytes,
@@ -43,7 +45,6 @@ KEYS: Final = 8
 PADDING: Final = b"." * 1_000
 LOOK: Final = 0.1
 """The share of rounds in which the log is looked at."""
-EARLIEST, LATEST = -2, -1
 WAIT_MS: Final = 500
 
 
@@ -156,12 +157,8 @@ class Shortened:
         return log
 
     async def _offset(self, timestamp: int) -> int | None:
-        wanted = list_offsets.ListOffsetsRequestPartition(partition_index=0, timestamp=timestamp)
-        topic = list_offsets.ListOffsetsRequestTopic(name=self.topic, partitions=[wanted])
         try:
-            answer = await self.client.ask(
-                list_offsets, LIST_V, list_offsets.ListOffsetsRequest(replica_id=-1, topics=[topic])
-            )
+            answer = await self.client.ask(*asks_offset(self.topic, 0, timestamp))
         except Unanswered:
             return None
         found = answer.topics[0].partitions[0]

@@ -16,18 +16,24 @@ from kafscale.wire.schema import (
     delete_records,
     describe_configs,
     incremental_alter_configs,
-    list_offsets,
-    offset_commit,
-    offset_fetch,
     produce,
 )
 
-from tools.simulator.clients import LIST_V, PRODUCE_V, Client, Question, Records, create
+from tools.simulator.churn import asks_committed, asks_to_commit
+from tools.simulator.clients import (
+    EARLIEST,
+    LATEST,
+    PRODUCE_V,
+    Client,
+    Question,
+    Records,
+    asks_offset,
+    create,
+)
 
 ORDERLY: Final = "orderly"
 PARTITIONS: Final = 4
-COMMIT_V, OFFSETS_V, DELETE_V, ALTER_V, DESCRIBE_V = 7, 7, 2, 1, 4
-EARLIEST, LATEST = -2, -1
+DELETE_V, ALTER_V, DESCRIBE_V = 2, 1, 4
 ALL: Final = -1
 """Of a partition, to DeleteRecords: up to the high watermark."""
 TOPIC_RESOURCE, SET = 2, 0
@@ -118,15 +124,11 @@ class Orderly:
         return (produce, PRODUCE_V, request), read
 
     def _offset(self, timestamp: int, partition: int) -> Asked:
-        part = list_offsets.ListOffsetsRequestPartition(partition_index=partition, timestamp=timestamp)
-        topic = list_offsets.ListOffsetsRequestTopic(name=ORDERLY, partitions=[part])
-        request = list_offsets.ListOffsetsRequest(replica_id=-1, topics=[topic])
-
         def read(answer: Any) -> tuple[int, int]:
             (found,) = answer.topics[0].partitions
             return found.error_code, found.offset
 
-        return (list_offsets, LIST_V, request), read
+        return asks_offset(ORDERLY, partition, timestamp), read
 
     def _delete(self) -> Asked:
         part = delete_records.DeleteRecordsRequestPartition(partition_index=0, offset=ALL)
@@ -140,27 +142,20 @@ class Orderly:
         return (delete_records, DELETE_V, request), read
 
     def _commit(self) -> Asked:
-        part = offset_commit.OffsetCommitRequestPartition(partition_index=0, committed_offset=self._number)
-        topic = offset_commit.OffsetCommitRequestTopic(name=ORDERLY, partitions=[part])
-        request = offset_commit.OffsetCommitRequest(group_id=self.client.name, topics=[topic])
-
         def read(answer: Any) -> tuple[int, int]:
             (found,) = answer.topics[0].partitions
             return found.error_code, self._number
 
-        return (offset_commit, COMMIT_V, request), read
+        return asks_to_commit(self.client.name, ORDERLY, self._number), read
 
     def _committed(self) -> Asked:
-        topic = offset_fetch.OffsetFetchRequestTopic(name=ORDERLY, partition_indexes=[0])
-        request = offset_fetch.OffsetFetchRequest(group_id=self.client.name, topics=[topic])
-
         def read(answer: Any) -> tuple[int, int]:
             if answer.error_code != ErrorCode.NONE:
                 return answer.error_code, 0
             (found,) = answer.topics[0].partitions
             return found.error_code, found.committed_offset
 
-        return (offset_fetch, OFFSETS_V, request), read
+        return asks_committed(self.client.name, ORDERLY), read
 
     def _alter(self) -> Asked:
         config = incremental_alter_configs.IncrementalAlterConfigsRequestAlterableConfig(
