@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 from kafscale.runtime.stream.frame import ReplyStatus
+from kafscale.storage.coordination import rendezvous
 from kafscale.storage.etcd.client import EtcdUnknown, UnknownKind
 from kafscale.storage.keys import TopicId
 from kafscale.storage.topics import Topic, TopicState, encode_topic
@@ -194,17 +195,15 @@ async def test_what_follows_a_refused_request_is_refused_too_though_the_topic_wa
     await owner.send(old, 0, batch(b"a"))
     other = await cluster.node()
     assert (await other.send(old, 0, batch(b"b"))).status is ReplyStatus.NOT_OWNER
-    new = replace(old, topic_id=TopicId(old.topic_id[::-1]))
+    nodes = [int(each.id.split("/")[0]) for each in (owner, other)]
+    ids = (TopicId(bytes([number]) * 16) for number in range(256))
+    wins = next(each for each in ids if rendezvous(each, 0, nodes) == nodes[1])
+    new = replace(old, topic_id=wins)
     await cluster.etcd.put(cluster.keyspace.topic(new.name), encode_topic(new))
-    topics = other.service.ownership.world.topics
-    await until(
-        lambda: topics.find(new.name) is topics.find(new.topic_id) is not None, "it knows the new one"
-    )
+    views = [each.service.ownership.world.topics for each in (owner, other)]
+    await until(lambda: all(view.by_id(new.topic_id) is not None for view in views), "both know the new one")
     assert (await other.send(new, 0, batch(b"c"))).status is ReplyStatus.NOT_OWNER
-    for instance in (owner, other):
-        raised = await instance.send(new, 0, batch(b"b"), lane_epoch=1)
-        if raised.error is ErrorCode.NONE:
-            break
+    raised = await other.send(new, 0, batch(b"b"), lane_epoch=1)
     assert (raised.error, raised.base_offset) == (ErrorCode.NONE, 0)
 
 
